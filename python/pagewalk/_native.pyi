@@ -237,6 +237,7 @@ class Recording:
         to_marker: int | None,
         instructions: int | None,
         one_cpu: bool,
+        tells_all: bool,
     ) -> None: ...
 
 def record(

@@ -78,6 +78,8 @@ class Recording:
         small: Bytes of addresses that the program and what it starts have, as in a small space: a
             program of 32 bits.
         sysroot: The folder in which programs and their libraries are.
+        tells_all: Whether a machine that runs beside is told each access, also where those that
+            surely hit could be counted where the program runs: the same results, more slowly.
         callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
             without: the same trace, more slowly.
     """
@@ -102,6 +104,7 @@ class Recording:
     arguments: bool = True
     allocations: bool = False
     callbacks: bool = False
+    tells_all: bool = False
     small: int | None = None
     sysroot: str | os.PathLike[str] | None = None
 
@@ -142,6 +145,7 @@ class Recording:
             to_marker=self.to_marker,
             instructions=self.instructions,
             one_cpu=self.one_cpu,
+            tells_all=self.tells_all,
         )
 
     @property

@@ -17,9 +17,9 @@
 use std::ops::Range;
 
 use addr::Kind;
-use ring::{Block, Control, Derived, EventCode, Record, Tag, event_parts};
+use ring::{Block, Control, Derived, EventCode, HitsOf, Record, Tag, event_parts};
 use rustc_hash::FxHashMap;
-use trace::{Address, Op, Shape, ShapeId, Sink};
+use trace::{Address, Counted, Op, Shape, ShapeId, Sink};
 
 /// Where the descriptors of blocks come from, and where events go.
 pub(crate) trait Context {
@@ -180,6 +180,25 @@ impl Decoder {
             Some(Control::Advance) => {
                 sink.advance(record.value());
                 Ok(1)
+            }
+            Some(Control::Passed) => {
+                if record.value() > 0 {
+                    sink.counted(Counted::Passed(record.value()))?;
+                }
+                Ok(1)
+            }
+            Some(Control::Hits) => {
+                let (Some(of), count, goes) = record.hits_parts() else {
+                    return Err(Fault::Garbled(format!("hits {:#x}", record.0)));
+                };
+                let Some(&page) = records.get(1) else { return Ok(0) };
+                let kind = match of {
+                    HitsOf::Fetch => Kind::Fetch,
+                    HitsOf::Load => Kind::Load,
+                    HitsOf::Store => Kind::Store,
+                };
+                sink.counted(Counted::Hits { kind, page, count, goes })?;
+                Ok(2)
             }
             Some(Control::Event) => {
                 let (code, words) = event_parts(record.value());

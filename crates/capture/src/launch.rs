@@ -42,6 +42,7 @@ impl Prepared {
             fetches: options.fetches,
             // Behind a sign the host counts.
             skip_accesses: if options.from.is_some() { 0 } else { options.skip_accesses },
+            sure: options.sure,
             strays: qemu.strays,
             inline_code: qemu.inline_code,
             qemu_prefix: &qemu.stem(&program),
@@ -84,7 +85,7 @@ impl Prepared {
             error,
         })?;
         signals.set_program(child.id());
-        Ok((Launch { child, signals, program, qemu, status: None }, session))
+        Ok((Launch { child, signals, program, qemu, status: None, was_killed: false }, session))
     }
 }
 
@@ -106,6 +107,8 @@ pub(crate) struct Launch {
     program: Program,
     qemu: Qemu,
     status: Option<i32>,
+    /// Whether a signal has ended it.
+    was_killed: bool,
 }
 
 impl Launch {
@@ -119,6 +122,11 @@ impl Launch {
         self.status
     }
 
+    /// Whether a signal has ended it.
+    pub(crate) fn was_killed(&self) -> bool {
+        self.was_killed
+    }
+
     /// Ends the program, if it runs.
     pub(crate) fn end(&mut self) {
         // It may have ended by itself just now, which is as good.
@@ -127,6 +135,7 @@ impl Launch {
 
     fn ended(&mut self, status: ExitStatus) {
         self.signals.program_ended();
+        self.was_killed = status.signal().is_some();
         let by_signal = || 128 + status.signal().unwrap_or(0);
         self.status = Some(status.code().unwrap_or_else(by_signal));
     }

@@ -27,7 +27,13 @@ pub struct Live {
     piece: Batch,
     given: u64,
     is_done: bool,
+    /// Accesses that were counted, not told.
+    counted: u64,
 }
+
+/// What is lost of a program whose accesses are counted where it runs.
+const UNCOUNTED: &str = "a signal ended the program: up to a million of its last accesses, which surely \
+    hit, are in no count; --tell-all has them";
 
 /// A batcher for each process.
 #[derive(Default)]
@@ -76,6 +82,7 @@ impl Live {
             piece: Batch::default(),
             given: 0,
             is_done: false,
+            counted: 0,
         })
     }
 
@@ -96,6 +103,11 @@ impl Live {
     /// What could not be recorded and why; complete at the end.
     pub fn notes(&self) -> &[String] {
         &self.supervisor.notes
+    }
+
+    /// Accesses that were counted in place of being told.
+    pub fn counted(&self) -> u64 {
+        self.counted
     }
 
     /// The program's instruction set.
@@ -120,6 +132,7 @@ impl Live {
             self.family.begin(process);
         }
         self.known = self.supervisor.family.len();
+        self.counted += self.piece.passed.iter().map(|(_, accesses)| accesses).sum::<u64>();
         let (rows, events) = (0..self.piece.len() as u32, self.piece.events.len());
         self.family.append(number, &mut self.piece, rows, events, batch);
     }
@@ -154,6 +167,9 @@ impl Live {
                 }
                 if self.supervisor.is_empty() {
                     self.supervisor.notes.extend(self.launch.why_illegal(status));
+                    if self.counted > 0 && self.launch.was_killed() {
+                        self.supervisor.notes.push(UNCOUNTED.to_owned());
+                    }
                     if let Some(error) = self.supervisor.why_nothing(status) {
                         return Err(TraceError::Recorder(error.to_string()));
                     }

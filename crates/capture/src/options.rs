@@ -48,6 +48,9 @@ pub struct Options {
     /// Whether the recorder uses nothing but the callbacks of QEMU's plugin interface, even where
     /// it could do without them.
     pub callbacks: bool,
+    /// Which accesses need only be counted, as they surely hit the machine that runs beside; all are told
+    /// if it is `None`, where something is left out, and where code cannot be written in place of callbacks.
+    pub sure: Option<Sure>,
     /// The QEMU to use; by default `qemu-ARCH` from `PATH`.
     pub qemu: Option<PathBuf>,
     /// The builds of the plugin, that for the oldest QEMUs first; by default those beside the
@@ -80,16 +83,47 @@ impl Options {
             allocations: false,
             arguments: true,
             callbacks: false,
+            sure: None,
             qemu: None,
             plugins: Vec::new(),
             libraries: None,
         }
     }
 
+    /// Why no access may be counted in place of being told, if there is a reason: what is recorded is not
+    /// all that the programs do.
+    pub fn must_tell(&self) -> Option<&'static str> {
+        let reasons = [
+            (!self.fetches, "fetches are left out"),
+            (self.filter != Filter::None, "a filter drops accesses"),
+            (self.callbacks, "the recorder keeps to callbacks"),
+            (self.allocations, "allocations are marked"),
+            (self.calls, "calls are recorded"),
+            (self.process.is_some(), "one process is chosen"),
+            (
+                self.skip_accesses != 0
+                    || self.accesses_max.is_some()
+                    || self.bytes_max.is_some()
+                    || self.watches(),
+                "a window is recorded",
+            ),
+        ];
+        reasons.into_iter().find(|&(holds, _)| holds).map(|(_, why)| why)
+    }
+
     /// Whether windows end or begin with more than a number of accesses.
     pub(crate) fn watches(&self) -> bool {
         self.from.is_some() || self.to.is_some() || self.instructions_max.is_some()
     }
+}
+
+/// Pages that are sure to be in the first TLBs of a machine: those that were used last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sure {
+    /// How many of code, and how many of data.
+    pub pages: [u32; 2],
+    /// Whether both are in one TLB, of as many pages as the first says.
+    pub together: bool,
 }
 
 /// How far a recording is.

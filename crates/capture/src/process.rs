@@ -19,7 +19,7 @@ use ring::{
     BLOCKS_PER_CHUNK, Block, ChunkState, Derived, EventCode, Mark, ProcessState, RING_RECORDS,
     Ring, SPAN_ROOM, TAGS_PER_CHUNK,
 };
-use trace::{Event, Shape, ShapeId, Sink, Taken};
+use trace::{Counted, Event, Shape, ShapeId, Sink, Taken};
 
 use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
@@ -102,6 +102,10 @@ impl Sink for Nowhere {
     }
 
     fn advance(&mut self, _: u64) {}
+
+    fn counted(&mut self, _: Counted) -> Result<(), trace::Error> {
+        Ok(())
+    }
 
     fn begin_program(&mut self) {}
 

@@ -26,7 +26,7 @@ use ring::{
     ring_offset,
 };
 
-use crate::Error;
+use crate::{Error, Sure};
 
 /// The session, mapped.
 #[derive(Debug)]
@@ -97,6 +97,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) calls: bool,
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
+    pub(crate) sure: Option<Sure>,
     /// Whether QEMU's own accesses may follow a block's; the plugin needs not know.
     pub(crate) strays: bool,
     /// QEMU's path without the processor's name.
@@ -134,7 +135,8 @@ impl Session {
             follow: settings.follow.into(),
             calls: settings.calls.into(),
             fetches: settings.fetches.into(),
-            pad: 0,
+            sure_pages: settings.sure.map_or([0; 2], |sure| sure.pages),
+            sure_together: settings.sure.is_some_and(|sure| sure.together).into(),
             skip_accesses: settings.skip_accesses,
             qemu: [0; ring::PATH_BYTES_MAX],
             plugin: [0; 2 * ring::PATH_BYTES_MAX],
@@ -145,6 +147,8 @@ impl Session {
             doorbell: 0.into(),
             chunks_high: 0.into(),
             processes_high: 0.into(),
+            running: 1.into(),
+            pad: 0,
             lost: 0.into(),
         };
         // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
@@ -351,6 +355,7 @@ mod tests {
             follow: true,
             fetches: true,
             skip_accesses: 0,
+            sure: None,
             strays: false,
             calls: false,
             qemu_prefix: b"/usr/bin/qemu-",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use trace::{Address, Error, Event, Shape, ShapeId, Sink, Taken, WORD_ROWS_MAX};
+use trace::{Address, Counted, Error, Event, Shape, ShapeId, Sink, Taken, WORD_ROWS_MAX};
 
 use crate::facts::Image;
 use crate::signs::{Lookout, Signs};
@@ -260,6 +260,10 @@ impl<S: Sink> Sink for Window<S> {
         } else {
             self.instructions += instructions;
         }
+    }
+
+    fn counted(&mut self, counted: Counted) -> Result<(), Error> {
+        if self.is_over() { Ok(()) } else { self.sink.counted(counted) }
     }
 
     fn begin_program(&mut self) {

@@ -16,6 +16,8 @@ use crate::{
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Recording {
     pub(crate) options: Options,
+    /// Whether a machine that runs beside is told each access.
+    pub(crate) tells_all: bool,
 }
 
 #[pymethods]
@@ -24,7 +26,7 @@ impl Recording {
     #[pyo3(signature = (
         command, *, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
         process, calls, arguments, allocations, libraries,
-        from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu
+        from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu, tells_all
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
@@ -49,6 +51,7 @@ impl Recording {
         to_marker: Option<i64>,
         instructions: Option<u64>,
         one_cpu: bool,
+        tells_all: bool,
     ) -> PyResult<Recording> {
         // A number below 0 is any marker.
         let sign = |symbol: Option<String>, marker: Option<i64>| {
@@ -85,7 +88,7 @@ impl Recording {
             plugins,
             ..Options::new(command)
         };
-        Ok(Recording { options })
+        Ok(Recording { options, tells_all })
     }
 }
 

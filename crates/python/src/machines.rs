@@ -1,12 +1,12 @@
 //! Machines and their runs.
 
 use machine::{
-    Names, RunOptions,
-    results::{CodePlace, FrameName},
+    Names, RunOptions, SurePages,
+    results::{CodePlace, FrameName, LiveSummary},
 };
 use pyo3::prelude::*;
 use symbols::{Spot, Symbols};
-use trace::{Bounds, Source, Window};
+use trace::{Arch, Bounds, Source, Window};
 
 use crate::{
     error::{failed, refused},
@@ -83,6 +83,7 @@ impl Machine {
             let raised = source.raised();
             let results = self.run_source(&mut *source, check, progress);
             let results = results.map_err(|error| raised.or(error))?;
+            let results = serde_json::to_string(&results).map_err(failed)?;
             Ok((results, source.warnings().to_vec()))
         })
     }
@@ -98,13 +99,28 @@ impl Machine {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(String, i32, Vec<String>)> {
         py.detach(|| {
-            let mut live = capture::Live::start(&recording.options).map_err(sorted)?;
-            let results = if warmup == 0 {
+            let (sure, because) = match self.sure(recording, warmup, check) {
+                Ok(sure) => (Some(sure), None),
+                Err(because) => (None, Some(because)),
+            };
+            let options = capture::Options { sure, ..recording.options.clone() };
+            let mut live = capture::Live::start(&options).map_err(sorted)?;
+            let mut results = if warmup == 0 {
                 self.run_source(&mut live, check, progress)?
             } else {
                 let bounds = Bounds { warmup, ..Bounds::default() };
                 self.run_source(&mut Window::new(&mut live, bounds), check, progress)?
             };
+            let counted_accesses = live.counted();
+            let not_here = || match live.arch() {
+                Arch::X86_64 | Arch::I386 => "this QEMU does not allow it".to_owned(),
+                Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
+                    "accesses are counted in programs of x86 alone".to_owned()
+                }
+            };
+            let because = (counted_accesses == 0).then(|| because.unwrap_or_else(not_here));
+            results.trace.live = Some(LiveSummary { counted_accesses, because });
+            let results = serde_json::to_string(&results).map_err(failed)?;
             let notes = live.notes().to_vec();
             Ok((results, live.finish(), notes))
         })
@@ -140,19 +156,42 @@ impl Machine {
         &self.machine
     }
 
+    /// Which accesses of a program need only be counted, or why each is to be told.
+    fn sure(
+        &self,
+        recording: &Recording,
+        warmup: u64,
+        check: bool,
+    ) -> Result<capture::Sure, String> {
+        let told = if recording.tells_all {
+            Some("it was asked for")
+        } else if check {
+            Some("each translation is checked")
+        } else if warmup > 0 {
+            Some("a warm-up is told from the rest")
+        } else {
+            recording.options.must_tell()
+        };
+        let SurePages { pages, together } = match told {
+            Some(why) => return Err(why.to_owned()),
+            None => self.machine.sure_pages()?,
+        };
+        Ok(capture::Sure { pages, together })
+    }
+
     fn run_source(
         &self,
         source: &mut dyn Source,
         check: bool,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
+    ) -> PyResult<machine::Results> {
         let mut progress = Progress::new(progress);
         let mut report = |at: machine::Progress| progress.report(at.accesses, at.total);
         let options = RunOptions { check, progress: &mut report };
         match self.machine.run(source, options) {
             Ok(mut results) => {
                 name(&mut results);
-                serde_json::to_string(&results).map_err(failed)
+                Ok(results)
             }
             Err(error) => Err(progress.error_or(|| failed(error))),
         }

@@ -6,7 +6,7 @@ use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode, PR_PAGEWALK, Said};
 
 use crate::vcpu::{Phase, cursor};
 use crate::{
-    allocations, events, exec, files, filter, global, guest, multiplexed, span, vcpu, vfork,
+    allocations, events, exec, files, filter, global, guest, multiplexed, span, sure, vcpu, vfork,
 };
 
 /// QEMU's "will be issued again": no result yet.
@@ -176,6 +176,7 @@ pub(crate) fn fork_flags() -> u32 {
 pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     let cursor = cursor(vcpu);
     filter::settle(vcpu);
+    sure::settle(vcpu);
     let unfolded = match guest {
         Guest::I386 => multiplexed::unfold(number, raw),
         Guest::X86_64 | Guest::Generic64 => None,
@@ -219,6 +220,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
             }
         }
         Call::Clone | Call::Fork => {
+            global::shared().session().running.fetch_add(1, Ordering::Relaxed);
             FORK_FLAGS.store(arguments[0] as u32, Ordering::Relaxed);
             span::mark(vcpu, true);
         }
@@ -228,6 +230,9 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
             if call == Call::Exit {
                 span::event(vcpu, EventCode::ThreadEnd, &[]);
                 span::close(vcpu);
+            } else {
+                // What it did has its place before whatever others do without regard to it.
+                global::shared().session().running.fetch_sub(1, Ordering::Release);
             }
         }
         Call::Execve => {
@@ -260,6 +265,10 @@ pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
     };
     if call == Some(Call::Mlockall) && vcpu::is_alone() {
         global::shared().hide(false);
+    }
+    let forks = matches!(call, Some(Call::Clone | Call::Fork)) && !Call::makes_thread(arguments[0]);
+    if forks && result < 0 {
+        global::shared().session().running.fetch_sub(1, Ordering::Release);
     }
     if result == RESTART || phase == Phase::Off {
         return;

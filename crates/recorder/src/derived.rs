@@ -30,14 +30,25 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use ring::{Control, Derived, Record, Tag};
 
 use crate::vcpu::{self, Phase, cursor, next};
-use crate::{global, internals, skip};
+use crate::{global, internals, skip, sure};
 
-/// A fixed block that does not record all of its addresses.
+/// A fixed block that does not record all of its addresses, or whose accesses are counted.
 pub(crate) struct Block {
     /// The address of its first instruction.
     pub(crate) pc: u64,
+    pub(crate) bytes: u32,
+    pub(crate) instructions: u32,
+    /// Whether its accesses are counted where they surely hit.
+    pub(crate) is_counted: bool,
     /// The tag of each access, and how its address follows if it is not recorded.
     pub(crate) accesses: Box<[(u16, Option<Derived>)]>,
+}
+
+impl Block {
+    /// The address of its last byte.
+    pub(crate) fn last(&self) -> u64 {
+        self.pc + u64::from(self.bytes).saturating_sub(1)
+    }
 }
 
 /// Blocks by their numbers, in pages that are there once a number of theirs was given. A fork's
@@ -48,8 +59,8 @@ type Page = [AtomicPtr<Block>; PAGE_BLOCKS];
 const PAGES: usize = 1 << 16;
 const PAGE_BLOCKS: usize = 1 << 12;
 
-/// What is known of block `number`, if it does not record all addresses.
-fn block(number: u32) -> Option<&'static Block> {
+/// What is known of block `number`, if that is kept.
+pub(crate) fn block(number: u32) -> Option<&'static Block> {
     let page = BLOCKS.get(number as usize / PAGE_BLOCKS)?.load(Ordering::Acquire);
     // SAFETY: pages and blocks live for ever.
     unsafe {
@@ -153,7 +164,12 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     // SAFETY: QEMU's handler is one of three arguments. It may jump out of here: nothing of ours
     // needs to be dropped.
     unsafe {
-        let marked = if (*info).si_code > 0 { mark(context) } else { None };
+        let here = if (*info).si_code > 0 { translated(context) } else { None };
+        let marked = here.and_then(|(fault, vcpu)| mark(fault, vcpu));
+        if let Some((_, vcpu)) = here.filter(|(fault, _)| !fault.may_be_mended()) {
+            // QEMU may end the process without another word.
+            sure::settle(vcpu);
+        }
         let handlers = &*HANDLERS.0.get();
         let handler = handlers[usize::from(signal == SIGNALS[1])].assume_init().sa_sigaction;
         transmute::<usize, Handler>(handler)(signal, info, context);
@@ -162,6 +178,9 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         }
     }
 }
+
+/// `PAGE_WRITE_ORG`.
+const WRITABLE_BEFORE: c_int = 0x10;
 
 /// A fault of the host.
 #[derive(Clone, Copy)]
@@ -173,6 +192,25 @@ enum Fault {
 }
 
 impl Fault {
+    /// Whether QEMU may mend it, so that the access is made again: it protects pages with code that it has
+    /// translated against writing.
+    fn may_be_mended(self) -> bool {
+        match self {
+            Fault::Page(at, true) => {
+                let flags = internals::symbol(c"page_get_flags");
+                if flags.is_null() {
+                    return true;
+                }
+                let address = at.wrapping_sub(global::internals().guest_base() as u64);
+                // SAFETY: QEMU 7.2's function of the address of a guest, which has no more bits than ours.
+                let flags: unsafe extern "C" fn(u64) -> c_int = unsafe { transmute(flags) };
+                // SAFETY: as above; it only looks.
+                unsafe { flags(address) & WRITABLE_BEFORE != 0 }
+            }
+            Fault::Page(_, false) | Fault::Protection => false,
+        }
+    }
+
     /// Whether it is that of an access to `host`, an address in this process.
     fn is_of(self, host: u64, tag: Tag) -> bool {
         let size = u64::from(tag.size());
@@ -185,9 +223,8 @@ impl Fault {
     }
 }
 
-/// If translated code of a block has faulted that does not record all addresses: writes into the
-/// block's record how many accesses it has made, and gives the record's place and what was there.
-unsafe fn mark(context: *mut c_void) -> Option<(*mut u64, u64)> {
+/// The fault and the virtual CPU, if translated code has faulted whose thread records.
+unsafe fn translated(context: *mut c_void) -> Option<(Fault, u32)> {
     // SAFETY: the kernel's context; in translated code the environment is in its register.
     unsafe {
         let (fault, code, environment) = registers(context)?;
@@ -201,7 +238,20 @@ unsafe fn mark(context: *mut c_void) -> Option<(*mut u64, u64)> {
         if vcpu >= vcpu::vcpus_high() || (*cursor(vcpu)).phase != Phase::Attached {
             return None;
         }
-        let from = (*cursor(vcpu)).uncounted;
+        Some((fault, vcpu))
+    }
+}
+
+/// If a block has this fault that does not record all addresses: writes into the block's record how many
+/// accesses it has made, and gives the record's place and what was there.
+unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
+    // SAFETY: the thread is that of the virtual CPU, and its records lie in one span.
+    unsafe {
+        // Where accesses are counted, a block that is told is at home.
+        let from = match vcpu::shared(vcpu).home.load(Ordering::Relaxed) {
+            0 => (*cursor(vcpu)).uncounted,
+            home => home as *mut u64,
+        };
         let length = usize::try_from((*next(vcpu)).offset_from(from)).ok()?;
         let records = core::slice::from_raw_parts(from, length);
         let last = skip::last_block(records);

@@ -31,12 +31,13 @@
 //! A block begins with [`SPAN_ROOM`] records to spare in its span, and so does what follows a
 //! callback; so no access has to look.
 
-use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, VCPUS_MAX};
+use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, Tag, VCPUS_MAX};
 
-use crate::derived;
+use crate::counted::Counted;
 use crate::tcg::{Op, Ops, Tcg, Temp, Writer};
 use crate::values::Values;
 use crate::vcpu::{self, RECORD_BYTES};
+use crate::{derived, sure};
 
 /// `enum plugin_gen_from` and `enum plugin_gen_cb` of `accel/tcg/plugin-gen.c`.
 const FROM_TB: usize = 0;
@@ -49,7 +50,7 @@ const CB_MEM: usize = 2;
 const ALIGNMENT: u32 = 7 << 9;
 
 /// Temporaries and constants that a block's code needs, and those that each access needs.
-const BLOCK_TEMPS: usize = 32;
+const BLOCK_TEMPS: usize = 48;
 const ACCESS_TEMPS: usize = 3;
 /// Instructions that a block of QEMU's can have.
 const INSTRUCTIONS_MAX: usize = 512;
@@ -66,9 +67,9 @@ impl Kept {
 
 /// The empty callback before a block's first instruction, with what can be used of it.
 #[derive(Clone, Copy)]
-struct Start {
+pub(crate) struct Start {
     /// Its first operation, its call, and what follows its last operation.
-    begin: *mut Op,
+    pub(crate) begin: *mut Op,
     call: *mut Op,
     after: *mut Op,
     /// A temporary that QEMU uses nowhere else at this place.
@@ -79,7 +80,7 @@ struct Start {
 }
 
 /// The empty callback behind an access.
-struct Access {
+pub(crate) struct Access {
     /// The temporary that holds the address, and whether it is one of 32 bits.
     address: usize,
     narrow: bool,
@@ -98,20 +99,27 @@ pub(crate) struct Plan {
     /// How those follow that are not recorded.
     derived: [Option<Derived>; SPAN_ROOM],
     accesses: usize,
-    /// Whether it makes all of them, unless it is left.
+    /// Whether it makes all of them, unless it is left: by a fault, and where they are counted by a
+    /// branch too.
     is_fixed: bool,
+    /// Whether ways meet before its first access.
+    is_behind: bool,
+    /// Where it begins, and its length.
+    pc: u64,
+    bytes: u32,
 }
 
 impl Plan {
-    /// For the block that is being translated; `None` if it has something unknown.
+    /// For the block that is being translated, so many bytes from `pc` on; `None` if it has something
+    /// unknown.
     ///
     /// # Safety
     ///
     /// In QEMU's callback for a translated block, before callbacks are registered.
-    pub(crate) unsafe fn make(tcg: &Tcg, pc: u64) -> Option<Plan> {
+    pub(crate) unsafe fn make(tcg: &Tcg, pc: u64, bytes: u32) -> Option<Plan> {
         // SAFETY: the operations are those of the block that is being translated.
         unsafe {
-            let plan = survey(tcg, pc)?;
+            let plan = survey(tcg, pc, bytes)?;
             let temps = BLOCK_TEMPS + ACCESS_TEMPS * plan.accesses;
             (tcg.has_temps(plan.start.environment, temps) && !loops(tcg)).then_some(plan)
         }
@@ -133,17 +141,62 @@ impl Plan {
         &self.derived[..self.fixed_tags().len()]
     }
 
-    /// Puts code for block and accesses into the block, whose number is `number`.
+    /// Whether its accesses are counted, where they surely hit.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.is_followed() && sure::can_count(self.fixed_tags())
+    }
+
+    /// Whether it is known from what it records which pages it uses, while others are counted.
+    fn is_followed(&self) -> bool {
+        self.is_fixed && sure::can_follow(self.pc, self.bytes)
+    }
+
+    /// Puts code for block and accesses into the block, whose number is `number` and which has so many
+    /// instructions.
     ///
     /// # Safety
     ///
     /// As for [`Plan::make`], and for the same block.
-    pub(crate) unsafe fn write(&self, tcg: &Tcg, number: u32) {
+    pub(crate) unsafe fn write(&self, tcg: &Tcg, number: u32, instructions: u32) {
         // SAFETY: as for `make`, which has looked whether there is room.
         unsafe {
+            if self.is_followed() {
+                return self.write_followed(tcg, number, instructions);
+            }
+            if sure::is_on() {
+                self.start.call(tcg, &tcg.before(self.start.begin), sure::on_plain as *const (), 0);
+            }
             let (cursor, next) = (tcg.fresh_extended_temp(), Next::new(tcg));
             self.begin(tcg, &next, cursor, number);
             self.write_accesses(tcg, &next, cursor);
+        }
+    }
+
+    /// The same for a block that is followed while others are counted, or is counted itself.
+    unsafe fn write_followed(&self, tcg: &Tcg, number: u32, instructions: u32) {
+        let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
+        let record = Record::fixed(number, recorded as u8);
+        // SAFETY: as for `write`. The accesses are those that `survey` has found, in that order.
+        unsafe {
+            let after = tcg.ops().skip_while(|&op| op != self.start.after);
+            let found: Vec<(*mut Op, Access)> = after
+                .filter(|&op| is_access(tcg, op))
+                .filter_map(|op| Some((op, Access::read(tcg, op)?)))
+                .collect();
+            let at_start = tcg.before(self.start.begin);
+            let place = (self.pc, self.bytes);
+            let mut counted = Counted::begin(tcg, &self.start, record, place, self.is_counted());
+            counted.fetch(&at_start);
+            if let Some((op, _)) = found.first().filter(|_| self.is_behind) {
+                counted.resume(&tcg.before(*op));
+            }
+            for ((op, access), derived) in found.iter().zip(self.derived()) {
+                let write = tcg.before(*op);
+                let address = access.address(&write);
+                counted.access(&write, address, Tag(access.tag(0)), *derived);
+            }
+            let last = found.last().map_or(self.start.begin, |&(op, _)| op);
+            counted.end(&tcg.before(last), instructions);
         }
     }
 
@@ -170,9 +223,7 @@ impl Plan {
 
             tcg.append(|write| {
                 write.label(tight);
-                let index = tcg.fresh_narrow_temp();
-                write.load_32(index, start.environment, start.index_offset);
-                write.call(start.call, vcpu::on_room as *const (), [index, tcg.constant(0)]);
+                start.call(tcg, write, vcpu::on_room as *const (), 0);
                 write.branch(again);
             });
         }
@@ -196,8 +247,7 @@ impl Plan {
                     instruction = Some(instruction.map_or(0, |index| index + 1));
                 } else if tcg.ends_basic_block(op) {
                     offset = None;
-                } else if code == codes.plugin_cb_start
-                    && (FROM_MEM, CB_MEM) == ((*op).args[0], (*op).args[1])
+                } else if is_access(tcg, op)
                     && let Some(index) = instruction
                     && !self.kept.has(index)
                     && let Some(access) = Access::read(tcg, op)
@@ -226,14 +276,16 @@ impl Plan {
 
 /// Looks at the whole block: its start, which instructions call helpers, and what accesses there
 /// are. `None` if they are more than a span has room for.
-unsafe fn survey(tcg: &Tcg, pc: u64) -> Option<Plan> {
+unsafe fn survey(tcg: &Tcg, pc: u64, bytes: u32) -> Option<Plan> {
     let codes = &tcg.opcodes;
     let mut kept = Kept([false; INSTRUCTIONS_MAX]);
     let (mut start, mut instruction) = (None, None);
     let (mut tags, mut accesses) = ([0; SPAN_ROOM], 0);
     let mut derived = [None; SPAN_ROOM];
     let (mut values, mut recorded) = (None, 0);
-    let (mut has_branched, mut is_fixed) = (false, true);
+    let (mut has_branched, mut is_fixed, mut divides) = (false, true, false);
+    // How often ways have met since the block began, and when the first access came.
+    let (mut joined, mut together, mut is_straight) = (0, None, true);
     // SAFETY: as for `Plan::make`.
     unsafe {
         let mut ops = tcg.ops();
@@ -262,6 +314,7 @@ unsafe fn survey(tcg: &Tcg, pc: u64) -> Option<Plan> {
                         recorded += u16::from(derived[accesses].is_none());
                         accesses += 1;
                         is_fixed &= !has_branched;
+                        is_straight &= *together.get_or_insert(joined) == joined;
                     }
                     _ => {}
                 }
@@ -271,19 +324,37 @@ unsafe fn survey(tcg: &Tcg, pc: u64) -> Option<Plan> {
             if let Some(values) = &mut values {
                 values.pass(tcg, op);
             }
+            divides |= code == codes.call && Tcg::divides(op);
             if code == codes.call && Tcg::may_access(op) {
                 *kept.0.get_mut(instruction.unwrap_or(INSTRUCTIONS_MAX))? = true;
-                is_fixed = false;
+                (is_fixed, is_straight) = (false, false);
             } else {
                 has_branched |= start.is_some() && tcg.ends_basic_block(op);
+                joined += usize::from(
+                    start.is_some() && tcg.ends_basic_block(op) && !tcg.is_conditional(op),
+                );
             }
         }
     }
     let start = start?;
-    if !is_fixed || !derived::sees_faults(start.index_offset) {
+    // Where accesses are counted, words tell of a block that was left before its last access by a branch.
+    let is_straight = is_straight && sure::is_on() && sure::can_count(&tags[..accesses]);
+    // Nobody sees a block that is left by a division.
+    if !is_fixed || divides || !derived::sees_faults(start.index_offset) {
         derived = [None; SPAN_ROOM];
     }
-    Some(Plan { start, kept, tags, derived, accesses, is_fixed })
+    let is_behind = !is_fixed && together.is_some_and(|joined| joined > 0);
+    let is_fixed = is_fixed || is_straight;
+    Some(Plan { start, kept, tags, derived, accesses, is_fixed, is_behind, pc, bytes })
+}
+
+/// Whether `op` begins the empty callback behind an access.
+unsafe fn is_access(tcg: &Tcg, op: *const Op) -> bool {
+    // SAFETY: as for `Plan::make`.
+    unsafe {
+        (*op).opcode() == tcg.opcodes.plugin_cb_start
+            && (FROM_MEM, CB_MEM) == ((*op).args[0], (*op).args[1])
+    }
 }
 
 /// Whether the block branches back inside: an access in it may then run more than once.
@@ -364,6 +435,22 @@ impl Next {
 }
 
 impl Start {
+    /// Calls `function`, of a callback's type, with the virtual CPU's number and `argument`.
+    pub(crate) unsafe fn call(
+        &self,
+        tcg: &Tcg,
+        write: &Writer,
+        function: *const (),
+        argument: usize,
+    ) {
+        // SAFETY: as for `Plan::make`.
+        unsafe {
+            let index = tcg.fresh_narrow_temp();
+            write.load_32(index, self.environment, self.index_offset);
+            write.call(self.call, function, [index, tcg.constant(argument as u64)]);
+        }
+    }
+
     /// Of the empty callback that begins with `begin`, if it is as QEMU 7.2 makes it.
     unsafe fn read(tcg: &Tcg, begin: *mut Op) -> Option<Start> {
         let codes = &tcg.opcodes;

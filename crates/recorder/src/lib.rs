@@ -27,6 +27,7 @@
 
 mod allocations;
 mod calls;
+mod counted;
 mod derived;
 mod events;
 mod exec;
@@ -43,6 +44,7 @@ mod multiplexed;
 mod shared;
 mod skip;
 mod span;
+mod sure;
 mod tcg;
 mod translate;
 mod values;
@@ -108,6 +110,7 @@ fn install<'a>(
     let internals = Internals::find();
     if internals.can_flush_now() {
         vcpu::set_alone();
+        sure::prepare(session, guest);
     }
     global::start(shared, place, guest, internals)?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.

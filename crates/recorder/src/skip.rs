@@ -91,7 +91,7 @@ pub(crate) fn last_block(records: &[u64]) -> Range<usize> {
                 last = Some(at);
                 at += Record(word).fixed_parts().1;
             }
-            Some(Control::Wide) => at += 1,
+            Some(Control::Wide | Control::Hits) => at += 1,
             // It fills its span to the end.
             Some(Control::Pad) => break,
             _ => {}
@@ -131,6 +131,9 @@ fn count(records: &[u64]) -> (u64, u64) {
             }
             Some(Control::Context) => instructions += block_instructions(record.value()),
             Some(Control::Advance) => instructions += record.value(),
+            // Nothing is counted where something is skipped.
+            Some(Control::Passed) => {}
+            Some(Control::Hits) => at += 1,
             Some(Control::Pad) => at += record.value() as usize,
             Some(Control::Event) => {}
         }

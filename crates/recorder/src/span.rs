@@ -30,6 +30,33 @@ pub(crate) fn make_room(vcpu: u32) {
     room(vcpu, 1);
 }
 
+/// Makes room for so many records in one span.
+pub(crate) fn make_room_for(vcpu: u32, records: usize) {
+    room(vcpu, records);
+}
+
+/// Records that are left in the present span; all of one without a ring.
+pub(crate) fn left(vcpu: u32) -> usize {
+    let cursor = cursor(vcpu);
+    // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
+    unsafe {
+        if (*cursor).phase != Phase::Attached {
+            return SPAN_RECORDS;
+        }
+        SPAN_RECORDS - (*next(vcpu)).offset_from((*cursor).span) as usize
+    }
+}
+
+/// Ends recording if the host wants no more; for who fills no span for long.
+pub(crate) fn heed(vcpu: u32) {
+    let is_stopped = global::process().stop.load(Ordering::Relaxed) != 0;
+    if is_stopped || is_over(global::shared().session()) {
+        global::stop(vcpu);
+        // SAFETY: the caller is the thread of `vcpu`.
+        unsafe { off(vcpu) };
+    }
+}
+
 /// Appends a record.
 pub(crate) fn put(vcpu: u32, record: u64) {
     if let Some(at) = room(vcpu, 1) {

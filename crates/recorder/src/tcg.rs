@@ -113,6 +113,8 @@ const KIND_MASK: u32 = 7;
 const I32: c_int = 0;
 /// `TCG_TYPE_I64`.
 const I64: c_int = 1;
+/// `TCG_COND_GEU`.
+const UNSIGNED_NOT_LESS: usize = 5;
 /// `TCG_COND_NE`.
 const NOT_EQUAL: usize = 9;
 /// `TCG_COND_GTU`.
@@ -143,8 +145,10 @@ pub(crate) struct Opcodes {
     pub(crate) plugin_cb_start: u8,
     pub(crate) set_label: u8,
     pub(crate) shl_i64: u8,
+    pub(crate) shr_i64: u8,
     pub(crate) st_i64: u8,
     pub(crate) sub_i64: u8,
+    pub(crate) xor_i64: u8,
 }
 
 /// QEMU's functions and tables.
@@ -197,8 +201,10 @@ impl Tcg {
                     plugin_cb_start: code(c"plugin_cb_start")?,
                     set_label: code(c"set_label")?,
                     shl_i64: code(c"shl_i64")?,
+                    shr_i64: code(c"shr_i64")?,
                     st_i64: code(c"st_i64")?,
                     sub_i64: code(c"sub_i64")?,
+                    xor_i64: code(c"xor_i64")?,
                 },
                 pure: {
                     let mut pure = [false; 256];
@@ -247,6 +253,13 @@ impl Tcg {
         unsafe { (*self.definitions.add((*op).opcode.into())).flags & ENDS_BASIC_BLOCK != 0 }
     }
 
+    /// Whether `op` goes on behind it if a condition does not hold.
+    pub(crate) unsafe fn is_conditional(&self, op: *const Op) -> bool {
+        // SAFETY: the caller's operation lives.
+        let code = unsafe { (*op).opcode };
+        code == self.opcodes.brcond_i32 || code == self.opcodes.brcond_i64
+    }
+
     /// Whether `op`, which is no call, writes that temporary.
     pub(crate) unsafe fn writes(&self, op: *const Op, temp: usize) -> bool {
         // SAFETY: the table has an entry for each opcode; arguments begin with what is written.
@@ -293,8 +306,21 @@ impl Tcg {
 
     /// Whether `op`, a call, may access the guest's memory. What has no effect cannot fault.
     pub(crate) unsafe fn may_access(op: *const Op) -> bool {
-        // SAFETY: descriptions of helpers live as long as QEMU.
-        unsafe { helper(op).is_none_or(|helper| (*helper).flags & NO_SIDE_EFFECTS == 0) }
+        // SAFETY: descriptions of helpers live as long as QEMU, and names are terminated.
+        unsafe {
+            helper(op).is_none_or(|helper| {
+                (*helper).flags & NO_SIDE_EFFECTS == 0
+                    && !computes(CStr::from_ptr((*helper).name).to_bytes())
+            })
+        }
+    }
+
+    /// Whether `op`, a call, may leave the block though it does not access memory: it divides.
+    pub(crate) unsafe fn divides(op: *const Op) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            helper(op).is_some_and(|helper| is_division(CStr::from_ptr((*helper).name).to_bytes()))
+        }
     }
 
     /// The label that `op` branches to, if it is a branch.
@@ -385,6 +411,29 @@ impl Tcg {
         Writer { tcg: self, before: op }
     }
 }
+
+/// Whether the helper of that name, of an x86 guest, computes with registers alone, though its flags do not
+/// say so: vectors, but for those that gather and scatter, and divisions.
+fn computes(name: &[u8]) -> bool {
+    let is_of_vectors = [&b"_mmx"[..], b"_xmm", b"_ymm"].iter().any(|end| name.ends_with(end));
+    let has_addresses = |part: &&[u8]| name.windows(part.len()).any(|window| window == *part);
+    let moves = [&b"maskmov"[..], b"gather"].iter().any(has_addresses);
+    let is_scalar = SCALARS.contains(&name) || name.starts_with(b"cvt");
+    is_of_vectors && !moves || is_scalar || is_division(name)
+}
+
+/// Whether the helper of that name divides integers.
+fn is_division(name: &[u8]) -> bool {
+    (name.starts_with(b"div") || name.starts_with(b"idiv"))
+        && [&b"b_AL"[..], b"w_AX", b"l_EAX", b"q_EAX"].iter().any(|end| name.ends_with(end))
+}
+
+/// Helpers for one number in a vector's register.
+#[rustfmt::skip]
+const SCALARS: [&[u8]; 16] = [
+    b"addss", b"addsd", b"subss", b"subsd", b"mulss", b"mulsd", b"divss", b"divsd",
+    b"minss", b"minsd", b"maxss", b"maxsd", b"comiss", b"comisd", b"ucomiss", b"ucomisd",
+];
 
 /// The argument that stands for `label`, to which one branch more goes.
 unsafe fn refer(label: *mut Label) -> usize {
@@ -479,7 +528,49 @@ impl Writer<'_> {
     /// `to = 64 bits at base`.
     pub(crate) unsafe fn load(&self, to: usize, base: usize) {
         // SAFETY: see `extend`.
-        unsafe { self.put(self.tcg.opcodes.ld_i64, &[to, base, 0]) };
+        unsafe { self.load_at(to, base, 0) };
+    }
+
+    /// `to = 64 bits at base + offset`.
+    pub(crate) unsafe fn load_at(&self, to: usize, base: usize, offset: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.ld_i64, &[to, base, offset]) };
+    }
+
+    /// `to = from`.
+    pub(crate) unsafe fn copy(&self, to: usize, from: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.mov_i64, &[to, from]) };
+    }
+
+    /// `to = one + other`.
+    pub(crate) unsafe fn sum(&self, to: usize, one: usize, other: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.add_i64, &[to, one, other]) };
+    }
+
+    /// `to = one & other`.
+    pub(crate) unsafe fn both(&self, to: usize, one: usize, other: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.and_i64, &[to, one, other]) };
+    }
+
+    /// `to = one | other`.
+    pub(crate) unsafe fn either(&self, to: usize, one: usize, other: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.or_i64, &[to, one, other]) };
+    }
+
+    /// `to = one ^ other`.
+    pub(crate) unsafe fn differing(&self, to: usize, one: usize, other: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.xor_i64, &[to, one, other]) };
+    }
+
+    /// `to = from >> bits`.
+    pub(crate) unsafe fn shift_right(&self, to: usize, from: usize, bits: u64) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.shr_i64, &[to, from, self.tcg.constant(bits)]) };
     }
 
     /// `64 bits at base + offset = value`.
@@ -528,6 +619,12 @@ impl Writer<'_> {
     pub(crate) unsafe fn branch_unless_equal(&self, temp: usize, other: usize, label: *mut Label) {
         // SAFETY: see `extend`.
         unsafe { self.branch_if(NOT_EQUAL, temp, other, label) };
+    }
+
+    /// Goes on at `label` unless `temp < other`, both without a sign.
+    pub(crate) unsafe fn branch_unless_below(&self, temp: usize, other: usize, label: *mut Label) {
+        // SAFETY: see `extend`.
+        unsafe { self.branch_if(UNSIGNED_NOT_LESS, temp, other, label) };
     }
 
     unsafe fn branch_if(&self, condition: usize, temp: usize, other: usize, label: *mut Label) {

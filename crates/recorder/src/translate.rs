@@ -13,7 +13,7 @@ use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
 use crate::inline::Plan;
 use crate::tcg::Tcg;
-use crate::{allocations, derived, global, links, vcpu};
+use crate::{allocations, derived, global, links, sure, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's memory info.
 #[derive(Clone, Copy)]
@@ -77,12 +77,14 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
             return;
         }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
-        let plan = callbacks.inline.as_ref().and_then(|tcg| Some((tcg, Plan::make(tcg, pc)?)));
+        let length = end.wrapping_sub(pc) as u32;
+        let plan = |tcg| Some((tcg, Plan::make(tcg, pc, length)?));
+        let plan = callbacks.inline.as_ref().and_then(plan);
         let tags = plan.as_ref().map_or(&[][..], |(_, plan)| plan.fixed_tags());
         let derived = plan.as_ref().map_or(&[][..], |(_, plan)| plan.derived());
         let block = Block {
             pc,
-            bytes: end.wrapping_sub(pc) as u32,
+            bytes: length,
             instructions: count as u32,
             accesses: tags.len() as u32,
             recorded: derived.iter().filter(|derived| derived.is_none()).count() as u32,
@@ -90,10 +92,11 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
             pad: 0,
         };
         global::internals().learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
-        let Some(number) = log(block, tags, derived) else { return };
+        let is_counted = plan.as_ref().is_some_and(|(_, plan)| plan.is_counted());
+        let Some(number) = log(block, tags, derived, is_counted) else { return };
         match &plan {
             Some((tcg, plan)) => {
-                plan.write(tcg, number);
+                plan.write(tcg, number, count as u32);
                 links::link(tcg, plan.kept());
             }
             None => {
@@ -103,7 +106,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
                 } else {
                     Record::control(Control::Block, number.into()).0 as *mut c_void
                 };
-                let on_block = callbacks.block;
+                let on_block = if sure::is_on() { sure::on_block } else { callbacks.block };
                 ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::CB_NO_REGS, userdata);
             }
         }
@@ -124,12 +127,17 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
 /// QEMU throws its translations away.
 pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     links::forget();
+    if !sure::is_on() {
+        // What is translated from here on does not know of accesses that were counted.
+        sure::settle(0);
+    }
     global::internals().forget_callbacks(vcpu::vcpus_high());
 }
 
 /// Appends a block and the tags of a fixed one to the process's logs, and how addresses follow that
-/// it does not record; the block's number, or `None` if there is no room.
-fn log(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
+/// it does not record, which are kept here too, as all blocks are while accesses are counted; the block's
+/// number, or `None` if there is no room.
+fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool) -> Option<u32> {
     let (shared, process) = (global::shared(), global::process());
     let leaves_out = block.recorded < block.accesses;
     let words = derived.iter().filter(|_| leaves_out).flat_map(|derived| match derived {
@@ -145,9 +153,11 @@ fn log(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
     }
     process.tags.store(end, Ordering::Relaxed);
     let number = process.blocks.load(Ordering::Relaxed);
-    if leaves_out {
+    if leaves_out || sure::is_on() {
         let accesses = tags.iter().copied().zip(derived.iter().copied()).collect();
-        derived::keep(number, derived::Block { pc: block.pc, accesses });
+        let Block { pc, bytes, instructions, .. } = block;
+        let block = derived::Block { pc, bytes, instructions, is_counted, accesses };
+        derived::keep(number, block);
     }
     let at = (number - global::place().blocks_inherited) as usize;
     let (chunk, index) = place_of(&process.log, at, BLOCKS_PER_CHUNK)?;

@@ -28,7 +28,7 @@ use ring::{Control, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag
 use crate::ffi::MemInfo;
 use crate::files::Begun;
 use crate::filter::Filter;
-use crate::{ffi, global, span};
+use crate::{ffi, global, span, sure};
 
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
@@ -119,6 +119,13 @@ static CURSORS: PerVcpu<Cursor> = PerVcpu::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static ALONE: AtomicBool = AtomicBool::new(false);
 
+/// What is shared with the host of `vcpu`.
+#[inline(always)]
+pub(crate) fn shared(vcpu: u32) -> &'static Next {
+    // SAFETY: the table lives as long as the plugin; its fields are atomic, and zero is valid.
+    unsafe { &*NEXT.at(vcpu) }
+}
+
 /// The next record of `vcpu`.
 #[inline(always)]
 pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
@@ -167,6 +174,7 @@ pub(crate) fn is_alone() -> bool {
 /// QEMU itself begins anew with the second thread, but not if a shared mapping came before it.
 pub(crate) fn expect_threads(vcpu: u32) {
     if ALONE.swap(false, Ordering::AcqRel) {
+        sure::stop();
         global::internals().flush_now(vcpu);
     }
 }
@@ -181,6 +189,9 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     unsafe {
         next(vcpu).write(Next::NOWHERE as *mut u64);
         (*NEXT.at(vcpu)).idle.store(0, Ordering::Release);
+        // Whoever had the virtual CPU or the place before may have left something.
+        (*NEXT.at(vcpu)).home.store(0, Ordering::Release);
+        (*NEXT.at(vcpu)).pending.store(1, Ordering::Release);
         cursor(vcpu).write(Cursor::FRESH);
     }
     true
@@ -218,6 +229,18 @@ fn table() -> *mut c_void {
 pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
     // A kill between the two must not leave a cursor behind what was not written.
     compiler_fence(Ordering::Release);
+    // SAFETY: the caller is the thread of `vcpu`.
+    unsafe { *next(vcpu) = at };
+}
+
+/// Where the next record of `vcpu` goes.
+pub(crate) fn position(vcpu: u32) -> *mut u64 {
+    // SAFETY: the caller is the thread of `vcpu`.
+    unsafe { *next(vcpu) }
+}
+
+/// Moves the cursor of `vcpu` back to `at`: what is there is written again.
+pub(crate) fn go_back(vcpu: u32, at: *mut u64) {
     // SAFETY: the caller is the thread of `vcpu`.
     unsafe { *next(vcpu) = at };
 }

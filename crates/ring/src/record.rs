@@ -118,12 +118,16 @@ pub enum Control {
     Advance = 2,
     /// A block begins whose accesses are those of its descriptor; see [`Record::fixed`].
     Fixed = 3,
+    /// That many accesses were made before what follows, and are told by [`Control::Hits`] later.
+    Passed = 4,
+    /// Accesses to a page that were not told one by one; see [`Record::hits`]. Its address is the next word.
+    Hits = 5,
     /// The next word is an address of more than 48 bits; the value is its [`Tag`].
-    Wide = 4,
+    Wide = 6,
     /// An event; see [`event_header`]. Its words follow.
-    Event = 5,
+    Event = 7,
     /// Nothing; that many more records mean nothing either.
-    Pad = 6,
+    Pad = 8,
 }
 
 impl Control {
@@ -133,12 +137,26 @@ impl Control {
             1 => Control::Context,
             2 => Control::Advance,
             3 => Control::Fixed,
-            4 => Control::Wide,
-            5 => Control::Event,
-            6 => Control::Pad,
+            4 => Control::Passed,
+            5 => Control::Hits,
+            6 => Control::Wide,
+            7 => Control::Event,
+            8 => Control::Pad,
             _ => return None,
         })
     }
+}
+
+/// What accesses are that are told by [`Control::Hits`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum HitsOf {
+    /// Fetches of blocks.
+    Fetch = 0,
+    /// Loads.
+    Load = 1,
+    /// Stores.
+    Store = 2,
 }
 
 /// A record, taken apart.
@@ -193,6 +211,23 @@ impl Record {
             0 => None,
             made => Some(made as usize - 1),
         }
+    }
+
+    /// `count` accesses to a page, loads, stores or fetches; the last of them comes after all of those
+    /// that were told so before. Or else the page `goes`: it makes room for the next one that comes.
+    pub const fn hits(of: HitsOf, count: u64, goes: bool) -> Record {
+        Record::control(Control::Hits, count << 3 | (goes as u64) << 2 | of as u64)
+    }
+
+    /// What such accesses were, how many, and whether the page goes.
+    pub const fn hits_parts(self) -> (Option<HitsOf>, u64, bool) {
+        let of = match self.value() & 3 {
+            0 => Some(HitsOf::Fetch),
+            1 => Some(HitsOf::Load),
+            2 => Some(HitsOf::Store),
+            _ => None,
+        };
+        (of, self.value() >> 3, self.value() & 4 != 0)
     }
 
     /// The low half.

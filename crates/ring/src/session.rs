@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -26,8 +26,11 @@ pub struct Session {
     pub calls: u32,
     /// 1 if a block's fetch counts as an access.
     pub fetches: u32,
-    /// Nothing.
-    pub pad: u32,
+    /// How many pages of code and of data that were used last are sure to stay in the first TLBs of the
+    /// machine that runs beside, so that accesses to them need only be counted; 0 to tell all.
+    pub sure_pages: [u32; 2],
+    /// 1 if both are in one TLB, of as many pages as the first says.
+    pub sure_together: u32,
     /// Accesses to drop before recording begins. The plugin drops whole spans and tells how
     /// many; the host drops the rest exactly.
     pub skip_accesses: u64,
@@ -50,6 +53,11 @@ pub struct Session {
     pub chunks_high: AtomicU32,
     /// One more than the highest process slot that was ever taken.
     pub processes_high: AtomicU32,
+    /// Processes that may run: those that were forked, or are about to be, and have not said that they end. One
+    /// that is killed stays among them.
+    pub running: AtomicU32,
+    /// Nothing.
+    pub pad: u32,
     /// Threads and processes that found no room and are not recorded.
     pub lost: AtomicU64,
 }

@@ -31,7 +31,7 @@ pub const WORD_BLOCK: u16 = 1 << 15;
 pub const WORD_FIXED: u16 = WORD_BLOCK + 3;
 /// Tags from a block's to below this begin something, so that the block before has ended. Those
 /// from this on may stand between a block and its operations.
-pub const WORD_AMID: u16 = WORD_BLOCK + 4;
+pub const WORD_AMID: u16 = WORD_BLOCK + 6;
 /// Bits of a fixed block's word below the count of its operations.
 pub const WORD_COUNT_SHIFT: u32 = 56;
 /// The lowest of the eight bits, below the count, that are 0 unless a fixed block was left early.

@@ -419,6 +419,16 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_live(parser: argparse.ArgumentParser) -> None:
+    """`--tell-all`: every access of a live program, also those that surely hit."""
+    parser.add_argument(
+        "--tell-all",
+        action="store_true",
+        help="tell the machine each access of a live program, also those that surely hit and "
+        "could be counted where the program runs: the same results, more slowly",
+    )
+
+
 def add_origins(parser: argparse.ArgumentParser) -> None:
     """`--by`, `--merge`: where misses come from."""
     group = parser.add_argument_group("where misses come from")
@@ -502,6 +512,7 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording
         arguments=not vars(options).get("no_arguments", False),
         allocations=options.allocations,
         callbacks=options.callbacks,
+        tells_all=vars(options).get("tell_all", False),
         ends=options.end_with_window,
         from_symbol=options.from_symbol,
         to_symbol=options.to_symbol,
@@ -517,7 +528,9 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording
 def no_recording(options: argparse.Namespace) -> None:
     """Raises `UsageError` if an option of `add_recording` is given where nothing is recorded."""
     given = vars(options)
-    flags = ("no_follow", "allocations", "callbacks", "end_with_window", "one_cpu")
+    flags = (
+        "no_follow", "allocations", "callbacks", "end_with_window", "one_cpu", "tell_all",
+    )  # fmt: skip
     texts = (
         "from_symbol", "to_symbol", "from_marker", "to_marker", "instructions", "small", "sysroot",
     )  # fmt: skip

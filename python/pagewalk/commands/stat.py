@@ -49,6 +49,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_window(parser, warmup=True)
     arguments.add_reading(parser)
     arguments.add_recording(parser)
+    arguments.add_live(parser)
     arguments.add_native(parser)
     arguments.add_force(parser)
     parser.set_defaults(run=run, runs_program=True, check=False)

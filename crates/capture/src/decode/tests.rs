@@ -213,7 +213,7 @@ fn records_are_the_words_of_sinks() {
     let amid = |control| Record::control(control, 0).tag().0 >= WORD_AMID;
     assert!(amid(Control::Wide) && amid(Control::Pad));
     assert!(!amid(Control::Block) && !amid(Control::Context) && !amid(Control::Advance));
-    assert!(!amid(Control::Fixed));
+    assert!(!amid(Control::Fixed) && !amid(Control::Passed) && !amid(Control::Hits));
     assert_eq!(WORD_BLOCK, Tag::CONTROL);
     assert_eq!(Record::control(Control::Block, 5).0, 5 << WORD_SHIFT | u64::from(WORD_BLOCK));
     assert_eq!(Record::access(5, 7).0, 5 << WORD_SHIFT | 7);

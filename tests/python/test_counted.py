@@ -1,0 +1,116 @@
+"""A program beside a machine of TLBs alone: accesses that surely hit are counted where it runs.
+
+Whole results are compared with those of the way on which each access is told.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+HERE = Path(__file__).parent
+SEEDS = range(1, 1 + int(os.environ.get("PAGEWALK_COUNTED_SEEDS", "2")))
+UNIFIED = """title = ""
+source = ""
+[tlb.l1]
+entries = 24
+[tlb.l2]
+entries = 64
+ways = 4
+[os]
+source = ""
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("gcc") or pytest.fail("gcc is missing: `make test` installs it")
+    built = tmp_path_factory.mktemp("counted") / "counted"
+    options = ["-O1", "-Wall", "-Werror", "-mavx2", "-static"]
+    subprocess.run([compiler, *options, "-o", built, HERE / "counted.c"], check=True)
+    return built
+
+
+def result(
+    pagewalk: Run, folder: Path, *arguments: object
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Results without what differs from run to run, how accesses came, and the program's output."""
+    file = folder / "results.json"
+    run = pagewalk("run", "--quiet", "--json", file, "--force", *arguments)
+    assert run.returncode == 0, run.stderr
+    document: dict[str, Any] = json.loads(file.read_text())
+    trace = document["trace"]
+    for process in trace["processes"]:
+        del process["pid"], process["began_ns"]
+    return document, trace.pop("live"), run.stdout
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("entries", [(32, 32), (16, 17), (20, 64), (96, 33), None])
+def test_counted_accesses_are_as_good_as_told_ones(
+    program: Path, tmp_path: Path, pagewalk: Run, entries: tuple[int, int] | None, seed: int
+) -> None:
+    if entries is None:
+        (tmp_path / "unified.toml").write_text(UNIFIED)
+        options: list[object] = ["--machine", tmp_path / "unified.toml"]
+    else:
+        code, data = entries
+        settings = (f"tlb.l1i.entries={code}", f"tlb.l1d.entries={data}")
+        options = ["--machine", "tlb-only", *(word for one in settings for word in ("--set", one))]
+    for pages in (12, 40, 150):
+        command = ["--", program, seed, pages]
+        counted, how, said = result(pagewalk, tmp_path, *options, *command)
+        told, other, expected = result(pagewalk, tmp_path, *options, "--tell-all", *command)
+        assert how["because"] is None
+        assert how["counted_accesses"] > sum(counted["accesses"].values()) / 2
+        assert other == {"counted_accesses": 0, "because": "it was asked for"}
+        assert said == expected
+        assert counted == told, f"seed {seed}, {pages} pages"
+
+
+def test_processes_and_threads_take_turns_as_ever(pagewalk: Run, tmp_path: Path) -> None:
+    script = "import threading; threading.Thread(target=sum, args=([1, 2],)).start(); print(42)"
+    for command in (
+        ["sh", "-c", "for i in 1 2 3; do date > /dev/null; done"],
+        ["python3", "-c", script],
+    ):
+        counted, how, _ = result(pagewalk, tmp_path, "--machine", "tlb-only", "--", *command)
+        assert how["counted_accesses"] > 0
+        assert sum(counted["accesses"].values()) > 100_000
+        assert sum(one["accesses"] for one in counted["trace"]["processes"]) == sum(
+            counted["accesses"].values()
+        )
+
+
+def test_a_program_that_is_killed_has_results(pagewalk: Run) -> None:
+    script = "import os, signal; x = sum(range(10**5)); os.kill(os.getpid(), signal.SIGKILL)"
+    run = pagewalk("run", "-m", "tlb-only", "--json", "-", "--", "python3", "-c", script)
+    assert run.returncode == 128 + signal.SIGKILL, run.stderr
+    assert sum(json.loads(run.stdout)["accesses"].values()) > 10**6
+    assert "up to a million of its last accesses" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "because"),
+    [
+        (["-m", "opteron-2008"], "the machine has page_table"),
+        (["-m", "tlb-only", "--set", "tlb.l1d.replacement=fifo"], "replaces by fifo"),
+        (["-m", "tlb-only", "--check"], "each translation is checked"),
+        (["-m", "tlb-only", "--max-accesses", "9k"], "a window is recorded"),
+        (["-m", "tlb-only", "--warmup", "9k"], "a warm-up"),
+        (["-m", "tlb-only", "--no-follow", "--callbacks"], "callbacks"),
+    ],
+)
+def test_results_say_why_accesses_were_told(
+    pagewalk: Run, tmp_path: Path, options: list[str], because: str
+) -> None:
+    _, how, _ = result(pagewalk, tmp_path, *options, "--", "true")
+    assert how["counted_accesses"] == 0
+    assert because in how["because"]
