@@ -166,8 +166,12 @@ fn map(at: *mut u64) -> Option<*mut u64> {
     let place = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
     // SAFETY: new memory, or that of the words once more.
-    let mapped =
-        unsafe { libc::mmap(at.cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0) };
+    let mapped = unsafe {
+        let mapped = libc::mmap(at.cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0);
+        // The kernel would look at each page of it for a core file.
+        libc::madvise(mapped, BYTES, libc::MADV_DONTDUMP);
+        mapped
+    };
     (mapped != libc::MAP_FAILED).then_some(mapped.cast())
 }
 
