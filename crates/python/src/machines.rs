@@ -113,7 +113,9 @@ impl Machine {
             };
             let counted_accesses = live.counted();
             let not_here = || match live.arch() {
-                Arch::X86_64 | Arch::I386 => "this QEMU or this system does not allow it".to_owned(),
+                Arch::X86_64 | Arch::I386 => {
+                    "this QEMU or this system does not allow it".to_owned()
+                }
                 Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
                     "accesses are counted in programs of x86 alone".to_owned()
                 }
