@@ -80,7 +80,7 @@ pub(crate) struct Start {
 }
 
 /// The empty callback behind an access.
-pub(crate) struct Access {
+struct Access {
     /// The temporary that holds the address, and whether it is one of 32 bits.
     address: usize,
     narrow: bool,

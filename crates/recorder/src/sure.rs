@@ -40,7 +40,7 @@ use ring::{Control, HitsOf, Next, Record, SPAN_RECORDS, SPAN_ROOM, Session, Tag}
 
 use crate::calls::Guest;
 use crate::derived::{self, Block};
-use crate::vcpu::{self, Phase, RECORD_BYTES, cursor};
+use crate::vcpu::{self, Phase, cursor};
 use crate::{global, span};
 
 /// Held pages of a TLB, at most.
@@ -627,5 +627,3 @@ fn put_words(vcpu: u32, words: &[u64]) {
         }
     }
 }
-
-const _: () = assert!(RECORD_BYTES == size_of::<u64>());
