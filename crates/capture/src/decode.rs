@@ -182,9 +182,7 @@ impl Decoder {
                 Ok(1)
             }
             Some(Control::Passed) => {
-                if record.value() > 0 {
-                    sink.counted(Counted::Passed(record.value()))?;
-                }
+                sink.counted(Counted::Passed(record.value()))?;
                 Ok(1)
             }
             Some(Control::Hits) => {

@@ -34,6 +34,6 @@ mod window;
 
 pub use error::Error;
 pub use live::Live;
-pub use options::{Options, Outcome, Progress, Recorded, Sure};
+pub use options::{Options, Outcome, Progress, Recorded};
 pub use record::record;
 pub use signs::Sign;

@@ -33,7 +33,7 @@ pub struct Live {
 
 /// What is lost of a program whose accesses are counted where it runs.
 const UNCOUNTED: &str = "a signal ended the program: up to a million of its last accesses, which surely \
-    hit, are in no count; --tell-all has them";
+    hit, may be in no count; --tell-all has them";
 
 /// A batcher for each process.
 #[derive(Default)]

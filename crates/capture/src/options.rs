@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use trace::Filter;
+use trace::{Filter, SurePages};
 
 use crate::Sign;
 
@@ -50,7 +50,7 @@ pub struct Options {
     pub callbacks: bool,
     /// Which accesses need only be counted, as they surely hit the machine that runs beside; all are told
     /// if it is `None`, where something is left out, and where code cannot be written in place of callbacks.
-    pub sure: Option<Sure>,
+    pub sure: Option<SurePages>,
     /// The QEMU to use; by default `qemu-ARCH` from `PATH`.
     pub qemu: Option<PathBuf>,
     /// The builds of the plugin, that for the oldest QEMUs first; by default those beside the
@@ -115,15 +115,6 @@ impl Options {
     pub(crate) fn watches(&self) -> bool {
         self.from.is_some() || self.to.is_some() || self.instructions_max.is_some()
     }
-}
-
-/// Pages that are sure to be in the first TLBs of a machine: those that were used last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sure {
-    /// How many of code, and how many of data.
-    pub pages: [u32; 2],
-    /// Whether both are in one TLB, of as many pages as the first says.
-    pub together: bool,
 }
 
 /// How far a recording is.

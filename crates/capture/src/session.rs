@@ -26,7 +26,9 @@ use ring::{
     ring_offset,
 };
 
-use crate::{Error, Sure};
+use trace::SurePages;
+
+use crate::Error;
 
 /// The session, mapped.
 #[derive(Debug)]
@@ -97,7 +99,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) calls: bool,
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
-    pub(crate) sure: Option<Sure>,
+    pub(crate) sure: Option<SurePages>,
     /// Whether QEMU's own accesses may follow a block's; the plugin needs not know.
     pub(crate) strays: bool,
     /// QEMU's path without the processor's name.

@@ -34,7 +34,6 @@ pub use count::results::{self, Results};
 pub use description::{
     Description,
     builtin::{BUILTIN, Builtin},
-    sure::SurePages,
     units,
 };
 pub use error::Error;
@@ -171,7 +170,7 @@ impl Machine {
 
     /// Which pages are sure to be in its first TLBs, so that accesses to them may be counted and not told,
     /// or why none is.
-    pub fn sure_pages(&self) -> Result<SurePages, String> {
+    pub fn sure_pages(&self) -> Result<trace::SurePages, String> {
         description::sure::pages(&self.description)
     }
 

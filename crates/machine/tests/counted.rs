@@ -10,9 +10,9 @@ mod support;
 use std::collections::VecDeque;
 
 use addr::Kind;
-use machine::{Machine, Results, RunOptions, SurePages};
+use machine::{Machine, Results, RunOptions};
 use support::{Row, Rows, Stream, mapping};
-use trace::{Batch, Error, Event, Header, Hits, Meta, Source};
+use trace::{Batch, Error, Event, Header, Hits, Meta, Source, SurePages};
 
 const PAGE: u64 = 4096;
 

@@ -1,12 +1,12 @@
 //! Machines and their runs.
 
 use machine::{
-    Names, RunOptions, SurePages,
+    Names, RunOptions,
     results::{CodePlace, FrameName, LiveSummary},
 };
 use pyo3::prelude::*;
 use symbols::{Spot, Symbols};
-use trace::{Arch, Bounds, Source, Window};
+use trace::{Arch, Bounds, Source, SurePages, Window};
 
 use crate::{
     error::{failed, refused},
@@ -159,12 +159,7 @@ impl Machine {
     }
 
     /// Which accesses of a program need only be counted, or why each is to be told.
-    fn sure(
-        &self,
-        recording: &Recording,
-        warmup: u64,
-        check: bool,
-    ) -> Result<capture::Sure, String> {
+    fn sure(&self, recording: &Recording, warmup: u64, check: bool) -> Result<SurePages, String> {
         let told = if recording.tells_all {
             Some("it was asked for")
         } else if check {
@@ -174,11 +169,10 @@ impl Machine {
         } else {
             recording.options.must_tell()
         };
-        let SurePages { pages, together } = match told {
-            Some(why) => return Err(why.to_owned()),
-            None => self.machine.sure_pages()?,
-        };
-        Ok(capture::Sure { pages, together })
+        match told {
+            Some(why) => Err(why.to_owned()),
+            None => self.machine.sure_pages(),
+        }
     }
 
     fn run_source(

@@ -166,7 +166,8 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     unsafe {
         let here = if (*info).si_code > 0 { translated(context) } else { None };
         let marked = here.and_then(|(fault, vcpu)| mark(fault, vcpu));
-        if let Some((_, vcpu)) = here.filter(|(fault, _)| !fault.may_be_mended()) {
+        let ends = |&(fault, vcpu): &(Fault, u32)| sure::counts(vcpu) && !fault.may_be_mended();
+        if let Some((_, vcpu)) = here.filter(ends) {
             // QEMU may end the process without another word.
             sure::settle(vcpu);
         }

@@ -24,14 +24,9 @@ pub(crate) extern "C" fn access_slow(vcpu: u32, address: u64, tag: u64) {
     access(vcpu, address, tag);
 }
 
-/// Makes room for a block that records itself.
+/// Makes room for so many records in one span, and for a block that records itself.
 #[cold]
-pub(crate) fn make_room(vcpu: u32) {
-    room(vcpu, 1);
-}
-
-/// Makes room for so many records in one span.
-pub(crate) fn make_room_for(vcpu: u32, records: usize) {
+pub(crate) fn make_room(vcpu: u32, records: usize) {
     room(vcpu, records);
 }
 
@@ -49,8 +44,7 @@ pub(crate) fn left(vcpu: u32) -> usize {
 
 /// Ends recording if the host wants no more; for who fills no span for long.
 pub(crate) fn heed(vcpu: u32) {
-    let is_stopped = global::process().stop.load(Ordering::Relaxed) != 0;
-    if is_stopped || is_over(global::shared().session()) {
+    if is_unwanted(global::shared().session()) {
         global::stop(vcpu);
         // SAFETY: the caller is the thread of `vcpu`.
         unsafe { off(vcpu) };
@@ -124,8 +118,7 @@ fn publish(ring: &Ring, position: u64, whole: bool) {
     let session = global::shared().session();
     while !ring.publish(position, whole, wait::now) {
         let goes_on = wait::wait_for_marks(session, ring);
-        let is_stopped = global::process().stop.load(Ordering::Relaxed) != 0;
-        if !goes_on || is_stopped || global::is_stopped() || is_over(session) {
+        if !goes_on || global::is_stopped() || is_unwanted(session) {
             break;
         }
     }
@@ -207,13 +200,13 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
         if skip::at_span_end(vcpu) {
             return true;
         }
-        let (session, process) = (global::shared().session(), global::process());
+        let session = global::shared().session();
         let ring = &*(*cursor).ring;
         let position = (*cursor).span_position + SPAN_RECORDS as u64;
         ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
         let mut published = ring.publish(position, false, wait::now);
         loop {
-            if process.stop.load(Ordering::Relaxed) != 0 || is_over(session) {
+            if is_unwanted(session) {
                 global::stop(vcpu);
             }
             if global::is_stopped() {
@@ -271,6 +264,11 @@ pub(crate) fn close(vcpu: u32) {
         ring.state.store(ChunkState::Closed as u32, Ordering::Release);
         wait::announce(session);
     }
+}
+
+/// Whether the host wants no more of this process.
+fn is_unwanted(session: &Session) -> bool {
+    global::process().stop.load(Ordering::Relaxed) != 0 || is_over(session)
 }
 
 /// Whether the host looks no more.

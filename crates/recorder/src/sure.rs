@@ -217,14 +217,14 @@ pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of `vcpu`, which is the only one.
     let state = unsafe { &mut *STATE.0.get() };
     let next = vcpu::shared(vcpu);
-    if next.home.load(Ordering::Relaxed) != 0 {
+    if counts(vcpu) {
         state.tell_block(vcpu, next);
         let is_due = next.clock.load(Ordering::Relaxed) >= next.limit.load(Ordering::Relaxed);
         let is_tight = span::left(vcpu) < state.records();
         if is_due || is_tight && !is_only_process() {
             settle(vcpu);
         } else if is_tight {
-            span::make_room_for(vcpu, state.records());
+            span::make_room(vcpu, state.records());
         }
         if is_due {
             span::heed(vcpu);
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
             state.weigh(vcpu);
         }
     }
-    if next.home.load(Ordering::Relaxed) == 0 || !is_attached(vcpu) {
+    if !counts(vcpu) || !is_attached(vcpu) {
         state.open(vcpu, next);
     }
     next.home.store(vcpu::position(vcpu) as u64, Ordering::Relaxed);
@@ -256,10 +256,15 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     unsafe { vcpu::on_block(vcpu, record) };
 }
 
+/// Whether there may be something that was counted and not told.
+pub(crate) fn counts(vcpu: u32) -> bool {
+    vcpu::shared(vcpu).home.load(Ordering::Relaxed) != 0
+}
+
 /// Tells all that was counted, and holds no page any more: something comes that is not counted.
 pub(crate) fn settle(vcpu: u32) {
     let next = vcpu::shared(vcpu);
-    if next.home.load(Ordering::Relaxed) == 0 {
+    if !counts(vcpu) {
         return;
     }
     // SAFETY: counting, the process has one thread, and this is it.
@@ -306,7 +311,7 @@ impl State {
             map(self.words);
             self.clock = UNIT | ONE;
         }
-        span::make_room_for(vcpu, self.records());
+        span::make_room(vcpu, self.records());
         self.told = self.clock;
         next.clock.store(self.clock, Ordering::Relaxed);
         next.limit.store(self.clock + STRETCH * UNIT, Ordering::Relaxed);

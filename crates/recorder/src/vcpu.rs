@@ -267,7 +267,7 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
 
 /// A block begins that records itself, and its span is nearly full.
 pub(crate) unsafe extern "C" fn on_room(vcpu: c_uint, _: *mut c_void) {
-    span::make_room(vcpu);
+    span::make_room(vcpu, 1);
 }
 
 /// An access of the instruction whose index is `instruction`.

@@ -123,6 +123,15 @@ pub struct Placed {
     pub event: Event,
 }
 
+/// How many pages are sure to be in the first TLBs of a machine: those that were used last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SurePages {
+    /// How many of code, and how many of data.
+    pub pages: [u32; 2],
+    /// Whether both are in one TLB, of as many pages as the first says.
+    pub together: bool,
+}
+
 /// Accesses that a batch counts instead of holding them, as a recorder tells them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counted {

@@ -12,17 +12,9 @@
 use std::ops::RangeInclusive;
 
 use addr::{Kind, PageSize};
+use trace::SurePages;
 
 use super::Description;
-
-/// How many pages are in the first TLBs: those that were used last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SurePages {
-    /// How many of code, and how many of data.
-    pub pages: [u32; 2],
-    /// Whether both are in one TLB, of as many pages as the first says.
-    pub together: bool,
-}
 
 /// With fewer entries most blocks could bring in too many pages; of more the recorder does not keep track.
 const ENTRIES: RangeInclusive<u32> = 16..=96;

@@ -151,13 +151,7 @@ impl DenseTlb<'_> {
         let (set, number) = self.set_of(va);
         let Array { sets, first } = &self.tlb.arrays[self.array];
         let (first, slots) = (*first, sets.slots(set));
-        let victim = match self.tlb.going.pop_front() {
-            Some(going) => {
-                self.policy().inserted(going);
-                going
-            }
-            None => self.policy().replaced(first + slots.start..first + slots.end),
-        };
+        let victim = self.tlb.replaced(first + slots.start..first + slots.end);
         let Tlb { slots, shortcuts, retired, arrays, space, .. } = &mut *self.tlb;
         let slot = &mut slots[victim];
         let are_kept = shortcuts.are_kept();

@@ -167,9 +167,9 @@ impl Tlb {
         }
     }
 
-    /// The policy's victim among the `slots` of a set, all in use, which is given a new entry at once.
+    /// Which of a set's `slots`, all in use, is given a new entry at once.
     #[inline(always)]
-    fn replaced(&mut self, slots: Range<usize>) -> usize {
+    pub(super) fn replaced(&mut self, slots: Range<usize>) -> usize {
         if self.ahead == Ahead::No && self.going.is_empty() {
             return self.policy.get_mut().replaced(slots);
         }
