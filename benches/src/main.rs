@@ -7,8 +7,8 @@
 //!
 //! `--smoke` takes one round of few accesses, `--only` the lines that contain one of the texts that `|` separates.
 //!
-//! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
-//! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes.
+//! Each stored trace is decoded alone, then run through a two-level TLB and through the whole machines
+//! `opteron-2008` and `epyc-9005`, decoding included, and its LRU curve is counted for five page sizes.
 //! Uniform random accesses over 8 MiB and 4 GiB and a hash join are made beforehand and replayed
 //! from memory, so that only the machine is timed, beside a naive loop that counts two levels of TLBs
 //! and nothing else. A stream of which every second access misses the first level is stored and
@@ -96,6 +96,7 @@ fn bench() -> Result<(), Failure> {
     let large = Machine::load("opteron-2008", &LARGE_PAGES.map(str::to_owned))?;
     let managed = Machine::load("opteron-2008", &MANAGED.map(str::to_owned))?;
     let linux = Machine::load("opteron-2008", &LINUX.map(str::to_owned))?;
+    let epyc = Machine::load("epyc-9005", &[])?;
     let machines = [
         ("two-level TLB", &two_level),
         ("opteron-2008", &opteron),
@@ -103,6 +104,7 @@ fn bench() -> Result<(), Failure> {
         ("and pages of 2M", &large),
         ("and managed memory", &managed),
         ("and linux", &linux),
+        ("epyc-9005", &epyc),
     ];
 
     writeln!(
@@ -121,7 +123,6 @@ fn bench() -> Result<(), Failure> {
         replayed(&bench, (&format!("uniform over {span}"), &spec), &machines, shapes)?;
     }
     let tlb_only = Machine::load("tlb-only", &[])?;
-    let epyc = Machine::load("epyc-9005", &[])?;
     let machines = [("tlb-only", &tlb_only), ("opteron-2008", &opteron), ("epyc-9005", &epyc)];
     let join = format!("join,table=256M,accesses={accesses}");
     replayed(&bench, ("join over 256M", &join), &machines, ((32, 32), (1024, 4)))?;

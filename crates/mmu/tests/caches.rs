@@ -67,7 +67,7 @@ fn caches_do_what_lists_searched_in_order_do() {
             let phys = PhysAddr::new(addr);
             let expected = model.access(addr, bytes, write, who);
             let repeated = match who {
-                Requester::Program(kind) if in_bulk && caches.is_repeat(phys, bytes, kind) => {
+                Requester::Program(kind) if in_bulk && caches.hit(phys, bytes, kind) => {
                     repeats[kind as usize] += 1;
                     Some(caches.entrance(who).place)
                 }
@@ -78,7 +78,10 @@ fn caches_do_what_lists_searched_in_order_do() {
                 }
                 Requester::Program(_) | Requester::Walker => None,
             };
-            let served = repeated.unwrap_or_else(|| caches.access(phys, bytes, write, who));
+            let served = repeated.unwrap_or_else(|| match who {
+                Requester::Program(kind) if in_bulk => caches.access_anew(phys, bytes, kind),
+                Requester::Program(_) | Requester::Walker => caches.access(phys, bytes, write, who),
+            });
             assert_eq!(served, expected, "seed {seed}, step {step}, {params:?}");
         }
         for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {

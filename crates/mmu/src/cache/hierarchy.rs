@@ -16,7 +16,7 @@
 use addr::{Kind, PhysAddr};
 
 use super::{Cache, CacheCounts, CacheParams};
-use crate::GeometryError;
+use crate::{GeometryError, Learns};
 
 /// Where an access was served: the caches, nearest first, and memory behind them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -155,15 +155,31 @@ impl Hierarchy {
         self.complete(entry, first, last, write, who)
     }
 
-    /// Whether an access of `kind` by the program changes nothing where it comes in. It is not
-    /// counted: tell [`Hierarchy::repeated`] of all that were.
+    /// Uses the line of an access of `kind` by the program if it is found at once where the access comes in.
+    /// It is not counted: tell [`Hierarchy::repeated`] of all that were.
     #[inline(always)]
-    pub fn is_repeat(&self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
+    pub fn hit(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
         let place = if kind == Kind::Fetch { self.fetch } else { self.data };
-        match self.caches.get(place as usize) {
-            Some(Some(cache)) => cache.is_repeat(phys, bytes, kind == Kind::Store),
+        match self.caches.get_mut(place as usize) {
+            Some(Some(cache)) => cache.hit(phys, bytes, kind == Kind::Store),
             _ => false,
         }
+    }
+
+    /// An access of `kind` by the program for which [`Hierarchy::hit`] has found nothing. It is counted.
+    pub fn access_anew(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> Served {
+        let (who, write) = (Requester::Program(kind), kind == Kind::Store);
+        let entry = self.entry(who);
+        let Some(Some(cache)) = self.caches.get_mut(entry as usize) else {
+            return Served::Memory;
+        };
+        let Some(line) = cache.only_line(phys, bytes) else {
+            return self.access(phys, bytes, write, who);
+        };
+        if cache.request_found(line, write, who) {
+            return entry;
+        }
+        self.miss(entry, line, write, who)
     }
 
     /// Where a reference of the walker comes in, if it changes nothing there. It is not counted:
@@ -208,7 +224,7 @@ impl Hierarchy {
                 place,
                 line_shift: cache.line_shift,
                 sets: cache.sets.sets(),
-                repeats_change_nothing: apart && cache.repeats_change_nothing,
+                repeats_change_nothing: apart && cache.policy.learns() != Learns::Each,
             },
             None => Entrance { place, line_shift: 0, sets: 1, repeats_change_nothing: false },
         }
@@ -309,7 +325,7 @@ impl Hierarchy {
     /// Writes a dirty line of the level in front to the cache at `place`.
     fn write_back(&mut self, place: Served, line: u64) {
         let Some(Some(cache)) = self.caches.get_mut(place as usize) else { return };
-        if !cache.touch(cache.sets.set_of(line), line, true)
+        if !cache.touch(line, true)
             && let Some(victim) = cache.insert(line, true)
         {
             cache.writebacks += 1;

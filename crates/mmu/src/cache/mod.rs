@@ -93,15 +93,53 @@ pub struct Cache {
     sets: SetArray,
     tags: Box<[u64]>,
     hints: Option<Hints<HINTS>>,
-    /// By set: the tag of the line that it used last, if to use it again changes nothing.
-    last: Box<[u64]>,
-    /// Whether a use of the slot that its set used last, or filled last, changes nothing.
-    repeats_change_nothing: bool,
+    latest: Latest,
     policy: AnyReplacement,
     program: Traffic,
     walker: Traffic,
     writebacks: u64,
     flushed: Flushed,
+}
+
+/// The tag of the line that each set used last, where to use it again changes nothing: not where the policy
+/// counts uses. Sets that are no power of two have none.
+#[derive(Clone, Debug)]
+struct Latest {
+    /// One for each set, or one for all, which stays empty.
+    tags: Box<[u64]>,
+    mask: u64,
+    /// What makes each tag empty, if none is kept.
+    emptying: u64,
+}
+
+impl Latest {
+    fn new(sets: &SetArray, learns: Learns) -> Latest {
+        let is_kept = learns != Learns::Each && sets.sets().is_power_of_two();
+        let sets = if is_kept { sets.sets() } else { 1 };
+        Latest {
+            tags: vec![EMPTY; sets].into_boxed_slice(),
+            mask: sets as u64 - 1,
+            emptying: if is_kept { 0 } else { EMPTY },
+        }
+    }
+
+    /// Whether its set used `line` last, and to use it again changes nothing. For a write it must be dirty.
+    #[inline(always)]
+    fn holds(&self, line: u64, write: bool) -> bool {
+        let last = self.tags[(line & self.mask) as usize];
+        last | u64::from(!write) == line << 1 | 1
+    }
+
+    #[inline(always)]
+    fn set(&mut self, line: u64, tag: u64) {
+        self.tags[(line & self.mask) as usize] = tag | self.emptying;
+    }
+
+    fn forget(&mut self, line: u64) {
+        if self.holds(line, false) {
+            self.set(line, EMPTY);
+        }
+    }
 }
 
 /// Lines asked for and missed: reads, then writes.
@@ -127,9 +165,8 @@ impl Cache {
         Ok(Cache {
             line_shift: line_bytes.trailing_zeros(),
             tags: vec![EMPTY; sets.entries()].into_boxed_slice(),
-            repeats_change_nothing: policy.learns() != Learns::Each,
+            latest: Latest::new(&sets, policy.learns()),
             policy,
-            last: vec![EMPTY; sets.sets()].into_boxed_slice(),
             hints: (sets.entries() <= HINTED_LINES_MAX).then(Hints::new),
             sets,
             program: Traffic::default(),
@@ -181,10 +218,7 @@ impl Cache {
             self.flushed.lines += 1;
             self.flushed.dirty += tag & 1;
             self.tags[slot] = EMPTY;
-            let last = &mut self.last[slot / self.sets.ways()];
-            if *last >> 1 == tag >> 1 {
-                *last = EMPTY;
-            }
+            self.latest.forget(tag >> 1);
             self.sets.vacate(slot);
             self.policy.removed(slot);
         }
@@ -200,57 +234,86 @@ impl Cache {
     /// Counts a request for `line`, and serves it if the line is there.
     #[inline(always)]
     fn request(&mut self, line: u64, write: bool, who: Requester) -> bool {
-        self.traffic(who).asked[usize::from(write)] += 1;
-        let set = self.sets.set_of(line);
-        let last = self.last[set];
-        // A write makes a clean line dirty, which changes something.
-        if last >> 1 == line && last & 1 >= u64::from(write) {
-            return true;
-        }
-        let hit = self.touch(set, line, write);
-        if !hit {
-            self.traffic(who).missed[usize::from(write)] += 1;
-        }
+        let hit = self.latest.holds(line, write) || self.touch(line, write);
+        self.count(hit, write, who);
         hit
+    }
+
+    /// The same for a line that [`Cache::hit`] has not found.
+    #[inline(always)]
+    fn request_found(&mut self, line: u64, write: bool, who: Requester) -> bool {
+        let hit = self.touch_found(line, write);
+        self.count(hit, write, who);
+        hit
+    }
+
+    #[inline(always)]
+    fn count(&mut self, hit: bool, write: bool, who: Requester) {
+        let traffic = match who {
+            Requester::Program(_) => &mut self.program,
+            Requester::Walker => &mut self.walker,
+        };
+        traffic.asked[usize::from(write)] += 1;
+        traffic.missed[usize::from(write)] += u64::from(!hit);
+    }
+
+    /// The line at `phys`, if all of the `bytes` are in it.
+    #[inline(always)]
+    fn only_line(&self, phys: PhysAddr, bytes: u32) -> Option<u64> {
+        let line = phys.get() >> self.line_shift;
+        let end = phys.get().wrapping_add(u64::from(bytes).wrapping_sub(1)) >> self.line_shift;
+        (line == end).then_some(line)
     }
 
     /// Whether to use the line at `phys` changes nothing: its set used it last, and all of the
     /// `bytes` are in it. For a write it must be dirty.
     #[inline(always)]
     fn is_repeat(&self, phys: PhysAddr, bytes: u32, write: bool) -> bool {
-        let line = phys.get() >> self.line_shift;
-        let end = phys.get().wrapping_add(u64::from(bytes).wrapping_sub(1)) >> self.line_shift;
-        let last = self.last[self.sets.set_of(line)];
-        last >> 1 == line && end == line && last & 1 >= u64::from(write)
+        self.only_line(phys, bytes).is_some_and(|line| self.latest.holds(line, write))
     }
 
+    /// Uses the line at `phys` if it is found at once and has all of the `bytes`.
     #[inline(always)]
-    fn traffic(&mut self, who: Requester) -> &mut Traffic {
-        match who {
-            Requester::Program(_) => &mut self.program,
-            Requester::Walker => &mut self.walker,
-        }
+    fn hit(&mut self, phys: PhysAddr, bytes: u32, write: bool) -> bool {
+        self.only_line(phys, bytes)
+            .is_some_and(|line| self.latest.holds(line, write) || self.touch_hinted(line, write))
     }
 
-    /// Uses `line`, whose set is `set`, if it is there.
+    /// Uses `line` if it is there.
+    fn touch(&mut self, line: u64, write: bool) -> bool {
+        self.touch_hinted(line, write) || self.touch_found(line, write)
+    }
+
+    /// The same where a hint says where it is.
     #[inline(never)]
-    fn touch(&mut self, set: usize, line: u64, write: bool) -> bool {
-        let hinted = self.hints.as_ref().and_then(|hints| {
-            let slot = hints.get(line);
-            self.tags.get(slot).is_some_and(|tag| tag >> 1 == line).then_some(slot)
-        });
-        let slot = match hinted {
-            Some(slot) => slot,
-            None => {
-                let Some(slot) = self.find(set, line) else { return false };
-                self.hint(line, slot);
-                slot
-            }
-        };
-        self.tags[slot] |= u64::from(write);
+    fn touch_hinted(&mut self, line: u64, write: bool) -> bool {
+        let Some(hints) = &self.hints else { return false };
+        let slot = hints.get(line);
+        let is_there = self.tags.get(slot).is_some_and(|tag| tag >> 1 == line);
+        if is_there {
+            self.use_slot(slot, line, write);
+        }
+        is_there
+    }
+
+    /// The same where none does.
+    #[inline(never)]
+    fn touch_found(&mut self, line: u64, write: bool) -> bool {
+        let found = self.find(self.sets.set_of(line), line);
+        if let Some(slot) = found {
+            self.hint(line, slot);
+            self.use_slot(slot, line, write);
+        }
+        found.is_some()
+    }
+
+    /// Uses `line`, which is in `slot`.
+    #[inline(always)]
+    fn use_slot(&mut self, slot: usize, line: u64, write: bool) {
+        let tag = line << 1 | self.tags[slot] & 1 | u64::from(write);
+        self.tags[slot] = tag;
         self.policy.touched(slot);
-        self.used_last(set, slot);
-        true
+        self.latest.set(line, tag);
     }
 
     /// `line` is in `slot`.
@@ -258,14 +321,6 @@ impl Cache {
     fn hint(&mut self, line: u64, slot: usize) {
         if let Some(hints) = &mut self.hints {
             hints.set(line, slot);
-        }
-    }
-
-    /// The line in `slot` is the one that `set` used last.
-    #[inline]
-    fn used_last(&mut self, set: usize, slot: usize) {
-        if self.repeats_change_nothing {
-            self.last[set] = self.tags[slot];
         }
     }
 
@@ -296,7 +351,7 @@ impl Cache {
         };
         let old = core::mem::replace(&mut self.tags[slot], line << 1 | u64::from(dirty));
         self.hint(line, slot);
-        self.used_last(set, slot);
+        self.latest.set(line, self.tags[slot]);
         (old != EMPTY && old & 1 != 0).then_some(old >> 1)
     }
 }

@@ -150,7 +150,7 @@ impl Walker {
     #[inline(always)]
     pub(crate) fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         let Some(caches) = &mut self.port.caches else { return };
-        if caches.is_repeat(phys, bytes, kind) {
+        if caches.hit(phys, bytes, kind) {
             self.repeats[kind as usize] += 1;
         } else {
             self.changes(phys, bytes, kind);
@@ -161,7 +161,7 @@ impl Walker {
     #[inline(never)]
     fn changes(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         if let Some(caches) = &mut self.port.caches {
-            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
+            let served = caches.access_anew(phys, bytes, kind);
             self.program_served[kind as usize][served as usize] += 1;
             if let (Served::Memory, Some(nodes)) = (served, &mut self.port.nodes) {
                 nodes.refer(phys, kind as usize, 1);
