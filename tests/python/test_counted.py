@@ -53,16 +53,25 @@ def result(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("entries", [(32, 32), (16, 17), (20, 64), (96, 33), None])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(
+            (f"tlb.l1i.entries={code}", f"tlb.l1d.entries={data}")
+            for code, data in ((32, 32), (16, 17), (20, 64), (96, 33))
+        ),
+        ("tlb.l1i.entries=64", "tlb.l1i.ways=8", "tlb.l1d.entries=64", "tlb.l1d.ways=4"),
+        ("tlb.l1d.entries=72", "tlb.l1d.ways=6", "page_table.format=guarded"),
+        None,
+    ],
+)
 def test_counted_accesses_are_as_good_as_told_ones(
-    program: Path, tmp_path: Path, pagewalk: Run, entries: tuple[int, int] | None, seed: int
+    program: Path, tmp_path: Path, pagewalk: Run, settings: tuple[str, ...] | None, seed: int
 ) -> None:
-    if entries is None:
+    if settings is None:
         (tmp_path / "unified.toml").write_text(UNIFIED)
         options: list[object] = ["--machine", tmp_path / "unified.toml"]
     else:
-        code, data = entries
-        settings = (f"tlb.l1i.entries={code}", f"tlb.l1d.entries={data}")
         options = ["--machine", "tlb-only", *(word for one in settings for word in ("--set", one))]
     for pages in (12, 40, 150):
         command = ["--", program, seed, pages]
@@ -100,7 +109,8 @@ def test_a_program_that_is_killed_has_results(pagewalk: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "because"),
     [
-        (["-m", "opteron-2008"], "the machine has page_table"),
+        (["-m", "opteron-2008"], "the machine has core.fetches"),
+        (["-m", "epyc-9005"], "the machine has cache."),
         (["-m", "tlb-only", "--set", "tlb.l1d.replacement=fifo"], "replaces by fifo"),
         (["-m", "tlb-only", "--check"], "each translation is checked"),
         (["-m", "tlb-only", "--max-accesses", "9k"], "a window is recorded"),

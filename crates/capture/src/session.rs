@@ -138,6 +138,7 @@ impl Session {
             calls: settings.calls.into(),
             fetches: settings.fetches.into(),
             sure_pages: settings.sure.map_or([0; 2], |sure| sure.pages),
+            sure_sets: settings.sure.map_or([1; 2], |sure| sure.sets),
             sure_together: settings.sure.is_some_and(|sure| sure.together).into(),
             skip_accesses: settings.skip_accesses,
             qemu: [0; ring::PATH_BYTES_MAX],

@@ -684,6 +684,6 @@ fn host(description: &Description) -> Result<Option<Host>, (String, String)> {
 }
 
 /// Whether walks of a table ask the TLB for the table itself.
-fn is_linear(table: &description::PageTable) -> bool {
+pub(crate) fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
 }

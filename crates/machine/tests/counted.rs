@@ -58,7 +58,6 @@ impl Teller {
     fn access(&mut self, kind: Kind, addr: u64, bytes: u32) {
         let (first, last) = (addr / PAGE * PAGE, (addr + u64::from(bytes) - 1) / PAGE * PAGE);
         let index = self.index(kind);
-        let ways = self.sure.pages[index] as usize;
         let list = &mut self.lists[index];
         self.now += 2;
         let held = list.iter_mut().find(|held| held.page == first);
@@ -74,15 +73,20 @@ impl Teller {
         let mut pages = vec![first, last];
         pages.dedup();
         let is_new = |page: &&u64| !list.iter().any(|held| held.page == **page);
-        let new = pages.iter().filter(is_new).count();
-        if list.len() < ways && list.len() + new > ways {
+        let new: Vec<u64> = pages.iter().filter(is_new).copied().collect();
+        let is_tight = |&page: &u64| {
+            let (set, room) = (self.set_of(index, page), self.room(index, page));
+            let here = new.iter().filter(|&&other| self.set_of(index, other) == set).count();
+            room > 0 && here > room
+        };
+        if new.iter().any(is_tight) {
             self.settle();
         }
         for page in pages {
             self.now += 1;
             if !self.lists[index].iter().any(|held| held.page == page) {
-                if self.lists[index].len() == ways {
-                    self.make_room(index);
+                if self.room(index, page) == 0 {
+                    self.make_room(index, page);
                 }
                 self.lists[index].push(Held { page, counts: [None; 3], used: [0; 3] });
             }
@@ -94,8 +98,22 @@ impl Teller {
         self.parts.push(Part::Row(kind, addr, bytes));
     }
 
-    fn make_room(&mut self, index: usize) {
+    fn set_of(&self, index: usize, page: u64) -> u64 {
+        page / PAGE % u64::from(self.sure.sets[index])
+    }
+
+    /// How many pages the set of `page` has room for.
+    fn room(&self, index: usize, page: u64) -> usize {
+        let set = self.set_of(index, page);
+        let held = self.lists[index].iter().filter(|held| self.set_of(index, held.page) == set);
+        (self.sure.pages[index] / self.sure.sets[index]) as usize - held.count()
+    }
+
+    /// Tells that the page of the set of `page` goes that was used longest ago.
+    fn make_room(&mut self, index: usize, page: u64) {
+        let set = self.set_of(index, page);
         let oldest = (0..self.lists[index].len())
+            .filter(|&place| self.set_of(index, self.lists[index][place].page) == set)
             .min_by_key(|&place| self.lists[index][place].last_use())
             .unwrap();
         let Held { page, counts, .. } = self.lists[index].remove(oldest);
@@ -228,26 +246,79 @@ fn program(stream: &mut Stream) -> Vec<Row> {
 const UNIFIED: &str = "title = \"\"\nsource = \"\"\n\
     [tlb.l1]\nentries = 24\n[tlb.l2]\nentries = 64\nways = 4\n[os]\nsource = \"\"\n";
 
+/// Machines of TLBs alone.
+const TLBS: usize = 10;
+/// Of page tables.
+const FORMATS: [&str; 17] = [
+    "x86-64",
+    "x86-32",
+    "x86-pae",
+    "arm",
+    "sparc-reference",
+    "flattened",
+    "mpt",
+    "irix",
+    "linear",
+    "guarded",
+    "guarded-adaptive",
+    "hashed",
+    "clustered",
+    "inverted",
+    "tsb",
+    "powerpc",
+    "elastic-cuckoo",
+];
+
 #[test]
 fn counted_accesses_are_as_good_as_told_ones() {
     let split = |first: &str, second: &str| {
         let settings = [format!("tlb.l1i.entries={first}"), format!("tlb.l1d.entries={second}")];
         Machine::load("tlb-only", &settings).unwrap()
     };
+    let sets = |data: &str, data_ways: &str, code: &str, code_ways: &str| {
+        let settings = [("l1d.entries", data), ("l1d.ways", data_ways)];
+        let code = [("l1i.entries", code), ("l1i.ways", code_ways)];
+        let settings = settings.into_iter().chain(code);
+        let settings: Vec<_> = settings.map(|(key, to)| format!("tlb.{key}={to}")).collect();
+        Machine::load("tlb-only", &settings).unwrap()
+    };
     let with = |setting: &str| Machine::load("tlb-only", &[setting.to_owned()]).unwrap();
-    let machines = [
+    let mut machines = vec![
         split("32", "32"),
         split("16", "17"),
         split("96", "16"),
         with("tlb.l2.entries=32"),
         with("core.asid_bits=2"),
         with("core.contexts=lru"),
+        sets("64", "4", "64", "8"),
+        sets("24", "8", "18", "6"),
+        sets("48", "6", "32", "32"),
         Machine::parse("unified", UNIFIED, "unified", &[]).unwrap(),
     ];
+    assert_eq!(machines.len(), TLBS);
+    // What walks page tables hears of misses alone.
+    for format in FORMATS {
+        let table = format!("page_table.format={format}");
+        for kind in ["hardware", "software"] {
+            for behind in [
+                r#"mmu_cache={design="uptc",entries=8}"#,
+                "nested.page_size=4K",
+                "walker.tracks_dirty=true",
+            ] {
+                let settings =
+                    [&table, &format!("walker.kind={kind}"), &behind.to_owned()].map(String::clone);
+                machines.extend(Machine::load("tlb-only", &settings));
+            }
+        }
+    }
+    machines.retain(|machine| machine.sure_pages().is_ok());
+    assert!(machines.len() > TLBS + 50, "{} machines", machines.len());
     for seed in 1..=40 {
         let mut stream = Stream(seed);
         let rows = program(&mut stream);
-        for machine in &machines {
+        // Those with page tables take turns.
+        let turn = |&(index, _): &(usize, _)| index < TLBS || index as u64 % 20 == seed % 20;
+        for (_, machine) in machines.iter().enumerate().filter(turn) {
             let run = |source: &mut dyn Source| -> Results {
                 let options = RunOptions { check: false, progress: &mut |_| true };
                 let results = machine.run(source, options);
@@ -278,14 +349,15 @@ fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
     };
     for (name, setting, part) in [
         ("tlb-only", "tlb.l1d.replacement=fifo", "tlb.l1d replaces by fifo, not lru"),
-        ("tlb-only", "tlb.l1d.ways=16", "tlb.l1d has several sets"),
+        ("tlb-only", "tlb.l1d.ways=2", "tlb.l1d has sets of less than 4"),
         ("tlb-only", "tlb.l1d.entries=15", "tlb.l1d has 15 entries"),
         ("tlb-only", "tlb.l1i.entries=97", "tlb.l1i has 97 entries"),
         ("tlb-only", "core.count=2", "core.count"),
         ("tlb-only", "os.page_size=16K", "pages of 16K"),
         ("tlb-only", "os.page_size=2M", "pages of 2M"),
-        ("opteron-2008", "", "page_table"),
-        ("epyc-9005", "", "mmu_cache"),
+        ("tlb-only", "page_table.format=linear", "found through the TLB"),
+        ("opteron-2008", "", "core.fetches"),
+        ("epyc-9005", "", "cache.l1"),
     ] {
         let why = why(name, setting);
         assert!(why.contains(part), "{name} {setting}: {why}");

@@ -24,17 +24,16 @@ use core::mem::offset_of;
 use ring::{Derived, HitsOf, Next, Record, Tag};
 
 use crate::inline::Start;
-use crate::sure::{self, LOW, OFFSET_MASK, OFFSET_SHIFT, UNIT};
+use crate::sure::{self, UNIT};
 use crate::tcg::{Tcg, Writer};
 use crate::vcpu::{self, RECORD_BYTES};
+use crate::words::{LOW, OFFSET_MASK, OFFSET_SHIFT, PAGE_SHIFT};
 
 const HOME: usize = offset_of!(Next, home);
 const PENDING: usize = offset_of!(Next, pending);
 const CLOCK: usize = offset_of!(Next, clock);
 const INSTRUCTIONS: usize = offset_of!(Next, instructions);
 const LIMIT: usize = offset_of!(Next, limit);
-/// The lowest bit above an offset in a page.
-const PAGE_SHIFT: u64 = 12;
 
 /// Such a block, as far as its code is written.
 pub(crate) struct Counted<'a> {
@@ -261,7 +260,7 @@ impl<'a> Counted<'a> {
             write.and(word, held, 1);
             write.differing(word, word, self.tcg.constant(1));
             if self.may_cross {
-                write.shift_right(place, crossed, PAGE_SHIFT);
+                write.shift_right(place, crossed, PAGE_SHIFT.into());
                 write.either(word, word, place);
             }
             write.store(word, next, PENDING);

@@ -36,6 +36,7 @@ mod files;
 mod filter;
 mod global;
 mod guest;
+mod held;
 mod inline;
 mod internals;
 mod links;
@@ -51,6 +52,7 @@ mod values;
 mod vcpu;
 mod vfork;
 mod wait;
+mod words;
 
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::Ordering;

@@ -1,23 +1,20 @@
 //! Accesses that surely hit the first TLBs of the machine that runs beside are counted, not told.
 //!
 //! ```text
-//!   a page's words   fetch | load | store          one each, by the page's address
-//!                    +----------------+---------+------+
-//!                    |      time      |  count  | held |      translated code: time = now, count += 1
-//!                    +----------------+---------+------+
+//!   an access        its page's word: time = now, count += 1    ([`crate::words`])
 //!
-//!   a block          all its words held, no page crossed?   it has left no trace but there
-//!                    else it is told, as without all this   --> its pages are held from here on
+//!   a block          all its words held, no page crossed?       it has left no trace but there
+//!                    else it is told, as without all this       --> its pages are held from here on
 //! ```
 //!
-//! Under LRU, a TLB of n entries in one set has the n pages that were used last. So it is known here which
+//! Under LRU, a set of n entries has those n of its pages that were used last. So it is known here which
 //! those are: a page is *held* that was used since counting began, and an access to it hits. Translated
 //! code ([`crate::counted`]) writes down the time of the last access to each page, by kind, and counts them.
-//! What it does not find held is told, and its page is held. When n pages are held and another comes, the one
-//! goes that was used longest ago: that is told before ([`Control::Hits`]), with the accesses that were
+//! What it does not find held is told, and its page is held. When n pages of a set are held and another comes,
+//! the one goes that was used longest ago: that is told before ([`Control::Hits`]), with the accesses that were
 //! counted. The machine's TLB has the order in which pages were told, and not that of their uses. It needs
 //! none: of pages that are not held it is right, and these go before any that is held; and once as many
-//! are held as there are entries, it is told who goes.
+//! are held as a set has entries, it is told who goes.
 //!
 //! Before anything comes that is not counted, all held pages are told in the order of their times and are held
 //! no more: then the machine's TLB is as if every access had been told. So segments end where
@@ -40,13 +37,11 @@ use ring::{Control, HitsOf, Next, Record, SPAN_RECORDS, SPAN_ROOM, Session, Tag}
 
 use crate::calls::Guest;
 use crate::derived::{self, Block};
+use crate::held::{List, PAGES_MAX};
 use crate::vcpu::{self, Phase, cursor};
+use crate::words::{ADDRESS_BITS, ONE, PAGE_SHIFT, TIME_SHIFT, Words};
 use crate::{global, span};
 
-/// Held pages of a TLB, at most.
-const PAGES_MAX: usize = 96;
-/// Numbers for their places, beside a time in one word.
-const PLACES: u64 = 128;
 /// Accesses after which what was counted is told at the latest.
 const STRETCH: u64 = 1 << 20;
 /// Blocks of a stretch that are told, of which more cost more than to tell all.
@@ -54,25 +49,7 @@ const TOLD_MAX: u64 = STRETCH / 40;
 /// Stretches of that kind in a row, after which all is told.
 const DEAR_MAX: u32 = 16;
 
-const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
-/// Bytes of a page's words.
-const WORDS_SHIFT: u32 = 5;
-/// From an address to the offset of its page's words: bits that go, and bits that stay.
-pub(crate) const OFFSET_SHIFT: u32 = PAGE_SHIFT - WORDS_SHIFT;
-pub(crate) const OFFSET_MASK: u64 = !((1 << WORDS_SHIFT) - 1);
-/// Bits of an address of the guests whose accesses are counted.
-const ADDRESS_BITS: u32 = 47;
-const BYTES: usize = 1 << (ADDRESS_BITS - OFFSET_SHIFT);
-
-/// Set in the word of a page that is held.
-const HELD: u64 = 1;
-/// One access more.
-const ONE: u64 = 2;
-/// Position of the time.
-const TIME_SHIFT: u32 = 28;
-/// The bits below the time.
-pub(crate) const LOW: u64 = (1 << TIME_SHIFT) - 1;
 /// From one access to the next. In between is the second page of one that crosses into it.
 pub(crate) const UNIT: u64 = 2 << TIME_SHIFT;
 /// Times do not come near their end.
@@ -94,21 +71,20 @@ unsafe impl Sync for Old {}
 
 static OLD: Old = Old(UnsafeCell::new([0; SPAN_ROOM]));
 
-/// The pages of one TLB that are held.
-struct List {
-    pages: [u64; PAGES_MAX],
-    count: usize,
-    /// The times of their last uses when all were looked at, each with its place in the lowest bits; the
-    /// oldest first, without those that were taken from here.
-    queue: [u64; PAGES_MAX],
-    taken: usize,
-    /// As many as the TLB keeps.
-    ways: usize,
+/// Whether there is room for the pages that a block uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// There is, or as many others go that are held.
+    Left,
+    /// Some set would be full before the last of them comes. Nobody knows which of them the TLB has room for, and
+    /// so for which a page goes that is held: it is known where none is.
+    Anew,
+    /// The block uses as many pages of a set as that keeps.
+    Never,
 }
 
 struct State {
-    /// Where the words of the page at address 0 are.
-    words: *mut u64,
+    words: Words,
     /// For fetches and for data; the first for both, if they are in one TLB.
     lists: [List; 2],
     together: bool,
@@ -126,11 +102,9 @@ struct Cell(UnsafeCell<State>);
 // SAFETY: it is used while the process has one thread, by that.
 unsafe impl Sync for Cell {}
 
-const NO_PAGES: List =
-    List { pages: [0; PAGES_MAX], count: 0, queue: [0; PAGES_MAX], taken: PAGES_MAX, ways: 0 };
 static STATE: Cell = Cell(UnsafeCell::new(State {
-    words: ptr::null_mut(),
-    lists: [NO_PAGES; 2],
+    words: Words::NONE,
+    lists: [List::NONE; 2],
     together: false,
     clock: UNIT | ONE,
     told: 0,
@@ -141,38 +115,26 @@ static ON: AtomicBool = AtomicBool::new(false);
 
 /// Begins to count, if the session asks for it and the guest and this host can.
 pub(crate) fn prepare(session: &Session, guest: Guest) {
-    let [fetches, data] = session.sure_pages.map(|pages| pages as usize);
+    let pages = session.sure_pages.map(|pages| pages as usize);
+    let sets = session.sure_sets.map(|sets| sets as usize);
     let is_known = matches!(guest, Guest::X86_64 | Guest::I386);
-    if fetches == 0
-        || fetches.max(data) > PAGES_MAX
+    if pages.contains(&0)
+        || sets.contains(&0)
+        || pages.iter().any(|&pages| pages > PAGES_MAX)
         || !is_known
         || session.inline_code == 0
         || !cfg!(target_arch = "x86_64")
     {
         return;
     }
-    let Some(words) = map(ptr::null_mut()) else { return };
+    let Some(words) = Words::new() else { return };
     // SAFETY: the process has one thread, which runs nothing yet.
     let state = unsafe { &mut *STATE.0.get() };
     state.words = words;
     state.together = session.sure_together != 0;
-    state.lists[0].ways = fetches;
-    state.lists[1].ways = data;
+    let shapes = pages.into_iter().zip(sets);
+    state.lists.iter_mut().zip(shapes).for_each(|(list, (pages, sets))| list.be_for(pages, sets));
     ON.store(true, Ordering::Release);
-}
-
-/// Words of all pages, all zero, at `at` if that is not null.
-fn map(at: *mut u64) -> Option<*mut u64> {
-    let place = if at.is_null() { 0 } else { libc::MAP_FIXED };
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
-    // SAFETY: new memory, or that of the words once more.
-    let mapped = unsafe {
-        let mapped = libc::mmap(at.cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0);
-        // The kernel would look at each page of it for a core file.
-        libc::madvise(mapped, BYTES, libc::MADV_DONTDUMP);
-        mapped
-    };
-    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
 }
 
 /// Whether blocks that are translated now are counted.
@@ -189,7 +151,7 @@ pub(crate) fn stop() {
 /// Where the words of the page at address 0 are.
 pub(crate) fn words() -> u64 {
     // SAFETY: set before anything is translated.
-    unsafe { (*STATE.0.get()).words as u64 }
+    unsafe { (*STATE.0.get()).words.start() }
 }
 
 /// Where [`OLD`] is.
@@ -208,7 +170,8 @@ pub(crate) fn can_count(tags: &[u16]) -> bool {
     // SAFETY: as for `words`.
     let state = unsafe { &*STATE.0.get() };
     let most = state.most_pages(tags.len());
-    state.lists.iter().zip(most).all(|(list, most)| most == 0 || most < list.ways)
+    let leaves_some = |(list, most): (&List, usize)| most == 0 || most < list.sets() * list.ways();
+    state.lists.iter().zip(most).all(leaves_some)
         && tags.iter().all(|&tag| Tag(tag).loads() != Tag(tag).stores())
 }
 
@@ -287,28 +250,16 @@ impl State {
     /// Records that must be free when a block begins: it may be told, then what was counted, and that
     /// once more at the segment's end.
     fn records(&self) -> usize {
-        let [first, second] = [&self.lists[0], &self.lists[1]].map(|list| list.ways);
+        let [first, second] =
+            [&self.lists[0], &self.lists[1]].map(|list| list.sets() * list.ways());
         let words = if self.together { KINDS * first } else { first + 2 * second };
         2 * WORD_RECORDS * words + OTHERS + 2 * SPAN_ROOM
-    }
-
-    /// The word of the page at `address`.
-    fn word(&self, address: u64, of: HitsOf) -> *mut u64 {
-        let offset = (address >> OFFSET_SHIFT & OFFSET_MASK) as usize & (BYTES - 1);
-        // SAFETY: the masked offset is inside.
-        unsafe { self.words.byte_add(offset).add(of as usize) }
-    }
-
-    /// Whether the page at `address` is held for such accesses.
-    fn holds(&self, address: u64, of: HitsOf) -> bool {
-        // SAFETY: the words are this thread's.
-        unsafe { *self.word(address, of) & HELD != 0 }
     }
 
     /// Begins to count anew.
     fn open(&mut self, vcpu: u32, next: &Next) {
         if self.clock > CLOCK_MAX {
-            map(self.words);
+            self.words.anew();
             self.clock = UNIT | ONE;
         }
         span::make_room(vcpu, self.records());
@@ -345,7 +296,7 @@ impl State {
         unsafe { ptr::copy_nonoverlapping(home.add(1), addresses.as_mut_ptr(), count) };
         let clock = next.clock.load(Ordering::Relaxed) >> TIME_SHIFT;
         let begun = match block.is_counted {
-            true => time(self.word(block.pc, HitsOf::Fetch)),
+            true => self.words.time(block.pc, HitsOf::Fetch),
             false => clock,
         };
         let after = |accesses: usize| begun + 2 * (1 + accesses as u64);
@@ -363,15 +314,14 @@ impl State {
         }
         self.blocks += 1;
         vcpu::go_back(vcpu, home);
-        let most = self.most_pages(made);
-        let new = match block.is_counted && !self.fill_up(most) {
-            true => Some([0; 2]),
-            false => self.new_pages(block, addresses, made),
+        let room = match block.is_counted && self.leaves_room(made) {
+            true => Room::Left,
+            false => self.room(block, addresses, made),
         };
-        if new.is_none_or(|new| self.fill_up(new)) {
+        if room != Room::Left {
             self.tell_all(vcpu);
         }
-        if new.is_some() {
+        if room != Room::Never {
             self.go_through(vcpu, block, addresses, begun, made);
         }
         put_control(vcpu, Control::Passed, (begun - (self.told >> TIME_SHIFT)) / 2);
@@ -381,20 +331,27 @@ impl State {
         next.clock.store(self.told, Ordering::Relaxed);
     }
 
-    /// How many pages of each list a block uses that are not held; `None` if no page of one would be left that
-    /// it does not use.
-    fn new_pages(&self, block: &Block, addresses: &[u64], made: usize) -> Option<[usize; 2]> {
-        let mut pages = [(0, 0); 2 * SPAN_ROOM];
-        let (mut count, mut used, mut new) = (0, [0; 2], [0; 2]);
+    /// Whether there is room in any case for the pages of a counted block that has made so many accesses: each
+    /// TLB has one set, which is full or will not be.
+    fn leaves_room(&self, made: usize) -> bool {
+        self.lists.iter().zip(self.most_pages(made)).all(|(list, most)| {
+            let (count, ways) = (list.count(0), list.ways());
+            most == 0 || list.sets() == 1 && (count == ways || count + most <= ways)
+        })
+    }
+
+    /// Whether there is room for the pages that a block uses.
+    fn room(&self, block: &Block, addresses: &[u64], made: usize) -> Room {
+        // Each of them once, with its list and set, and whether it is new.
+        let mut used = [(0, (0, 0), false); 2 * SPAN_ROOM];
+        let mut count = 0;
         let mut note = |first: u64, last: u64, index: usize| {
             for address in [first, last] {
-                let page = (address & !(PAGE_BYTES - 1), index);
-                if !pages[..count].contains(&page) {
-                    pages[count] = page;
+                let page = address & !(PAGE_BYTES - 1);
+                if !used[..count].iter().any(|&(other, (of, _), _)| (other, of) == (page, index)) {
+                    let place = (index, self.set_of(page, index));
+                    used[count] = (page, place, !self.has(page, index));
                     count += 1;
-                    let List { pages: held, count: of_them, .. } = &self.lists[index];
-                    used[index] += 1;
-                    new[index] += usize::from(!held[..*of_them].contains(&page.0));
                 }
             }
         };
@@ -402,8 +359,19 @@ impl State {
         for (address, tag) in accesses(block, addresses).take(made) {
             note(address, last_byte(address, tag), self.index(HitsOf::Load));
         }
-        let leaves_some = |index: usize| used[index] == 0 || used[index] < self.lists[index].ways;
-        (0..2).all(leaves_some).then_some(new)
+        let used = &used[..count];
+        let mut room = Room::Left;
+        for &(_, place, _) in used.iter().filter(|&&(.., is_new)| is_new) {
+            let here = || used.iter().filter(|&&(_, other, _)| other == place);
+            let (count, ways) = (self.lists[place.0].count(place.1), self.lists[place.0].ways());
+            if here().count() >= ways {
+                return Room::Never;
+            }
+            if count < ways && count + here().filter(|&&(.., is_new)| is_new).count() > ways {
+                room = Room::Anew;
+            }
+        }
+        room
     }
 
     /// How many pages of each list a block uses at most that makes so many accesses.
@@ -411,26 +379,18 @@ impl State {
         if self.together { [2 + 2 * accesses, 0] } else { [2, 2 * accesses] }
     }
 
-    /// Whether some list that is not full is, and a page goes, once so many new pages are held: nobody knows
-    /// which of these the TLB has room for, and so for which another page goes.
-    fn fill_up(&self, new: [usize; 2]) -> bool {
-        self.lists
-            .iter()
-            .zip(new)
-            .any(|(list, new)| list.count < list.ways && list.count + new > list.ways)
-    }
-
     /// Makes the words what they were before the block, and gives how many accesses it has made: those
     /// whose words were written since it began at the time `begun`, if it is not `whole`.
     fn take_back(&self, block: &Block, addresses: &[u64], begun: u64, whole: bool) -> usize {
         let word = |(index, (address, tag)): (usize, (u64, Tag))| {
-            let word = self.word(address, of(tag));
-            (whole || time(word) >= begun + 2 * (1 + index as u64)).then_some(word)
+            let now = begun + 2 * (1 + index as u64);
+            let is_made = whole || self.words.time(address, of(tag)) >= now;
+            is_made.then(|| self.words.at(address, of(tag)))
         };
         let mut written = [ptr::null_mut(); SPAN_ROOM];
         let words = accesses(block, addresses).enumerate().map_while(word);
         let made = written[1..].iter_mut().zip(words).map(|(to, word)| *to = word).count();
-        written[0] = self.word(block.pc, HitsOf::Fetch);
+        written[0] = self.words.at(block.pc, HitsOf::Fetch);
         // SAFETY: the block's code has kept what these words were.
         unsafe {
             let old = OLD.0.get().cast::<u64>();
@@ -465,29 +425,36 @@ impl State {
 
     /// The page at `address` is used at the time `now`, and held.
     fn touch(&mut self, vcpu: u32, address: u64, of: HitsOf, now: u64) {
-        if !self.holds(address, of) {
-            let page = address & !(PAGE_BYTES - 1);
-            let index = self.index(of);
-            let List { pages, count, ways, .. } = &self.lists[index];
-            if !pages[..*count].contains(&page) {
-                let place = if count == ways { self.make_room(vcpu, index) } else { *count };
-                let list = &mut self.lists[index];
-                list.pages[place] = page;
-                list.count = list.count.max(place + 1);
+        let (page, index) = (address & !(PAGE_BYTES - 1), self.index(of));
+        if !self.words.holds(address, of) && !self.has(page, index) {
+            let set = self.set_of(page, index);
+            let list = &self.lists[index];
+            if list.count(set) < list.ways() {
+                self.lists[index].add(set, page);
+            } else {
+                self.make_room(vcpu, page, index, set);
             }
         }
-        let word = self.word(address, of);
-        // SAFETY: the words are this thread's.
-        unsafe { *word = *word & LOW | HELD | now << TIME_SHIFT };
+        self.words.hold(address, of, now);
     }
 
-    /// Tells that the page goes that was used longest ago; gives its place.
-    fn make_room(&mut self, vcpu: u32, index: usize) -> usize {
-        let place = self.oldest(index);
-        let page = self.lists[index].pages[place];
+    /// Whether a page is in the list of that index: it is held for some kind of access.
+    fn has(&self, page: u64, index: usize) -> bool {
+        self.kinds(index).iter().any(|&of| self.words.holds(page, of))
+    }
+
+    /// The set of a page in the list of that index.
+    fn set_of(&self, page: u64, index: usize) -> usize {
+        self.lists[index].set_of(page >> PAGE_SHIFT)
+    }
+
+    /// Holds `page` in place of the one of its full `set` that was used longest ago, and tells that this goes.
+    fn make_room(&mut self, vcpu: u32, page: u64, index: usize, set: usize) {
+        let (words, kinds) = (self.words, self.kinds(index));
+        let page = self.lists[index].exchange(set, page, |page| words.last_use(page, kinds));
         let (mut goes, mut uncounted) = (true, None);
-        for &of in self.kinds(index).iter().filter(|&&of| self.holds(page, of)) {
-            match self.take(page, of) {
+        for &of in kinds.iter().filter(|&&of| words.holds(page, of)) {
+            match words.take(page, of) {
                 0 => uncounted = Some(of),
                 count => put_hits(vcpu, page, of, count, std::mem::take(&mut goes)),
             }
@@ -495,67 +462,26 @@ impl State {
         if let Some(of) = uncounted.filter(|_| goes) {
             put_hits(vcpu, page, of, 0, true);
         }
-        place
-    }
-
-    /// The place of the page that was used longest ago, of a full list. Pages that were used since all were
-    /// looked at are younger than those that were not, so the queue is right as long as it has any of these.
-    fn oldest(&mut self, index: usize) -> usize {
-        loop {
-            let List { pages, queue, taken, ways, .. } = &self.lists[index];
-            let left = queue.get(*taken..*ways).unwrap_or_default();
-            let is_right = |&queued: &u64| {
-                let page = pages[(queued % PLACES) as usize];
-                self.last_use(page, index) == queued / PLACES
-            };
-            if let Some(at) = left.iter().position(is_right) {
-                let place = (left[at] % PLACES) as usize;
-                self.lists[index].taken += at + 1;
-                return place;
-            }
-            let mut all = [0; PAGES_MAX];
-            for (place, (queued, &page)) in all.iter_mut().zip(&pages[..*ways]).enumerate() {
-                *queued = self.last_use(page, index) * PLACES + place as u64;
-            }
-            all[..*ways].sort_unstable();
-            let list = &mut self.lists[index];
-            (list.queue, list.taken) = (all, 0);
-        }
-    }
-
-    /// When a held page was used last. Of a kind of access that has not held it the time is one from before.
-    fn last_use(&self, page: u64, index: usize) -> u64 {
-        self.kinds(index).iter().map(|&of| time(self.word(page, of))).max().unwrap_or(0)
-    }
-
-    /// Takes what the word of a held page has counted; it is not held any more.
-    fn take(&self, page: u64, of: HitsOf) -> u64 {
-        let word = self.word(page, of);
-        // SAFETY: the words are this thread's.
-        unsafe {
-            let was = *word;
-            *word = was & !LOW;
-            (was & LOW) / ONE
-        }
     }
 
     /// Tells what was counted of all pages, in the order of their last uses. None is held any more.
     fn tell_all(&mut self, vcpu: u32) {
+        let words = self.words;
         for index in 0..self.lists.len() {
+            let kinds = self.kinds(index);
             let mut uses = [(0, 0, HitsOf::Fetch); KINDS * PAGES_MAX];
             let mut count = 0;
-            for &page in &self.lists[index].pages[..self.lists[index].count] {
-                for &of in self.kinds(index).iter().filter(|&&of| self.holds(page, of)) {
-                    uses[count] = (time(self.word(page, of)), page, of);
+            for page in self.lists[index].pages() {
+                for &of in kinds.iter().filter(|&&of| words.holds(page, of)) {
+                    uses[count] = (words.time(page, of), page, of);
                     count += 1;
                 }
             }
             uses[..count].sort_unstable_by_key(|&(time, ..)| time);
             for &(_, page, of) in &uses[..count] {
-                put_hits(vcpu, page, of, self.take(page, of), false);
+                put_hits(vcpu, page, of, words.take(page, of), false);
             }
-            self.lists[index].count = 0;
-            self.lists[index].taken = PAGES_MAX;
+            self.lists[index].clear();
         }
     }
 
@@ -595,12 +521,6 @@ fn last_byte(address: u64, tag: Tag) -> u64 {
 /// Whether an access loads or stores; it does not do both.
 fn of(tag: Tag) -> HitsOf {
     if tag.stores() { HitsOf::Store } else { HitsOf::Load }
-}
-
-/// The time in a page's word.
-fn time(word: *mut u64) -> u64 {
-    // SAFETY: the words are this thread's.
-    unsafe { *word >> TIME_SHIFT }
 }
 
 /// Whether the thread of `vcpu` has a ring.

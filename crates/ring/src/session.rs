@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -26,10 +26,13 @@ pub struct Session {
     pub calls: u32,
     /// 1 if a block's fetch counts as an access.
     pub fetches: u32,
-    /// How many pages of code and of data that were used last are sure to stay in the first TLBs of the
+    /// How many pages of code and of data that their sets used last are sure to stay in the first TLBs of the
     /// machine that runs beside, so that accesses to them need only be counted; 0 to tell all.
     pub sure_pages: [u32; 2],
-    /// 1 if both are in one TLB, of as many pages as the first says.
+    /// How many sets they are in, of as many pages each. The number of a page, divided by that, leaves the
+    /// number of its set.
+    pub sure_sets: [u32; 2],
+    /// 1 if both are in one TLB, which the first of each says all about.
     pub sure_together: u32,
     /// Accesses to drop before recording begins. The plugin drops whole spans and tells how
     /// many; the host drops the rest exactly.

@@ -123,12 +123,14 @@ pub struct Placed {
     pub event: Event,
 }
 
-/// How many pages are sure to be in the first TLBs of a machine: those that were used last.
+/// How many pages are sure to be in the first TLBs of a machine: of each set those that were used last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SurePages {
-    /// How many of code, and how many of data.
+    /// How many of code, and how many of data; of all sets.
     pub pages: [u32; 2],
-    /// Whether both are in one TLB, of as many pages as the first says.
+    /// How many sets there are. The number of a page, divided by that, leaves the number of its set.
+    pub sets: [u32; 2],
+    /// Whether both are in one TLB, which the first of each says all about.
     pub together: bool,
 }
 

@@ -1,13 +1,14 @@
 //! Which pages the first TLBs have, so that a recorder need not tell accesses to them.
 //!
 //! ```text
-//!   LRU, one set of n entries    the n pages that were used last
+//!   LRU, sets of n entries    of each set the n pages that were used last
 //! ```
 //!
 //! That holds where each entry is for one page of 4K, as the recorder counts them, and where nothing but
 //! accesses changes these TLBs from one event of a program to the next. Who counts accesses tells nobody else of
-//! them: so nothing behind the TLBs may be asked by a hit. It holds for TLBs alone, over pages that stay where
-//! they are once they are touched.
+//! them: so nothing behind the TLBs may be asked by a hit. It holds for TLBs, page tables and what walks these,
+//! over pages that stay where they are once they are touched; not for caches, which hear of each access, and not
+//! for a page table that lies in pages of which the TLB has translations too.
 
 use std::ops::RangeInclusive;
 
@@ -15,14 +16,29 @@ use addr::{Kind, PageSize};
 use trace::SurePages;
 
 use super::Description;
+use crate::ram;
 
-/// With fewer entries most blocks could bring in too many pages; of more the recorder does not keep track.
+/// With fewer entries, or ways, most blocks could bring in too many pages; of more the recorder does not keep
+/// track.
 const ENTRIES: RangeInclusive<u32> = 16..=96;
+const WAYS_MIN: u32 = 4;
 
 /// What a machine may say of which hits know nothing. The description of all else is left out if it is
 /// not there.
-const TABLES: [&str; 9] =
-    ["title", "source", "core", "tlb", "walker", "cache", "memory", "os", "calibrated"];
+const TABLES: [&str; 12] = [
+    "title",
+    "source",
+    "core",
+    "tlb",
+    "page_table",
+    "walker",
+    "mmu_cache",
+    "nested",
+    "cache",
+    "memory",
+    "os",
+    "calibrated",
+];
 const CORE: [&str; 7] = [
     "fetches",
     "asid_bits",
@@ -37,7 +53,7 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 /// Which pages are sure to be in the first TLBs of `description`, or why none is.
 pub(crate) fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
-        return Err(format!("the machine has {wrong}, and hits are told to more than its TLBs"));
+        return Err(format!("the machine has {wrong}, and hits may matter to more than its TLBs"));
     }
     let (base, large) = description.tlb_page_sizes();
     if base != PageSize::SIZE_4K || large.is_some() {
@@ -55,24 +71,26 @@ pub(crate) fn pages(description: &Description) -> Result<SurePages, String> {
         if tlb.replacement != "lru" {
             return Err(format!("tlb.{name} replaces by {}, not lru", tlb.replacement));
         }
-        if tlb.ways.of(entries) != entries {
-            return Err(format!("tlb.{name} has several sets"));
+        let ways = tlb.ways.of(entries);
+        if ways < WAYS_MIN {
+            return Err(format!("tlb.{name} has sets of less than {WAYS_MIN} entries"));
         }
         if !ENTRIES.contains(&entries) {
             let (least, most) = (ENTRIES.start(), ENTRIES.end());
             return Err(format!("tlb.{name} has {entries} entries, and not {least} to {most}"));
         }
-        Ok((name, entries))
+        Ok((name, entries, entries / ways))
     };
-    let [(code, first), (loads, second), (stores, _)] =
+    let [code, loads, stores] =
         [entries(Kind::Fetch)?, entries(Kind::Load)?, entries(Kind::Store)?];
     if loads != stores {
         return Err("loads and stores have TLBs of their own".to_owned());
     }
-    Ok(SurePages { pages: [first, second], together: code == loads })
+    let (pages, sets) = ([code.1, loads.1], [code.2, loads.2]);
+    Ok(SurePages { pages, sets, together: code == loads })
 }
 
-/// What the machine has besides TLBs, if it has something.
+/// What the machine has that hears of hits, or changes TLBs by itself, if it has something.
 fn more_than_tlbs(description: &Description) -> Option<String> {
     let described = serde_json::to_value(description).ok();
     let Some(described) = described.as_ref().and_then(serde_json::Value::as_object) else {
@@ -84,11 +102,14 @@ fn more_than_tlbs(description: &Description) -> Option<String> {
         Some(format!("{table}.{odd}"))
     };
     let table = described.keys().find(|key| !TABLES.contains(&key.as_str()));
+    let is_walked_there = description.page_table.as_ref().is_some_and(ram::is_linear);
+    let linear = is_walked_there.then(|| "a page table that is found through the TLB".to_owned());
     let fetches = (!description.core.fetches).then(|| "core.fetches = false".to_owned());
     table
         .cloned()
         .or_else(|| odd("core", &CORE))
         .or(fetches)
+        .or(linear)
         .or_else(|| odd("cache", &[]))
         .or_else(|| odd("os", &OS))
 }

@@ -217,7 +217,7 @@ impl Tlb {
 
     /// Which of a set's `slots`, all in use, is to be given a new entry.
     fn victim(&mut self, slots: Range<usize>) -> usize {
-        if let Some(going) = self.going.pop_front() {
+        if let Some(going) = self.going_of(&slots) {
             return going;
         }
         match self.ahead {
@@ -231,6 +231,13 @@ impl Tlb {
                 self.policy.get_mut().victim(slots)
             }
         }
+    }
+
+    /// The first of a set's `slots` of which is said that it goes; it is said no more.
+    #[inline]
+    fn going_of(&mut self, slots: &Range<usize>) -> Option<usize> {
+        let at = self.going.iter().position(|slot| slots.contains(slot))?;
+        self.going.remove(at)
     }
 
     /// Tells the policy of all hits that the shortcuts know of. It pays where misses follow each other

@@ -271,7 +271,7 @@ impl Tlb {
     }
 
     /// Counts `count` accesses of `kind` to the page at `va`, which all hit. The last of them comes now, or the
-    /// entry `goes`: it makes room for the next that finds none empty, before the policy is asked. Gives the entry's
+    /// entry `goes`: it makes room for the next one of its set, before the policy is asked. Gives the entry's
     /// label, or `None` if they do not hit.
     pub fn hits(
         &mut self,
