@@ -58,7 +58,7 @@ def result(
     [
         *(
             (f"tlb.l1i.entries={code}", f"tlb.l1d.entries={data}")
-            for code, data in ((32, 32), (16, 17), (20, 64), (96, 33))
+            for code, data in ((32, 32), (16, 17), (20, 64), (128, 33))
         ),
         ("tlb.l1i.entries=64", "tlb.l1i.ways=8", "tlb.l1d.entries=64", "tlb.l1d.ways=4"),
         ("tlb.l1d.entries=72", "tlb.l1d.ways=6", "page_table.format=guarded"),

@@ -286,7 +286,7 @@ fn counted_accesses_are_as_good_as_told_ones() {
     let mut machines = vec![
         split("32", "32"),
         split("16", "17"),
-        split("96", "16"),
+        split("128", "16"),
         with("tlb.l2.entries=32"),
         with("core.asid_bits=2"),
         with("core.contexts=lru"),
@@ -351,7 +351,7 @@ fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
         ("tlb-only", "tlb.l1d.replacement=fifo", "tlb.l1d replaces by fifo, not lru"),
         ("tlb-only", "tlb.l1d.ways=2", "tlb.l1d has sets of less than 4"),
         ("tlb-only", "tlb.l1d.entries=15", "tlb.l1d has 15 entries"),
-        ("tlb-only", "tlb.l1i.entries=97", "tlb.l1i has 97 entries"),
+        ("tlb-only", "tlb.l1i.entries=129", "tlb.l1i has 129 entries"),
         ("tlb-only", "core.count=2", "core.count"),
         ("tlb-only", "os.page_size=16K", "pages of 16K"),
         ("tlb-only", "os.page_size=2M", "pages of 2M"),

@@ -13,9 +13,9 @@
 use core::ops::Range;
 
 /// Pages of a TLB, at most.
-pub(crate) const PAGES_MAX: usize = 96;
+pub(crate) const PAGES_MAX: usize = 128;
 /// Numbers for their places, beside a time in one word.
-const PLACES: u64 = 128;
+const PLACES: u64 = PAGES_MAX as u64;
 
 /// The pages of one TLB that are held.
 pub(crate) struct List {
@@ -136,7 +136,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % limit
         };
-        for (pages, sets) in [(16, 1), (17, 1), (96, 1), (16, 4), (24, 3), (96, 24), (64, 16)] {
+        for (pages, sets) in [(16, 1), (17, 1), (128, 1), (16, 4), (24, 3), (96, 24), (128, 16)] {
             let mut list = List::NONE;
             list.be_for(pages, sets);
             let mut model = vec![Vec::new(); sets];

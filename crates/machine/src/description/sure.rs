@@ -20,7 +20,7 @@ use crate::ram;
 
 /// With fewer entries, or ways, most blocks could bring in too many pages; of more the recorder does not keep
 /// track.
-const ENTRIES: RangeInclusive<u32> = 16..=96;
+const ENTRIES: RangeInclusive<u32> = 16..=128;
 const WAYS_MIN: u32 = 4;
 
 /// What a machine may say of which hits know nothing. The description of all else is left out if it is
