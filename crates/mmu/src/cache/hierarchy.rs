@@ -95,19 +95,20 @@ pub struct Entrance {
 /// The data caches of a machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    caches: [Option<Cache>; 4],
-    fetch: Served,
-    data: Served,
+    /// By place; there is none in memory's.
+    caches: [Option<Cache>; Served::COUNT],
+    /// By the kind of access.
+    program: [Served; Kind::COUNT],
     walker: Served,
     /// By place: the next one behind it, and by how many bits the number of a line is shorter there.
-    behind: [(Served, u32); 4],
+    behind: [(Served, u32); Served::COUNT],
 }
 
 impl Hierarchy {
     /// Empty caches, or the place of the one that cannot be built and why. A walker that enters
     /// at a cache that does not exist is [`Served::Memory`]'s error.
     pub fn new(params: &HierarchyParams) -> Result<Hierarchy, (Served, GeometryError)> {
-        let mut caches = [const { None }; 4];
+        let mut caches = [const { None }; Served::COUNT];
         let all = [params.l1i, params.l1d, params.l2, params.l3];
         for (place, cache) in Served::ALL.into_iter().zip(all) {
             if let Some(cache) = cache {
@@ -116,10 +117,9 @@ impl Hierarchy {
         }
         let mut hierarchy = Hierarchy {
             caches,
-            fetch: Served::L1i,
-            data: Served::L1d,
+            program: [Served::L1i, Served::L1d, Served::L1d],
             walker: Served::L1d,
-            behind: [(Served::Memory, 0); 4],
+            behind: [(Served::Memory, 0); Served::COUNT],
         };
         hierarchy.check_lines()?;
         hierarchy.behind = core::array::from_fn(|place| hierarchy.next(Served::ALL[place]));
@@ -127,9 +127,9 @@ impl Hierarchy {
             Some(_) => place,
             None => hierarchy.next(place).0,
         };
-        (hierarchy.fetch, hierarchy.data) = (at_or_behind(Served::L1i), at_or_behind(Served::L1d));
+        hierarchy.program = hierarchy.program.map(at_or_behind);
         hierarchy.walker = match params.walker_enters {
-            None => hierarchy.data,
+            None => hierarchy.program[Kind::Load as usize],
             Some(place) if place == Served::Memory || hierarchy.cache(place).is_some() => place,
             Some(place) => {
                 return Err((Served::Memory, GeometryError::NoSuchCache(place.name())));
@@ -143,7 +143,7 @@ impl Hierarchy {
     #[inline]
     pub fn access(&mut self, phys: PhysAddr, bytes: u32, write: bool, who: Requester) -> Served {
         let entry = self.entry(who);
-        let Some(Some(cache)) = self.caches.get_mut(entry as usize) else {
+        let Some(cache) = &mut self.caches[entry as usize] else {
             return Served::Memory;
         };
         let first = phys.get() >> cache.line_shift;
@@ -159,10 +159,9 @@ impl Hierarchy {
     /// It is not counted: tell [`Hierarchy::repeated`] of all that were.
     #[inline(always)]
     pub fn hit(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
-        let place = if kind == Kind::Fetch { self.fetch } else { self.data };
-        match self.caches.get_mut(place as usize) {
-            Some(Some(cache)) => cache.hit(phys, bytes, kind == Kind::Store),
-            _ => false,
+        match &mut self.caches[self.program[kind as usize] as usize] {
+            Some(cache) => cache.hit(phys, bytes, kind == Kind::Store),
+            None => false,
         }
     }
 
@@ -170,7 +169,7 @@ impl Hierarchy {
     pub fn access_anew(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> Served {
         let (who, write) = (Requester::Program(kind), kind == Kind::Store);
         let entry = self.entry(who);
-        let Some(Some(cache)) = self.caches.get_mut(entry as usize) else {
+        let Some(cache) = &mut self.caches[entry as usize] else {
             return Served::Memory;
         };
         let Some(line) = cache.only_line(phys, bytes) else {
@@ -186,10 +185,8 @@ impl Hierarchy {
     /// tell [`Hierarchy::repeated_walks`] of all that were.
     #[inline(always)]
     pub fn is_repeated_walk(&self, phys: PhysAddr, bytes: u32, write: bool) -> Option<Served> {
-        match self.caches.get(self.walker as usize) {
-            Some(Some(cache)) => cache.is_repeat(phys, bytes, write).then_some(self.walker),
-            _ => None,
-        }
+        let cache = self.caches[self.walker as usize].as_ref()?;
+        cache.is_repeat(phys, bytes, write).then_some(self.walker)
     }
 
     /// How many of the walker's `reads`, each an address and bytes, change nothing where they come in,
@@ -199,7 +196,7 @@ impl Hierarchy {
         &self,
         reads: impl Iterator<Item = (PhysAddr, u32)>,
     ) -> Option<(usize, Served)> {
-        let cache = self.caches.get(self.walker as usize)?.as_ref()?;
+        let cache = self.caches[self.walker as usize].as_ref()?;
         let repeated = reads.take_while(|(phys, bytes)| cache.is_repeat(*phys, *bytes, false));
         Some((repeated.count(), self.walker))
     }
@@ -207,7 +204,7 @@ impl Hierarchy {
     /// Counts `reads` and `writes` of the walker that changed nothing in the cache that they reach
     /// first.
     pub fn repeated_walks(&mut self, reads: u64, writes: u64) {
-        if let Some(Some(cache)) = self.caches.get_mut(self.walker as usize) {
+        if let Some(cache) = &mut self.caches[self.walker as usize] {
             cache.walker.asked[0] += reads;
             cache.walker.asked[1] += writes;
         }
@@ -218,7 +215,7 @@ impl Hierarchy {
         let place = self.entry(who);
         // The misses of a cache in front pass through the second and the third level.
         let apart = place < Served::L2
-            || [self.fetch, self.data, self.walker].into_iter().all(|other| other >= place);
+            || self.program.iter().chain([&self.walker]).all(|other| *other >= place);
         match self.cache(place) {
             Some(cache) => Entrance {
                 place,
@@ -234,7 +231,7 @@ impl Hierarchy {
     /// and gives that place.
     pub fn repeated(&mut self, kind: Kind, hits: u64) -> Served {
         let place = self.entry(Requester::Program(kind));
-        if let Some(Some(cache)) = self.caches.get_mut(place as usize) {
+        if let Some(cache) = &mut self.caches[place as usize] {
             cache.program.asked[usize::from(kind == Kind::Store)] += hits;
         }
         place
@@ -242,7 +239,7 @@ impl Hierarchy {
 
     /// The cache at `place`.
     pub fn cache(&self, place: Served) -> Option<&Cache> {
-        self.caches.get(place as usize)?.as_ref()
+        self.caches[place as usize].as_ref()
     }
 
     /// The third level, which several processors may share: it is to be handed from one hierarchy
@@ -274,8 +271,7 @@ impl Hierarchy {
     #[inline(always)]
     fn entry(&self, who: Requester) -> Served {
         match who {
-            Requester::Program(Kind::Fetch) => self.fetch,
-            Requester::Program(_) => self.data,
+            Requester::Program(kind) => self.program[kind as usize],
             Requester::Walker => self.walker,
         }
     }
@@ -303,7 +299,7 @@ impl Hierarchy {
 
     /// Asks the cache at `place` for `line`.
     fn line(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
-        let Some(Some(cache)) = self.caches.get_mut(place as usize) else {
+        let Some(cache) = &mut self.caches[place as usize] else {
             return Served::Memory;
         };
         if cache.request(line, write, who) { place } else { self.miss(place, line, write, who) }
@@ -311,9 +307,9 @@ impl Hierarchy {
 
     /// Fetches `line`, which was not in the cache at `place`, from the level behind it.
     fn miss(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
-        let (behind, shorter) = self.behind[place as usize % 4];
+        let (behind, shorter) = self.behind[place as usize];
         let served = self.line(behind, line >> shorter, false, who);
-        if let Some(Some(cache)) = self.caches.get_mut(place as usize)
+        if let Some(cache) = &mut self.caches[place as usize]
             && let Some(victim) = cache.insert(line, write)
         {
             cache.writebacks += 1;
@@ -324,12 +320,12 @@ impl Hierarchy {
 
     /// Writes a dirty line of the level in front to the cache at `place`.
     fn write_back(&mut self, place: Served, line: u64) {
-        let Some(Some(cache)) = self.caches.get_mut(place as usize) else { return };
+        let Some(cache) = &mut self.caches[place as usize] else { return };
         if !cache.touch(line, true)
             && let Some(victim) = cache.insert(line, true)
         {
             cache.writebacks += 1;
-            let (behind, shorter) = self.behind[place as usize % 4];
+            let (behind, shorter) = self.behind[place as usize];
             self.write_back(behind, victim >> shorter);
         }
     }
