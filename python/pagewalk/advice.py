@@ -122,6 +122,14 @@ def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lo
             f"Use larger pages{_where(document)}: {text.percent(cold / misses)} of the misses are "
             "first touches of a page, which no TLB avoids."
         )
+    processors = document["machine"]["description"].get("core", {}).get("count", 1)
+    last = [tlb for tlb in document["tlbs"] if tlb["level"] == document["tlbs"][-1]["level"]]
+    went = sum(tlb["evictions"] + tlb["flushed"] for tlb in last)
+    if fits and processors > 1 and went < misses / 2:
+        return (
+            f"Use larger pages{_where(document)}, or fewer processors: {small} entries would do, "
+            f"and {there} are there, but each of {processors} processors fills TLBs of its own."
+        )
     if fits:
         return (
             f"Look at conflicts and flushes: {small} entries would do in a fully associative TLB, "

@@ -94,6 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         first = "version" if own[:1] == ["--version"] else "".join(own[:1])
         options = parser(first if first in COMMANDS else None).parse_args(own)
         options.program = program
+        if first in COMMANDS:
+            from pagewalk.commands.arguments import keep_inputs
+
+            keep_inputs(options)
         status: int = options.run(options)
         sys.stdout.flush()
         return status

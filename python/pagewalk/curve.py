@@ -107,6 +107,11 @@ def count(
     """The curves of `trace`, page sizes innermost; arguments and errors as for `curve`."""
     from array import array
 
+    if entries_max >= 1 << 32:
+        raise _native.Error(f"{entries_max} entries: a TLB has less than 2^32")
+    for given, what in ((page_sizes, "page sizes"), (lookups, "lookups")):
+        if not given:
+            raise _native.Error(f"no {what} are given: name one or more")
     counted, trace.warnings = _native.trace_curves(
         trace.source,
         trace.reading,
@@ -153,7 +158,10 @@ def document(trace: "Trace", curves: Sequence[Curve]) -> dict[str, Any]:
     """The curves as one JSON document; misses where they change, which is all of them."""
     notes = list(NOT_MODELLED)
     if trace.header.get("filter") == "page16":
-        notes.append("accesses that the page16 filter dropped: lookups are those that it kept")
+        notes.append(
+            "accesses that the page16 filter dropped: lookups are those that it kept, and what the "
+            "others tell of the order of use is missing"
+        )
     return {
         "schema": 1,
         "pagewalk": _native.version(),

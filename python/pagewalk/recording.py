@@ -70,7 +70,7 @@ class Recording:
         fetches: Whether to record the executed blocks.
         filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
         follow: Whether what the program executes and starts is recorded too.
-        process: The only process to record: its number, or the name or path of its program.
+        process: The only process to record: its pid, or the name or path of its program.
         calls: Whether to record file and blocking calls.
         arguments: Whether to record the arguments of programs.
         allocations: Whether a library that is loaded into each program marks what it allocates, and
@@ -120,6 +120,8 @@ class Recording:
             Error: There is no such filter, or the program cannot be confined.
         """
         command = list(self.command)
+        if not command:
+            raise _native.Error("there is no program to run: give its name and its arguments")
         confined.check(self.small, self._sysroot)
         if self.small is not None or self.sysroot is not None:
             command[0] = confined.found(command[0], self.small, self._sysroot)

@@ -68,6 +68,15 @@ def test_each_case_has_its_sentence(small: int, large: int, words: str) -> None:
     assert words in said(sample.document(), small, large)
 
 
+def test_processors_that_load_the_same_pages_are_no_conflicts() -> None:
+    document = copy.deepcopy(sample.document())
+    document["machine"]["description"].setdefault("core", {})["count"] = 4
+    assert "Look at conflicts" in said(document, 1000, 900)
+    for tlb in document["tlbs"]:
+        tlb["evictions"] = tlb["flushed"] = 0
+    assert "each of 4 processors fills TLBs of its own" in said(document, 1000, 900)
+
+
 def test_first_touches_want_larger_pages() -> None:
     document = copy.deepcopy(sample.document())
     for region in document["regions"]:

@@ -235,6 +235,22 @@ def test_what_cannot_be_swept_is_refused(pagewalk, arguments: list[str], complai
     assert complaint in done.stderr and "Traceback" not in done.stderr
 
 
+def test_designs_without_counts_are_told_and_all_of_them_are_a_failure(
+    pagewalk, tmp_path: Path
+) -> None:
+    table = tmp_path / "table.json"
+    some = ["--vary", "mmu_cache.design=none,foo"]
+    done = pagewalk("sweep", SPEC, *some, "-q", "--json", table)
+    assert done.returncode == 0
+    assert "1 of 2 designs have no counts: --set mmu_cache.design=foo" in done.stderr
+    none = ["--vary", "memory.size=8M,12M", "-m", "opteron-2008"]
+    spec = "generate:uniform,size=64M,accesses=30k"
+    done = pagewalk("sweep", spec, *none, "-q", "--json", table, "--force")
+    assert done.returncode == 1
+    assert "no design has counts: out of memory" in done.stderr
+    assert all(design["error"] for design in json.loads(table.read_text())["designs"])
+
+
 def test_an_interrupted_command_says_what_it_keeps(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "pagewalk", "sweep", SPEC.replace("40k", "400k"),

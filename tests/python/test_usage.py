@@ -39,10 +39,50 @@ def test_counts_have_suffixes_and_decimals(text: str, value: int) -> None:
     assert number(text) == value
 
 
-@pytest.mark.parametrize("text", ["1.5", "0.0001k", "M", "1.M", ".5M", "1e6", "-1", "1,5M"])
+@pytest.mark.parametrize(
+    "text", ["1.5", "0.0001k", "M", "1.M", ".5M", "1e6", "-1", "1,5M", "18446744073709551616"]
+)
 def test_what_is_no_whole_number_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         number(text)
+
+
+def test_no_output_replaces_what_is_read(pagewalk, tmp_path: Path) -> None:
+    trace, link, table = (tmp_path / name for name in ("a.pwt", "b.pwt", "a.csv"))
+    made = ("generate", "uniform", "--size", "8M", "--accesses", "30k", "-o", trace)
+    assert pagewalk(*made).returncode == 0
+    assert pagewalk("export", "csv", trace, "-o", table).returncode == 0
+    link.symlink_to(trace)
+    before = [path.read_bytes() for path in (trace, table)]
+    for command in (
+        ("run", trace, "--html", trace),
+        ("run", trace, "--json", link),
+        ("export", "csv", trace, "-o", link),
+        ("import", "csv", table, "-o", table),
+        ("sweep", link, "--vary", "os.page_size=4K,2M", "--json", trace),
+    ):
+        done = pagewalk(*command, "--force")
+        assert done.returncode == 2, command
+        assert "it is what is read" in done.stderr, command
+    assert [path.read_bytes() for path in (trace, table)] == before
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (["run", SPEC, "--memory", "80%"], "never takes a page back"),
+        (["curve", SPEC, "--entries", "4294967296"], "less than 2^32"),
+        (["curve", SPEC, "--page-sizes", ""], "no page sizes"),
+        (["export", "csv", SPEC, "-o", "none.csv", "--thread", "99"], "it has made no access"),
+    ],
+)
+def test_what_nothing_can_come_of_is_refused(
+    pagewalk, tmp_path: Path, command: list[str], complaint: str
+) -> None:
+    done = pagewalk(*command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert complaint in done.stderr and "bug" not in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_generator_takes_decimals_too() -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pagewalk.trace import Trace
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
+COUNT_END = 1 << 64
+"""The first number that is no count."""
 _POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -39,6 +41,8 @@ def number(text: str) -> int:
     value = Decimal(digits) * base**power
     if value != int(value):
         raise argparse.ArgumentTypeError(f"`{text}` is no whole number")
+    if value >= COUNT_END:
+        raise argparse.ArgumentTypeError(f"`{text}` is more than any count: below 2^64, as 1G")
     return int(value)
 
 
@@ -130,9 +134,18 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
     if options.memory is None and options.aged is None:
         return Machine(name, given)
     if trace is not None:
-        asked = options.memory is not None and options.memory.endswith("%")
         about = f"what base uses for {trace.name}"
-        with progress(options, about) if asked else nullcontext() as told:
+        share = memory_share.share_of(options.memory)
+        if (
+            share is not None
+            and share < 1
+            and "manager" not in Machine(name, given).description["os"]
+        ):
+            raise UsageError(
+                f"--memory {options.memory}: the operating system of {name} never takes a page "
+                "back: choose one that does, as with --set os.manager=base"
+            )
+        with progress(options, about) if share is not None else nullcontext() as told:
             given += memory_share.memory_settings(
                 trace, name, set=given, aged=options.aged, memory=options.memory, progress=told
             )
@@ -227,6 +240,24 @@ def positive(text: str) -> int:
 
 
 _FILES = ("json", "html", "output", "svg", "pdf", "png")
+
+
+_INPUTS = ("trace", "traces", "a", "b", "results", "path")
+
+
+def keep_inputs(options: argparse.Namespace) -> None:
+    """Raises `UsageError` if a file that is to be written is one that is read."""
+    given = vars(options)
+    read = [given.get(name) for name in _INPUTS]
+    inputs = [one for some in read for one in (some if isinstance(some, list) else [some]) if one]
+    for name in _FILES:
+        path = given.get(name)
+        # Of what is no path, as a long generator, `Path.is_file` may raise.
+        if not isinstance(path, str) or not os.path.isfile(path):  # noqa: PTH113
+            continue
+        for one in inputs:
+            if os.path.isfile(one) and Path(one).samefile(path):  # noqa: PTH113
+                raise UsageError(f"--{name} {path}: it is what is read; choose another name")
 
 
 def shows_text(options: argparse.Namespace) -> bool:
@@ -342,7 +373,7 @@ def add_process(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--process",
         metavar="NAME|PID",
-        help="only this process of several: its number, or the name or path of its program",
+        help="only this process of several: its pid, or the name or path of its program",
     )
 
 
@@ -410,7 +441,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         choices=["none", "page16"],
         default="none",
         help="page16: leave out accesses to a page that a 16-entry direct-mapped filter holds; "
-        "exact for set-associative LRU TLBs of 16 sets and more",
+        "exact for LRU TLBs of 16 sets and more that serve code and data apart, and one thread",
     )
     group.add_argument(
         "--callbacks",

@@ -102,6 +102,12 @@ def _native_format(options: argparse.Namespace) -> int:
             thread=options.thread, force=options.force, progress=progress,
         )  # fmt: skip
     written: dict[str, Any] = json.loads(summary)
+    if options.thread is not None and not written["records"]:
+        if options.output != "-":
+            Path(options.output).unlink(missing_ok=True)
+        raise UsageError(
+            f"--thread {options.thread}: it has made no access; `pagewalk info` counts"
+        )
     arguments.warn(written["warnings"])
     _say(options, written["records"], "row" if options.to == "csv" else "record")
     return 0

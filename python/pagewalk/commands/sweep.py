@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,8 @@ def run(options: argparse.Namespace) -> int:
     machines = options.machine or vary.pop(MACHINE, [DEFAULT])
     settings = arguments.settings(options)
     bases = [Machine(name, settings) for name in machines]
-    arguments.note(options, [line for base in bases for line in base.notes])
+    added = [note for name in machines for note in _notes(name, settings, vary)]
+    arguments.note(options, [*(line for base in bases for line in base.notes), *added])
     view = View(options.sort, options.top)
     view.check([MACHINE, TRACE, *vary])
     traces = [arguments.trace(options, source) for source in options.traces]
@@ -147,7 +149,32 @@ def run(options: argparse.Namespace) -> int:
         arguments.write_pictures(options, pictures(made))
     if arguments.shows_text(options):
         say(summary(made, view))
-    return 0
+    return _failed([design.get("error") for design in made["designs"]])
+
+
+def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
+    """What is to be said of a machine with the first values of all that varies."""
+    try:
+        return Machine(
+            machine, [*settings, *(f"{key}={one[0]}" for key, one in vary.items())]
+        ).notes
+    except Error:
+        # Its row will say why.
+        return []
+
+
+def _failed(errors: list[str | None]) -> int:
+    """Says how many designs have no counts; the exit status."""
+    failed = [error for error in errors if error]
+    if not failed:
+        return 0
+    what = (
+        "no design has counts"
+        if len(failed) == len(errors)
+        else (f"{len(failed)} of {len(errors)} designs have no counts")
+    )
+    arguments.warn([f"{what}: {failed[0]}"])
+    return 1 if len(failed) == len(errors) else 0
 
 
 def _vary(given: list[str]) -> dict[str, list[str]]:

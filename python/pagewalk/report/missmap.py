@@ -92,7 +92,8 @@ def miss_map(document: Mapping[str, Any]) -> Figure | None:
         + ", ".join(f"{band.name} ({text.percent(band.misses / total)})" for band in busiest)
         + ". Addresses without misses have no row"
         + (
-            f"; regions with {text.percent(left_out / total)} of the misses are left out."
+            f"; regions with {text.percent(left_out / total)} of the misses have no rows of their "
+            "own."
             if left_out
             else "."
         )
@@ -133,13 +134,26 @@ def _bands(document: Mapping[str, Any]) -> tuple[list[_Band], int]:
     grouped: dict[int, list[int]] = {}
     for granule in sorted(misses):
         grouped.setdefault(owners[granule], []).append(granule)
+    own = _own(document)
     bands = [
-        _Band(regions[region]["name"], granules, sum(misses[granule] for granule in granules))
+        _Band(
+            regions[region]["name"],
+            granules,
+            own.get(region, 0) if own else sum(misses[granule] for granule in granules),
+        )
         for region, granules in grouped.items()
     ]
     kept = sorted(bands, key=lambda band: -band.misses)[:BANDS_MAX]
-    left_out = sum(band.misses for band in bands if band not in kept)
+    left_out = sum(misses.values()) - sum(band.misses for band in kept)
     return [band for band in bands if band in kept], left_out
+
+
+def _own(document: Mapping[str, Any]) -> dict[int, int]:
+    """By region the misses that are its own, also where a granule's band is another's."""
+    own: dict[int, int] = {}
+    for _, region, misses in document["map"].get("owners", ()):
+        own[region] = own.get(region, 0) + misses
+    return own
 
 
 def _owners(document: Mapping[str, Any]) -> dict[int, int]:

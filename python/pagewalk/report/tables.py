@@ -614,7 +614,15 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
             "not known" if document["time"] is None else values.at(document, pointer, show)
         )
 
+    def counted(document: Mapping[str, Any]) -> Cell:
+        has_fetches = document["machine"]["description"].get("core", {}).get("fetches", True)
+        accesses = values.accesses(document)
+        return Value(text.count(accesses) + ("" if has_fetches else ", no fetches"), accesses)
+
+    # What one machine leaves out of the trace is in none of its rates.
+    differ = len({values.accesses(document) for document in documents}) > 1
     rows = [
+        *([row("Accesses", counted)] if differ else []),
         row("L1 misses per 1000 accesses", l1_share),
         row("Misses of every TLB per 1000 accesses", missed),
         row("Walks", lambda document: values.count(document, "/walks/walks")),

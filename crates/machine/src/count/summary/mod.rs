@@ -588,7 +588,10 @@ fn not_modelled(
         say("a kernel that was recorded: its path is a model with stated pages and lines");
     }
     if header.filter == Filter::Page16 {
-        say("accesses that the page16 filter dropped: lookups are those that it kept");
+        say(
+            "accesses that the page16 filter dropped: lookups are those that it kept, and misses are \
+             exact for LRU TLBs of 16 sets and more that serve code or data alone",
+        );
     }
     if run.gap_accesses > 0 {
         notes.push(format!("{} accesses that are not in the trace", run.gap_accesses));
