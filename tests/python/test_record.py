@@ -164,6 +164,9 @@ def test_a_recording_is_one_file_with_all_its_processes(pagewalk, tmp_path: Path
     counts = [process["accesses"] for process in info["processes"]]
     assert counts == sorted(counts, reverse=True)
     assert sum(counts) == outcome["accesses"] == sum(info["accesses"].values())
+    for document in (outcome, info):
+        instructions = sum(process["instructions"] for process in document["processes"])
+        assert instructions == document["instructions"] == outcome["instructions"]
     assert all(
         process["parent_accesses"] > 0 for process in info["processes"] if "parent" in process
     )
@@ -195,6 +198,8 @@ def test_a_live_run_follows_as_a_recording_does(pagewalk, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         live = json.loads((tmp_path / "live.json").read_text())
         assert len(live["trace"]["processes"]) == count
+        instructions = sum(process["instructions"] for process in live["trace"]["processes"])
+        assert instructions == live["instructions"]
         if not more:
             assert live["accesses"] == stored["accesses"]
 

@@ -113,6 +113,10 @@ impl Sink for Nowhere {
         0
     }
 
+    fn instructions(&self) -> u64 {
+        0
+    }
+
     fn event(&mut self, _: u32, _: Event) -> Result<(), trace::Error> {
         Ok(())
     }

@@ -627,7 +627,7 @@ impl<O: Outputs> Supervisor<O> {
         match (process, output) {
             (Some(process), Output::Kept(window)) => {
                 let sink = window.close()?;
-                process.accesses = sink.accesses();
+                (process.accesses, process.instructions) = (sink.accesses(), sink.instructions());
                 self.outputs.close(process, sink)
             }
             (_, Output::Kept(_) | Output::Muted | Output::Dropped) => Ok(()),

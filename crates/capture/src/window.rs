@@ -278,6 +278,10 @@ impl<S: Sink> Sink for Window<S> {
         self.sink.accesses()
     }
 
+    fn instructions(&self) -> u64 {
+        self.sink.instructions()
+    }
+
     fn stamp(&mut self, ns: u64) {
         if !self.is_over() {
             self.sink.stamp(ns);

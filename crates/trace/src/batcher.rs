@@ -26,6 +26,7 @@ pub struct Batcher {
     carry: Carry,
     refused: Option<Error>,
     given: u64,
+    given_instructions: u64,
     /// Accesses that were counted.
     passed: u64,
 }
@@ -143,6 +144,7 @@ impl Batcher {
         batch.clear();
         self.batch.first = self.given;
         self.given += self.batch.len() as u64;
+        self.given_instructions += self.batch.instructions();
         std::mem::swap(&mut self.batch, batch);
         !batch.is_empty()
     }
@@ -281,6 +283,10 @@ impl Sink for Batcher {
 
     fn accesses(&self) -> u64 {
         self.given + self.batch.len() as u64 + self.passed
+    }
+
+    fn instructions(&self) -> u64 {
+        self.given_instructions + self.batch.instructions() + self.carry.all()
     }
 
     fn counted(&mut self, counted: Counted) -> Result<(), Error> {

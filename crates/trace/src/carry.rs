@@ -46,6 +46,11 @@ impl Carry {
         self.now + u64::from(first) > u64::from(Meta::INSTRUCTIONS_MAX)
     }
 
+    /// What waits, of all threads.
+    pub(crate) fn all(&self) -> u64 {
+        self.now + self.waiting.values().sum::<u64>()
+    }
+
     /// What waits at the end, by ascending thread; leaves nothing.
     pub(crate) fn drain(&mut self) -> Vec<(u32, u64)> {
         let mut rest: Vec<(u32, u64)> = self.waiting.drain().collect();

@@ -55,6 +55,9 @@ pub trait Sink {
     /// Accesses so far.
     fn accesses(&self) -> u64;
 
+    /// Instructions that these count, and those that were left of threads which have ended.
+    fn instructions(&self) -> u64;
+
     /// What came so far was done by the time `ns`. Only a recording keeps it.
     fn stamp(&mut self, ns: u64) {
         let _ = ns;

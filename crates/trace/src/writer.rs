@@ -114,11 +114,6 @@ impl Writer {
         self.close_chunk()
     }
 
-    /// Instructions that the accesses so far count.
-    pub fn instructions(&self) -> u64 {
-        self.instructions + self.encoder.head().instructions
-    }
-
     /// Bytes in the file so far.
     pub fn bytes(&self) -> u64 {
         lock(&self.output).bytes()
@@ -254,6 +249,10 @@ impl Sink for Writer {
 
     fn accesses(&self) -> u64 {
         self.accesses + u64::from(self.encoder.head().accesses)
+    }
+
+    fn instructions(&self) -> u64 {
+        self.instructions + self.encoder.head().instructions
     }
 
     fn stamp(&mut self, ns: u64) {

@@ -98,11 +98,11 @@
 //! slots starts with the address that was coded before (0 at first) and distance 0, and keeps
 //! distance 0 afterwards.
 //!
-//! **Instructions.** The first row of an execution counts its own instructions and what the
-//! executions before it in the segment left: the `trailing` of a shape, which replaces what was
-//! left before, or adds to it if the shape has no row. A segment begins with `carry` left. What
-//! a segment's end leaves is in the `carry` of the thread's next segment, or was made a
-//! [`crate::Event::Gap`] of 0 accesses.
+//! **Instructions.** Those of a chunk are those of its rows and of its gaps of 0 accesses. The
+//! first row of an execution counts its own instructions and what the executions before it in the
+//! segment left: the `trailing` of a shape, which replaces what was left before, or adds to it if
+//! the shape has no row. A segment begins with `carry` left. What a segment's end leaves is in the
+//! `carry` of the thread's next segment, or was made a [`crate::Event::Gap`] of 0 accesses.
 //!
 //! **Threads.** Segments are in the order of the merged trace. The same code run by two threads
 //! is written as two local shapes, so that each thread's addresses predict its own.

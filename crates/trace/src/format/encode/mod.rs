@@ -438,6 +438,9 @@ impl Encoder {
         }
         self.events.extend_from_slice(&json);
         self.head.events += 1;
+        if let Event::Gap { accesses: 0, instructions } = event {
+            self.head.instructions += instructions;
+        }
         if self.head.owner.is_some() {
             self.identify(&placed, &json)?;
         }
