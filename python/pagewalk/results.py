@@ -107,7 +107,7 @@ class Results(Document):
                 f"{name} is not JSON: `pagewalk run TRACE --json FILE` writes results"
             ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
-        if isinstance(data, list):
+        if isinstance(data, list) and data:
             raise _native.Error(f"{name} holds the results of several machines: run one alone")
         if schema != 2:
             raise _native.Error(f"{name} is not results of schema 2 (its schema is {schema})")

@@ -16,7 +16,12 @@ def test_a_document_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "is not JSON"), ("[]", "not results of schema 2"), ('{"schema": 1}', "its schema is 1")],
+    [
+        ("", "is not JSON"),
+        ("[]", "not results of schema 2"),
+        ("[{}, {}]", "holds the results of several machines"),
+        ('{"schema": 1}', "its schema is 1"),
+    ],
 )
 def test_what_is_no_document_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "r.json").write_text(content)
