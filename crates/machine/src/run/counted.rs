@@ -84,8 +84,8 @@ impl Run {
         Ok(())
     }
 
-    /// Runs accesses that lie between counted ones. Nothing is due by the clock there, and nothing stands before
-    /// or behind the TLBs: else all accesses are told.
+    /// Runs accesses that lie between counted ones. Nothing is due by the clock there, no cache hears of
+    /// hits, and nothing stands before the TLBs: else all accesses are told.
     fn rows<const CHECK: bool>(
         &mut self,
         batch: &Batch,
