@@ -40,6 +40,7 @@ pub use error::Error;
 pub use os::sites::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};
+pub use table::page_table_formats;
 
 use std::sync::Arc;
 

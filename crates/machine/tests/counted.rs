@@ -248,26 +248,6 @@ const UNIFIED: &str = "title = \"\"\nsource = \"\"\n\
 
 /// Machines of TLBs alone.
 const TLBS: usize = 10;
-/// Of page tables.
-const FORMATS: [&str; 17] = [
-    "x86-64",
-    "x86-32",
-    "x86-pae",
-    "arm",
-    "sparc-reference",
-    "flattened",
-    "mpt",
-    "irix",
-    "linear",
-    "guarded",
-    "guarded-adaptive",
-    "hashed",
-    "clustered",
-    "inverted",
-    "tsb",
-    "powerpc",
-    "elastic-cuckoo",
-];
 
 #[test]
 fn counted_accesses_are_as_good_as_told_ones() {
@@ -297,7 +277,7 @@ fn counted_accesses_are_as_good_as_told_ones() {
     ];
     assert_eq!(machines.len(), TLBS);
     // What walks page tables hears of misses alone.
-    for format in FORMATS {
+    for format in machine::page_table_formats() {
         let table = format!("page_table.format={format}");
         for kind in ["hardware", "software"] {
             for behind in [

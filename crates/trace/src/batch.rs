@@ -251,12 +251,9 @@ impl Batch {
 
     /// Instructions that its accesses count, and those that no access does.
     pub(crate) fn instructions(&self) -> u64 {
-        let left = |placed: &Placed| match placed.event {
-            Event::Gap { accesses: 0, instructions } => instructions,
-            _ => 0,
-        };
+        let others = self.events.iter().map(|placed| placed.event.uncounted_instructions());
         let counted = self.meta.iter().map(|meta| u64::from(meta.instructions()));
-        counted.sum::<u64>() + self.events.iter().map(left).sum::<u64>()
+        counted.sum::<u64>() + others.sum::<u64>()
     }
 
     /// Forgets the contents and keeps the memory.

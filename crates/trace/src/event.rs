@@ -198,6 +198,11 @@ impl Event {
         }
     }
 
+    /// Instructions that no access counts, though none is missing: what was left at a thread's end.
+    pub const fn uncounted_instructions(&self) -> u64 {
+        if let Event::Gap { accesses: 0, instructions } = *self { instructions } else { 0 }
+    }
+
     /// Whether it says what is mapped where.
     pub const fn changes_mappings(&self) -> bool {
         matches!(

@@ -186,9 +186,9 @@ impl Counting {
 
     fn event(&mut self, event: &Event) {
         *self.events.entry(event.name()).or_default() += 1;
+        self.instructions += event.uncounted_instructions();
         match *event {
-            Event::Gap { accesses: 0, instructions } => self.instructions += instructions,
-            Event::Gap { accesses, instructions } => {
+            Event::Gap { accesses: accesses @ 1.., instructions } => {
                 self.missing.accesses += accesses;
                 self.missing.instructions += instructions;
             }

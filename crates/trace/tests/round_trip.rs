@@ -6,9 +6,7 @@ use std::path::PathBuf;
 
 use common::{Rows, Script, header, script};
 use proptest::prelude::*;
-use trace::{
-    Batch, Batcher, Event, Options, Reader, Sink, Source, WORD_BLOCK, WORD_COUNT_SHIFT, Writer,
-};
+use trace::{Batch, Batcher, Options, Reader, Sink, Source, WORD_BLOCK, WORD_COUNT_SHIFT, Writer};
 
 /// A path for one test's file, which is removed at the end.
 struct Scratch(PathBuf);
@@ -61,12 +59,8 @@ proptest! {
         let expected = batched(&script).with_known_paddrs();
         let mut reader = written(&script, &scratch, chunk).in_place();
         let rows = Rows::of(&mut reader, 0).unwrap();
-        let left = |event: &Event| match event {
-            Event::Gap { accesses: 0, instructions } => *instructions,
-            _ => 0,
-        };
         let counted: u64 = rows.rows.iter().map(|row| u64::from(row.2.instructions())).sum();
-        let counted = counted + rows.events.iter().map(|event| left(&event.2)).sum::<u64>();
+        let counted = counted + rows.events.iter().map(|event| event.2.uncounted_instructions()).sum::<u64>();
         let claimed: u64 = reader.chunks().iter().map(|chunk| chunk.instructions).sum();
         prop_assert_eq!(counted, claimed);
         let mut batcher = Batcher::new();

@@ -3,11 +3,11 @@
 use addr::{Memory, PageSize, VirtRange};
 use hat::Hat;
 use pagetable::{
-    Arm, CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
-    SparseMemory, Tree, X86_32, X86_64,
+    Arm, CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix, Tree,
+    X86_32, X86_64,
 };
 
-use super::{flat::Flat, formats::Format};
+use super::{flat::Flat, formats::Format, page_table_formats};
 use crate::{
     Description,
     description::{self, WalkerKind},
@@ -29,7 +29,7 @@ pub(crate) fn new(
 ) -> Mounting {
     let Some(table) = &description.page_table else { return mounted(Flat::new()) };
     let format = Format::named(&table.format).ok_or_else(|| {
-        let names: Vec<&str> = Format::<SparseMemory>::ALL.iter().map(|one| one.name).collect();
+        let names: Vec<&str> = page_table_formats().collect();
         let what =
             format!("there is no page table `{}`: choose {}", table.format, names.join(", "));
         ("page_table.format".to_owned(), what)

@@ -14,3 +14,8 @@ pub(crate) use formats::{Relocation, Walked};
 
 /// What is known of a machine's page-table format before it is built.
 pub(crate) type Format = formats::Format<SparseMemory>;
+
+/// What machine files call the organisations of page tables that there are.
+pub fn page_table_formats() -> impl Iterator<Item = &'static str> {
+    Format::ALL.into_iter().map(|format| format.name)
+}

@@ -438,9 +438,7 @@ impl Encoder {
         }
         self.events.extend_from_slice(&json);
         self.head.events += 1;
-        if let Event::Gap { accesses: 0, instructions } = event {
-            self.head.instructions += instructions;
-        }
+        self.head.instructions += event.uncounted_instructions();
         if self.head.owner.is_some() {
             self.identify(&placed, &json)?;
         }
