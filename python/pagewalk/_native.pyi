@@ -124,12 +124,17 @@ class Machine:
         """The arrays of its MMU cache with the bits they take, as JSON."""
 
     def run(
-        self, trace: str, reading: Reading, check: bool, progress: Progress | None
+        self, trace: str, reading: Reading, check: bool, progress: Progress | None, names: bool
     ) -> tuple[str, list[str]]:
         """Runs a trace; the results as JSON, and warnings about the trace. Releases the GIL."""
 
     def run_live(
-        self, recording: Recording, warmup: int, check: bool, progress: Progress | None
+        self,
+        recording: Recording,
+        warmup: int,
+        check: bool,
+        progress: Progress | None,
+        names: bool,
     ) -> tuple[str, int, list[str]]:
         """Runs a program as it is recorded: results as JSON, exit status, notes.
 

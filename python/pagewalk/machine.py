@@ -130,6 +130,8 @@ class Machine:
         trace: "Trace | str | os.PathLike[str]",
         check: bool = False,
         progress: Progress | bool | None = None,
+        *,
+        names: bool = True,
     ) -> "Results":
         """Runs all of `trace` through the machine, without holding the interpreter's lock.
 
@@ -138,6 +140,8 @@ class Machine:
             check: Compare each translation with the page table and each structure's counts
                 with its identities; slower.
             progress: Called about ten times per second; `True` shows a bar by tqdm.
+            names: Whether the code that missed gets its functions and lines, for which the debug
+                information of the programs is read. Allocation sites have their names always.
 
         Raises:
             WorkError: The trace is damaged, the machine is out of frames, or a check failed.
@@ -148,7 +152,7 @@ class Machine:
 
         trace = trace if isinstance(trace, Trace) else Trace(trace)
         with bar(progress, f"{trace.name} on {self.name}") as told:
-            document, warnings = self._native.run(trace.source, trace.reading, check, told)
+            document, warnings = self._native.run(trace.source, trace.reading, check, told, names)
         results = Results(_named(document, trace.name))
         results.data["trace"]["notes"] += warnings
         run = natively.stored(trace)
@@ -168,6 +172,7 @@ class Machine:
         *,
         native: bool = False,
         native_prepare: str | None = None,
+        names: bool = True,
     ) -> "tuple[Results, int, list[str]]":
         """Runs a program and simulates it meanwhile; nothing is stored.
 
@@ -179,6 +184,7 @@ class Machine:
             native: Whether the program then runs natively too; what came of it is `native` in the
                 results. Standard input is kept for it.
             native_prepare: A shell command that runs before each of the two runs.
+            names: As for `run`.
 
         Returns:
             The results; the program's exit status, 128 plus the signal if one ended it; what could
@@ -189,12 +195,12 @@ class Machine:
             WorkError: The recording or the run failed later.
         """
         if not native:
-            return self._run_live(recording, check, progress, warmup)
+            return self._run_live(recording, check, progress, warmup, names)
         from pagewalk import natively
 
         with natively.spooled_stdin() as stdin:
             natively.prepare(native_prepare)
-            results, status, notes = self._run_live(recording, check, progress, warmup)
+            results, status, notes = self._run_live(recording, check, progress, warmup, names)
             run = natively.measure(recording.command, stdin, native_prepare)
         run["recorded_status"], run["stdin"] = status, stdin is not None
         part = recording.part or natively.window(warmup=warmup)
@@ -202,13 +208,18 @@ class Machine:
         return results, status, notes
 
     def _run_live(
-        self, recording: "Recording", check: bool, progress: Progress | None, warmup: int
+        self,
+        recording: "Recording",
+        check: bool,
+        progress: Progress | None,
+        warmup: int,
+        names: bool,
     ) -> "tuple[Results, int, list[str]]":
         from pagewalk.results import Results
 
         native = recording.native()
         with recording.surroundings():
-            results, status, notes = self._native.run_live(native, warmup, check, progress)
+            results, status, notes = self._native.run_live(native, warmup, check, progress, names)
         return Results(_named(results, recording.name)), status, notes
 
 

@@ -9,9 +9,7 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +59,9 @@ def measure(
     Raises:
         Error: The program cannot be started, or what prepares it failed.
     """
+    import subprocess
+    import tempfile
+
     prepare(prepare_command)
     source = stdin() if stdin is not None else open(os.devnull, "rb")  # noqa: SIM115, PTH123
     # To /dev/null some programs would write nothing: grep stops at its first match.
@@ -103,6 +104,8 @@ def prepare(command: str | None) -> None:
     """
     if command is None:
         return
+    import subprocess
+
     done = subprocess.run(
         command, check=False, shell=True, stdin=subprocess.DEVNULL, stdout=sys.stderr
     )
@@ -124,6 +127,8 @@ def spooled_stdin() -> Iterator[Opened | None]:
         try:
             start = os.lseek(0, 0, os.SEEK_CUR)
         except OSError:
+            import tempfile
+
             own = os.dup(0)
             stack.callback(os.close, own)
             stack.callback(os.dup2, own, 0)

@@ -7,8 +7,8 @@ same side, and is as wide as the logarithm of how often that happened.
 import json
 import math
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from pagewalk import _native, text
 

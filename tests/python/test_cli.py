@@ -296,3 +296,22 @@ def test_the_import_loads_nothing_that_is_not_needed_yet() -> None:
     late = {"inspect", "dataclasses", "concurrent.futures", "subprocess", "argparse", "ctypes"}
     late |= {"altair", "pyarrow", "pagewalk.document", "pagewalk.natively", "pagewalk.sweep.passes"}
     assert not loaded & late
+
+
+@pytest.mark.parametrize("command", ["run", "info"])
+def test_a_command_loads_nothing_slow_that_it_does_not_need(command: str, recorded: Path) -> None:
+    script = (
+        "import sys\n"
+        "from pagewalk.cli import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "print(*sorted(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, command, recorded],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stderr.split())
+    slow = {"inspect", "dataclasses", "subprocess", "tempfile", "urllib.request", "jinja2"}
+    assert not loaded & slow

@@ -175,6 +175,34 @@ def test_a_program_that_was_built_anew_has_no_names(compiled: Compile) -> None:
     assert any(str(program) in line and "cannot be read" in line for line in notes)
 
 
+def test_code_has_names_only_where_they_are_asked_for(compiled: Compile) -> None:
+    program = compiled(THREE, "-g", "-O1", name="asked")
+    trace = program.with_name("asked.pwt")
+    Recording([str(program)], allocations=True).record(trace)
+    named, plain = (Machine("epyc-9005").run(trace, names=names).data for names in (True, False))
+    sites = [[site["name"] for site in data["origins"]["sites"]] for data in (named, plain)]
+    assert sites[0] == sites[1]
+    assert named["regions"] == plain["regions"]
+    assert any(place["function"] == "probe" for place in named["origins"]["code"])
+    assert all(place["function"] is None for place in plain["origins"]["code"])
+
+
+def test_the_summary_of_a_run_reads_no_debug_information(
+    compiled: Compile, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = compiled(THREE, "-g", "-O1", name="unread")
+    trace = program.with_name("unread.pwt")
+    Recording([str(program)]).record(trace)
+    # A file that is gone is missed by whoever looks for names.
+    program.unlink()
+    for more, looks in (([], False), (["--by", "function"], True)):
+        assert main(["run", str(trace), "-m", "tlb-only", *more]) == 0
+        assert ("cannot be read" in capfd.readouterr().err) == looks
+    assert main(["run", str(trace), "-m", "tlb-only", "--json", str(tmp_path / "json")]) == 0
+    notes = json.loads((tmp_path / "json").read_text())["origins"]["notes"]
+    assert any("cannot be read" in note for note in notes)
+
+
 CPP = r"""
 #include <vector>
 namespace store {

@@ -69,7 +69,7 @@ impl Machine {
     }
 
     /// Runs a trace; the results as JSON, and what must be known of the trace besides.
-    #[pyo3(signature = (trace, reading, check, progress))]
+    #[pyo3(signature = (trace, reading, check, progress, names))]
     fn run(
         &self,
         py: Python<'_>,
@@ -77,19 +77,21 @@ impl Machine {
         reading: &Reading,
         check: bool,
         progress: Option<Py<PyAny>>,
+        names: bool,
     ) -> PyResult<(String, Vec<String>)> {
         py.detach(|| {
             let mut source = open(trace, reading)?;
             let raised = source.raised();
             let results = self.run_source(&mut *source, check, progress);
-            let results = results.map_err(|error| raised.or(error))?;
+            let mut results = results.map_err(|error| raised.or(error))?;
+            name(&mut results, names);
             let results = serde_json::to_string(&results).map_err(failed)?;
             Ok((results, source.warnings().to_vec()))
         })
     }
 
     /// Runs a program while it is recorded; results as JSON, exit status, notes.
-    #[pyo3(signature = (recording, warmup, check, progress))]
+    #[pyo3(signature = (recording, warmup, check, progress, names))]
     fn run_live(
         &self,
         py: Python<'_>,
@@ -97,6 +99,7 @@ impl Machine {
         warmup: u64,
         check: bool,
         progress: Option<Py<PyAny>>,
+        names: bool,
     ) -> PyResult<(String, i32, Vec<String>)> {
         py.detach(|| {
             let (sure, because) = match self.sure(recording, warmup, check) {
@@ -111,6 +114,7 @@ impl Machine {
                 let bounds = Bounds { warmup, ..Bounds::default() };
                 self.run_source(&mut Window::new(&mut live, bounds), check, progress)?
             };
+            name(&mut results, names);
             let counted_accesses = live.counted();
             let not_here = || match live.arch() {
                 Arch::X86_64 | Arch::I386 => {
@@ -129,10 +133,14 @@ impl Machine {
     }
 }
 
-/// Gives names to the code that missed, by the files that are still the same.
-fn name(results: &mut machine::Results) {
+/// Gives names to allocation sites, and to the code that missed if `code` says so, by the files that
+/// are still the same.
+fn name(results: &mut machine::Results, code: bool) {
     let mut symbols = Symbols::new();
-    results.name_origins(&mut |place, is_return| names(&mut symbols, place, is_return));
+    results.name_origins(&mut |place, is_return| match is_return || code {
+        true => names(&mut symbols, place, is_return),
+        false => Vec::new(),
+    });
     if let Some(origins) = &mut results.origins {
         origins.notes.extend_from_slice(symbols.troubles());
     }
@@ -184,12 +192,7 @@ impl Machine {
         let mut progress = Progress::new(progress);
         let mut report = |at: machine::Progress| progress.report(at.accesses, at.total);
         let options = RunOptions { check, progress: &mut report };
-        match self.machine.run(source, options) {
-            Ok(mut results) => {
-                name(&mut results);
-                Ok(results)
-            }
-            Err(error) => Err(progress.error_or(|| failed(error))),
-        }
+        let run = self.machine.run(source, options);
+        run.map_err(|error| progress.error_or(|| failed(error)))
     }
 }

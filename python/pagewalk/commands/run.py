@@ -136,7 +136,7 @@ def stored(
     results = []
     for machine in machines:
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
-            results.append(machine.run(trace, options.check, progress))
+            results.append(machine.run(trace, options.check, progress, names=_shows_names(options)))
     # The advice rests on a curve, and standard input cannot be read again for one.
     if advised and not trace.is_stdin:
         with arguments.progress(options, f"what to do about {trace.name}") as progress:
@@ -167,9 +167,16 @@ def live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Re
             options.warmup,
             native=options.native,
             native_prepare=options.native_prepare,
+            names=_shows_names(options),
         )
     from pagewalk.commands.record import warnings
 
     arguments.note(options, notes)
     arguments.warn(warnings(sum(results.data["accesses"].values()), recording))
     return [results], status
+
+
+def _shows_names(options: argparse.Namespace) -> bool:
+    """Whether anything that is asked for has the names of code: the summary alone has none."""
+    given = vars(options)
+    return any(given.get(name) for name in ("by", "json", "html", "svg", "pdf", "png"))

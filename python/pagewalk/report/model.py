@@ -1,11 +1,10 @@
 """The report as plain data: every number, row and sentence, before any HTML."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """A number: as shown, exactly, and its JSON pointer in the run's document if it has one."""
 
     text: str
@@ -18,20 +17,18 @@ class Value:
 Cell = Value | str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table; `numeric` says which columns are numbers."""
 
     caption: str
     head: list[str]
     rows: list[list[Cell]]
     numeric: list[bool]
-    bars: list[float] = field(default_factory=list)
+    bars: Sequence[float] = ()
     """A share of one for each row, drawn behind its last cell; empty: none."""
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """A number that matters, with a word on it."""
 
     label: str
@@ -39,8 +36,7 @@ class Card:
     note: str
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A chart's data: its rows, what it shows in words, and the same numbers as a table."""
 
     title: str
@@ -48,17 +44,16 @@ class Figure:
     rows: list[dict[str, Any]]
     table: Table | None = None
     """None where the page has one table for all of its figures."""
-    axis: list[tuple[float, str]] = field(default_factory=list)
+    axis: Sequence[tuple[float, str]] = ()
     """Places on the y axis and their labels, where it is not a plain scale."""
-    edges: list[float] = field(default_factory=list)
-    facets: list[str] = field(default_factory=list)
+    edges: Sequence[float] = ()
+    facets: Sequence[str] = ()
     """Names of the charts that it has beside each other, where it has several."""
     share: bool = False
     """Whether its values are shares of one."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One table of a machine's file: its keys, and where their numbers come from."""
 
     name: str
@@ -66,8 +61,7 @@ class Part:
     source: str
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One run: a trace on a machine."""
 
     anchor: str
@@ -131,8 +125,7 @@ class Run:
     checked: bool
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """One or more runs of one trace, and what can be said of all."""
 
     title: str
@@ -148,8 +141,7 @@ class Report:
     documents: list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Sheet:
+class Sheet(NamedTuple):
     """Figures that stand on a page by themselves: curves, or a sweep over designs."""
 
     title: str

@@ -1,8 +1,7 @@
 """Which regions of a run text and page show, and in what order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 FIELDS = {
     "misses": "misses",
@@ -18,8 +17,7 @@ FIELDS = {
 """What regions can be sorted by, with the field of the results that says it."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """An order of regions: the largest number first, places and names from the lowest on."""
 
     by: str = "misses"

@@ -1,7 +1,6 @@
 """The tables of a report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pagewalk import origins, text
@@ -566,7 +565,7 @@ def in_sight(whole: Table | None, others: str) -> tuple[Table | None, Table | No
     if whole is None or len(whole.rows) <= REGIONS_IN_SIGHT:
         return whole, None
     first, rest = whole.rows[:REGIONS_IN_SIGHT], whole.rows[REGIONS_IN_SIGHT:]
-    return replace(whole, rows=first), replace(whole, caption=others, rows=rest)
+    return whole._replace(rows=first), whole._replace(caption=others, rows=rest)
 
 
 def work(document: Mapping[str, Any]) -> Table | None:
