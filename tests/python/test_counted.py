@@ -98,11 +98,12 @@ def test_processes_and_threads_take_turns_as_ever(pagewalk: Run, tmp_path: Path)
         )
 
 
-def test_a_program_that_is_killed_has_results(pagewalk: Run) -> None:
+def test_a_program_that_is_killed_has_results(pagewalk: Run, tmp_path: Path) -> None:
     script = "import os, signal; x = sum(range(10**5)); os.kill(os.getpid(), signal.SIGKILL)"
-    run = pagewalk("run", "-m", "tlb-only", "--json", "-", "--", "python3", "-c", script)
+    out = tmp_path / "out.json"
+    run = pagewalk("run", "-m", "tlb-only", "--json", out, "--", "python3", "-c", script)
     assert run.returncode == 128 + signal.SIGKILL, run.stderr
-    assert sum(json.loads(run.stdout)["accesses"].values()) > 10**6
+    assert sum(json.loads(out.read_text())["accesses"].values()) > 10**6
     assert "up to a million of its last accesses" in run.stderr
 
 

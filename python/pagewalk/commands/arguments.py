@@ -302,8 +302,18 @@ def check_output(path: str | None, force: bool) -> None:
         refuse_existing(path, force)
 
 
+def leave_output(options: argparse.Namespace) -> None:
+    """Refuses `--json -` and `--output -` where a program runs, whose output is there."""
+    for name in ("json", "output"):
+        if options.program is not None and vars(options).get(name) == "-":
+            raise UsageError(
+                f"--{name} -: standard output is the program's own; give --{name} a file"
+            )
+
+
 def check_documents(options: argparse.Namespace) -> None:
     """Refuses what `--json` or `--html` names if it cannot be written, before the work begins."""
+    leave_output(options)
     for path in (options.json, options.html):
         check_output(path, options.force)
     for kind in ("svg", "pdf", "png"):

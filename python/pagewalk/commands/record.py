@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands import arguments
-from pagewalk.commands.parser import UsageError
 from pagewalk.terminal import say
 
 if TYPE_CHECKING:
@@ -69,10 +68,7 @@ def run(options: argparse.Namespace) -> int:
     """Records, says what was recorded, and ends as the program ended."""
     command = arguments.program(options)
     output = options.output or f"{Path(command[0]).name}.pwt"
-    if output == "-":
-        raise UsageError(
-            "-o -: a trace is not written to standard output, which is the program's; name a file"
-        )
+    arguments.leave_output(options)
     arguments.check_native(options)
     arguments.check_output(output, options.force)
     arguments.check_output(options.json, options.force)

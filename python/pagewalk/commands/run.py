@@ -27,7 +27,8 @@ examples:
   pagewalk run gzip.pwt --by function --by region        whose misses they are
 
 With one machine, --json writes its results document; with several, an array of them in order,
-and the report compares them.
+and the report compares them. A program after `--` owns standard output: the summary goes to
+standard error, and --json needs the name of a file.
 """
 
 

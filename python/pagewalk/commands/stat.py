@@ -19,7 +19,8 @@ examples:
   pagewalk stat gzip.pwt --json stat.json -o stat.txt
   pagewalk stat -m origin-2000 -- gzip -9 -k big.tar
 
-A program after `--` owns standard output: what was counted goes to standard error, or to -o.
+A program after `--` owns standard output: what was counted goes to standard error, or to the files
+that -o and --json name.
 """
 
 
