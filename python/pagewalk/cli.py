@@ -1,7 +1,7 @@
 """The `pagewalk` command: arguments in, one subcommand run, an exit status out.
 
-Exit status: 0 done; 1 the work failed; 2 the request was wrong; 130 interrupted; `record` and a
-live `run` end with the recorded program's own.
+Exit status: 0 done; 1 the work failed; 2 the request was wrong; 128 and a signal's number if one
+ended the work, as 130 for Ctrl-C; `record` and a live `run` end with the recorded program's own.
 """
 
 import argparse
@@ -9,8 +9,10 @@ import errno
 import io
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -86,6 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if sys.stdout is None:
         sys.stdout = _Closed()
+    with _stopped_by_signals():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     options = argparse.Namespace()
     try:
         # What follows `--` is another program's command line and none of ours.
@@ -103,8 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
+    except _Stopped as stop:
+        return _complain(_STOPS[stop.signal], 128 + stop.signal)
     except KeyboardInterrupt:
-        return _complain("interrupted", 130)
+        return _complain("interrupted", 128 + signal.SIGINT)
     except BrokenPipeError:
         # The reader of our output went away: nothing is wrong, and nothing can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -129,6 +138,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{' '.join(str(error).split())} (PAGEWALK_TRACEBACK=1 shows where; please report it)",
             1,
         )
+
+
+_STOPS = {signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal hung up"}
+"""Signals that end the work as Ctrl-C does, and what is said then."""
+
+
+class _Stopped(KeyboardInterrupt):
+    """One of `_STOPS` has come."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(number)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Has `_STOPS` raise `_Stopped`, so that files that are not whole go and children end.
+
+    A signal that is ignored, as `nohup` asks for, stays so. Threads but the main one cannot say
+    what a signal does, and leave it as it is.
+    """
+
+    def stop(number: int, _: object) -> None:
+        raise _Stopped(number)
+
+    changed = []
+    try:
+        with suppress(ValueError):
+            for number in _STOPS:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    signal.signal(number, stop)
+                    changed.append(number)
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _of_place(complaint: str, options: argparse.Namespace) -> str:
@@ -162,5 +207,7 @@ def _complain(message: str, status: int) -> int:
     if sys.stderr is not None:
         # The system's number says nothing beside its words.
         message = re.sub(r" \(os error \d+\)", "", message)
-        say(f"pagewalk: error: {message}", sys.stderr)
+        # A terminal that hung up takes no more.
+        with suppress(OSError):
+            say(f"pagewalk: error: {message}", sys.stderr)
     return status

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from pagewalk import text
@@ -62,8 +62,10 @@ class ProgressLine:
         trace: TracebackType | None,
     ) -> None:
         if self._visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            # What ended the work may be that the terminal is gone.
+            with suppress(OSError):
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
 
     def __call__(self, done: int, total: int | None) -> bool:
         """Shows that `done` of `total` units are done; `total` is `None` where nobody knows."""

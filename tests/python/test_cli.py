@@ -1,5 +1,4 @@
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -188,18 +187,56 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stdout == '{\n "schema' and done.stderr == ""
 
 
-def test_an_interrupt_ends_a_run_at_once_and_leaves_nothing(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pagewalk", "run", "generate:uniform,size=1G,accesses=100G",
-         "--html", tmp_path / "r.html"],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(1.5)
-    os.kill(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert error.strip() == "pagewalk: error: interrupted"
+ENDS = [
+    (signal.SIGINT, "interrupted"),
+    (signal.SIGTERM, "terminated"),
+    (signal.SIGHUP, "the terminal hung up"),
+]
+
+
+@pytest.mark.parametrize(("number", "said"), ENDS)
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [
+        (["run", "generate:uniform,size=1G,accesses=100G", "--html", "r.html"], None),
+        (["generate", "uniform", "--size", "1G", "--accesses", "100G", "-o", "t.pwt"], "t.pwt"),
+        (["import", "lackey", "-", "-o", "t.pwt"], "t.pwt"),
+    ],
+    ids=["run", "generate", "import"],
+)
+def test_a_signal_ends_a_command_at_once_and_leaves_nothing(
+    tmp_path: Path, command: list[str], out: str | None, number: signal.Signals, said: str
+) -> None:
+    with subprocess.Popen(["yes", " S 04222c40,8"], stdout=subprocess.PIPE) as feed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pagewalk", *command],
+            cwd=tmp_path,
+            stdin=feed.stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if out is None:
+            time.sleep(1.5)
+        while out is not None and not names(tmp_path):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=20)
+        feed.kill()
+    assert process.returncode == 128 + number
+    assert error.strip() == f"pagewalk: error: {said}"
     assert names(tmp_path) == []
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pagewalk", "run", "generate:uniform,size=1G,accesses=100G"]
+    process = subprocess.Popen(["nohup", *command], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 128 + signal.SIGTERM
 
 
 def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

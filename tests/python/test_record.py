@@ -246,13 +246,34 @@ def test_a_long_command_is_shortened(pagewalk, tmp_path: Path) -> None:
     assert info["header"]["command"] == ["true"]
 
 
-def test_an_interrupt_to_us_alone_reaches_the_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_us_alone_reaches_the_program(number: signal.Signals, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pagewalk", "record", "-o", tmp_path / "t.pwt", "--", "sleep", "60"],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     time.sleep(3)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 128 + number
     assert names(tmp_path) == ["t.pwt"]
+
+
+def test_a_signal_ends_a_native_run(tmp_path: Path) -> None:
+    # It ends at once where it is recorded, and has no such file after that.
+    (tmp_path / "first").touch()
+    number = tmp_path / "number"
+    script = f"rm {tmp_path}/first 2>/dev/null && exit; echo $$ > {number}; exec sleep 60"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pagewalk", "record", "--native", "-o", tmp_path / "t.pwt",
+         "--", "sh", "-c", script],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not number.exists() or not number.read_text():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM and "error: terminated" in error
+    assert names(tmp_path) == ["number", "t.pwt"]
+    assert not Path(f"/proc/{int(number.read_text())}").exists()

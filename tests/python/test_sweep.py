@@ -251,7 +251,8 @@ def test_designs_without_counts_are_told_and_all_of_them_are_a_failure(
     assert all(design["error"] for design in json.loads(table.read_text())["designs"])
 
 
-def test_an_interrupted_command_says_what_it_keeps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_says_what_it_keeps(number: signal.Signals, tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "pagewalk", "sweep", SPEC.replace("40k", "400k"),
         "-m", "opteron-2008", "--vary", "cache.l2.size=64K,128K,256K,512K,1M,2M,4M,8M",
@@ -263,10 +264,10 @@ def test_an_interrupted_command_says_what_it_keeps(tmp_path: Path) -> None:
         if part.exists():
             break
         time.sleep(0.05)
-    run.send_signal(signal.SIGINT)
+    run.send_signal(number)
     _, said = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert "designs are done and kept in s.parquet.part" in said and "interrupted" in said
+    assert run.returncode == 128 + number
+    assert "designs are done and kept in s.parquet.part" in said and "pagewalk: error: " in said
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "8 designs" in again.stdout
     assert [file.name for file in tmp_path.iterdir()] == ["s.parquet"]
