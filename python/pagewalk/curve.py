@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Lookups = Literal["data", "fetch", "all"]
 
 LOOKUPS: tuple[Lookups, ...] = ("data", "fetch", "all")
+WORDS = {"data": "load and no store", "fetch": "fetch", "all": "access"}
+"""What a trace may have none of."""
 PAGE_SIZES = ("4K", "16K", "64K", "2M", "1G")
 ENTRIES_MAX = 65536
 
@@ -122,10 +124,14 @@ def count(
     )
     # The native half keeps the order in which it was asked.
     asked = [(which, size) for which in lookups for size in page_sizes]
-    return [
+    curves = [
         Curve(which, size, page_bytes, total, cold, array("Q", misses))
         for (which, size), (_, page_bytes, total, cold, misses) in zip(asked, counted, strict=True)
     ]
+    for which in dict.fromkeys(curve.lookups for curve in curves if not curve.total):
+        what = f"{trace.name} holds no {WORDS[which]}: nothing was looked up"
+        trace.warnings = [*trace.warnings, what]
+    return curves
 
 
 def table(curves: Sequence[Curve]) -> "pa.Table":

@@ -161,6 +161,8 @@ class Machine:
             part = run.get("part") or natively.window(**limits)
             results.data["native"] = natively.told(results.data["time"], run, part)
         trace.warnings = warnings
+        if not any(results.data["accesses"].values()):
+            trace.warnings = [*warnings, f"{trace.name} holds no access: nothing was simulated"]
         return results
 
     def run_live(

@@ -356,3 +356,28 @@ def test_a_command_loads_nothing_slow_that_it_does_not_need(command: str, record
     loaded = set(done.stderr.split())
     slow = {"inspect", "dataclasses", "subprocess", "tempfile", "urllib.request", "jinja2"}
     assert not loaded & slow
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["run"], "t.csv holds no access: nothing was simulated"),
+        (["stat"], "t.csv holds no access: nothing was simulated"),
+        (["managers"], "t.csv holds no access: nothing was simulated"),
+        (["advise", "-m", "epyc-9005"], "t.csv holds no access: nothing was simulated"),
+        (
+            ["sweep", "--vary", "tlb.l1d.entries=64,128"],
+            "t.csv holds no access: nothing was simulated",
+        ),
+        (["curve"], "t.csv holds no load and no store: nothing was looked up"),
+        (["curve", "--lookups", "all"], "t.csv holds no access: nothing was looked up"),
+    ],
+    ids=lambda one: "-".join(one) if isinstance(one, list) else "",
+)
+def test_a_trace_without_accesses_is_told(
+    pagewalk, tmp_path: Path, command: list[str], told: str
+) -> None:
+    (tmp_path / "t.csv").write_text("addr,size,kind\n")
+    done = pagewalk(*command, "t.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, f"pagewalk: warning: {told}\n")
+    assert "100 %" not in done.stdout

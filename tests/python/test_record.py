@@ -25,7 +25,7 @@ def test_a_window_that_never_began_and_a_script_are_told_in_words(
     )
     done = pagewalk("run", trace, "-m", "tlb-only")
     assert "holds no access: nothing was simulated" in done.stderr
-    assert "No access ran." in done.stdout
+    assert "No access ran." in done.stdout and "Nothing to do" not in done.stdout
     shim = tmp_path / "shim"
     shim.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     shim.chmod(0o755)

@@ -139,12 +139,10 @@ def stored(
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
             results.append(machine.run(trace, options.check, progress, names=_shows_names(options)))
     # The advice rests on a curve, and standard input cannot be read again for one.
-    if advised and not trace.is_stdin:
+    if advised and not trace.is_stdin and any(results[0].data["accesses"].values()):
         with arguments.progress(options, f"what to do about {trace.name}") as progress:
             advise(results, trace, progress)
     arguments.warn(trace.warnings)
-    if not any(results[0].data["accesses"].values()):
-        arguments.warn([f"{trace.name} holds no access: nothing was simulated"])
     return results
 
 

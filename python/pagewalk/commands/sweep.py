@@ -11,7 +11,7 @@ from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.sweep.vary import MACHINE, values
+from pagewalk.sweep.vary import MACHINE, TRACE, values
 from pagewalk.terminal import say
 
 EPILOG = """\
@@ -98,7 +98,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
     from pagewalk.report.sweeps import View, pictures, render, summary
-    from pagewalk.sweep import TRACE, sweep
+    from pagewalk.sweep import sweep
 
     arguments.no_program(options)
     arguments.check_documents(options)
@@ -138,6 +138,7 @@ def run(options: argparse.Namespace) -> int:
         raise
     arguments.warn([warning for trace in traces for warning in trace.warnings])
     made = swept.document
+    arguments.warn(_empty(made["designs"], names))
     if options.json is not None:
         text = json.dumps(made, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, text, options.force)
@@ -161,6 +162,18 @@ def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Seq
     except Error:
         # Its row will say why.
         return []
+
+
+def _empty(designs: list[dict[str, Any]], name: str) -> list[str]:
+    """Says which traces hold no access: of the `name` if there is but one."""
+    ran: dict[str, bool] = {}
+    for design in designs:
+        if not design.get("error"):
+            counts = (count for key, count in design.items() if key.startswith("accesses."))
+            ran[design.get(TRACE, name)] = any(counts)
+    return [
+        f"{one} holds no access: nothing was simulated" for one, any_ in ran.items() if not any_
+    ]
 
 
 def _failed(errors: list[str | None]) -> int:

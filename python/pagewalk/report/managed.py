@@ -90,9 +90,9 @@ def _largest(table: Mapping[str, Any]) -> str:
 def _fewest(table: Mapping[str, Any]) -> str:
     base = table["rows"][0]
     fewest = min(table["rows"], key=lambda row: row["tlb_misses"])
-    saved = 1 - fewest["tlb_misses"] / max(base["tlb_misses"], 1)
-    if saved == 0:
+    if fewest["tlb_misses"] == base["tlb_misses"]:
         return f"none misses less than {base['manager']}"
+    saved = 1 - fewest["tlb_misses"] / base["tlb_misses"]
     return f"{fewest['manager']} misses least, {text.percent(saved)} less than {base['manager']}"
 
 
