@@ -28,8 +28,19 @@ fn a_wrong_file_is_refused_at_its_line() {
             "1023 entries are no whole number of sets",
         ),
         ("entries = 1024", "entries = 0", "entries = 0", "it has no entries"),
-        ("entries = 1024", "entries = -4", "entries = -4", "u32"),
-        ("ways = 4", "ways = \"four\"", "\"four\"", "\"four\" is no number of ways"),
+        (
+            "entries = 1024",
+            "entries = -4",
+            "entries = -4",
+            "tlb.l2.entries: `-4` is no whole number from 0 to 4294967295",
+        ),
+        (
+            "entries = 1024",
+            "entries = \"4K\"",
+            "entries = \"4K\"",
+            "tlb.l2.entries: `4K` is no whole number: write it without a unit, as in 4096",
+        ),
+        ("ways = 4", "ways = \"four\"", "\"four\"", "tlb.l2.ways: `four` is no number of ways"),
         ("ways = 4", "ways = 0", "ways = 0", "0 ways hold nothing"),
         ("page_size = \"4K\"", "page_size = 4096", "page_size", "with its unit"),
         ("page_size = \"4K\"", "page_size = \"4Q\"", "page_size", "not a page size"),
@@ -71,6 +82,35 @@ fn a_wrong_setting_is_refused_by_name() {
         assert!(error.starts_with(&format!("--set {setting}: ")), "{setting}: {error}");
         assert!(error.contains(what), "{setting}: {error}");
         assert!(!error.contains('\n'), "{setting}: {error}");
+    }
+}
+
+/// The key, what was given, and what it is not, in the same words for each kind of value.
+#[test]
+fn a_value_of_the_wrong_kind_is_told_with_its_key() {
+    for (setting, what) in [
+        ("tlb.l1d.entries=4K", "`4K` is no whole number: write it without a unit, as in 4096"),
+        ("tlb.l1d.entries=abc", "`abc` is no whole number"),
+        ("tlb.l1d.entries=1.5", "`1.5` is no whole number"),
+        ("tlb.l1d.entries=", "nothing is given, which is no whole number"),
+        ("tlb.l1d.entries=true", "`true` is no whole number"),
+        ("tlb.l1d.entries=[1, 2]", "a list is no whole number"),
+        ("tlb.l1d.entries={a = 1}", "a table is no whole number"),
+        ("tlb.l1d.entries=-1", "`-1` is no whole number from 0 to 4294967295"),
+        ("tlb.l1d.entries=9999999999", "`9999999999` is no whole number from 0 to 4294967295"),
+        ("tlb.l1d.ways=half", "`half` is no number of ways: write one, or \"full\""),
+        ("tlb.l1d.ways=-1", "-1 is no number of ways: write 1 or more, or \"full\""),
+        ("tlb.l1d.page_sizes=4K", "`4K` is no list: write it as [\"4K\"]"),
+        ("tlb.l1d=4", "`4` is no table: it has keys of its own"),
+        ("core.fetches=maybe", "`maybe` is neither true nor false"),
+        ("core.cycles_per_instruction=few", "`few` is no number"),
+        ("title=4", "`4` is no text"),
+        ("os.page_size=4096", "`4096` is no page size with its unit, such as \"4K\" or \"2M\""),
+        ("memory.size=lots", "`lots` is not a size: write a whole number with B, K, M, G or T"),
+    ] {
+        let error = Machine::load("tlb-only", &[setting.to_owned()]).unwrap_err().to_string();
+        let key = setting.split('=').next().unwrap();
+        assert!(error.starts_with(&format!("--set {setting}: {key}: {what}")), "{error}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::suggest;
+use super::{suggest, units::Bytes};
 use crate::{Description, Error};
 
 /// A description after its settings.
@@ -115,12 +115,67 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
             let hint = suggest::hint(value, known.iter().copied());
             format!("{}there is no `{value}` here: write {choose}{hint}", at(key))
         }
-        // "invalid type: string "cat", expected a sequence"
-        _ if said.starts_with("invalid type") => {
-            format!("{}{}", at(key), said.replace("expected a sequence", "expected a list"))
-        }
-        _ => said,
+        _ => format!("{}{}", at(key), of_another_kind(&said).unwrap_or(said)),
     }
+}
+
+/// The parser's words of a value that is no such value as its key has, in ours.
+///
+/// They are `invalid type: string "4K", expected u32` or ``invalid value: integer `-1`, expected u32``.
+fn of_another_kind(said: &str) -> Option<String> {
+    let is_outside = said.starts_with("invalid value: ");
+    let rest = said.strip_prefix("invalid value: ").or(said.strip_prefix("invalid type: "))?;
+    let (given, expected) = rest.split_once(", expected ")?;
+    let quoted = |quote: char| {
+        let (first, last) = (given.find(quote)?, given.rfind(quote)?);
+        given.get(first + 1..last)
+    };
+    let text = quoted('"').filter(|_| given.starts_with("string"));
+    let value = text.or_else(|| quoted('`'));
+    let shown = value.map_or_else(
+        || match given {
+            "sequence" => "a list".to_owned(),
+            "map" => "a table".to_owned(),
+            _ => given.to_owned(),
+        },
+        |value| match value {
+            "" => "nothing is given, which".to_owned(),
+            value => format!("`{value}`"),
+        },
+    );
+    let end = match expected {
+        "u8" => Some(u64::from(u8::MAX)),
+        "u16" => Some(u64::from(u16::MAX)),
+        "u32" => Some(u64::from(u32::MAX)),
+        // The file's own whole numbers end here.
+        "u64" | "usize" => Some(i64::MAX as u64),
+        _ => None,
+    };
+    Some(match (end, expected) {
+        (Some(end), _) if is_outside => format!("{shown} is no whole number from 0 to {end}"),
+        (Some(_), _) => match text.and_then(Bytes::parse) {
+            Some(Bytes(bytes)) => {
+                format!("{shown} is no whole number: write it without a unit, as in {bytes}")
+            }
+            None => format!("{shown} is no whole number"),
+        },
+        (None, "f32" | "f64") => format!("{shown} is no number"),
+        (None, "a boolean") => format!("{shown} is neither true nor false"),
+        (None, "a string") => format!("{shown} is no text"),
+        (None, "a sequence") => {
+            let item = text.map(|text| format!("\"{text}\"")).or(value.map(str::to_owned));
+            let item = item.map_or(String::new(), |item| format!(": write it as [{item}]"));
+            format!("{shown} is no list{item}")
+        }
+        (None, "a map") => format!("{shown} is no table: it has keys of its own"),
+        (None, kind) if kind.starts_with("struct ") => {
+            format!("{shown} is no table: it has keys of its own")
+        }
+        (None, kind) => {
+            let kind = kind.strip_prefix("a ").or(kind.strip_prefix("an ")).unwrap_or(kind);
+            format!("{shown} is no {kind}")
+        }
+    })
 }
 
 /// Puts `value` at the dotted `key`; a numeric part indexes an array of tables. Gives the first

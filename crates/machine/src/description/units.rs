@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Bytes {
         let text = text_with_unit(deserializer, "a size with its unit, such as \"64B\" or \"1M\"")?;
         Bytes::parse(&text).ok_or_else(|| {
             de::Error::custom(format!(
-                "\"{text}\" is not a size: write a whole number with B, K, M, G or T, as in \"48K\""
+                "`{text}` is not a size: write a whole number with B, K, M, G or T, as in \"48K\""
             ))
         })
     }
@@ -131,9 +131,7 @@ impl<'de> Deserialize<'de> for Ways {
                 if text == "full" {
                     Ok(Ways::Full)
                 } else {
-                    Err(E::custom(format!(
-                        "\"{text}\" is no number of ways: write one, or \"full\""
-                    )))
+                    Err(E::custom(format!("`{text}` is no number of ways: write one, or \"full\"")))
                 }
             }
         }
