@@ -259,6 +259,35 @@ def test_a_signal_to_us_alone_reaches_the_program(number: signal.Signals, tmp_pa
     assert names(tmp_path) == ["t.pwt"]
 
 
+@pytest.mark.parametrize("command", ["record", "run"])
+def test_children_in_the_background_are_waited_for(command: str, tmp_path: Path) -> None:
+    out, woken, left = tmp_path / "out", tmp_path / "woken", tmp_path / "left"
+    files = {"record": ["-o", out], "run": ["-m", "tlb-only", "--json", out]}[command]
+    script = f"(sleep 3; echo > {woken}) & echo > {left}; exit 4"
+    whole = [sys.executable, "-m", "pagewalk", command, "--force", *files]
+
+    def ended(*options: str, by_signal: bool = False) -> tuple[int, bool]:
+        for file in (woken, left):
+            file.unlink(missing_ok=True)
+        with subprocess.Popen(
+            [*whole, *options, "--", "sh", "-c", script], stderr=subprocess.DEVNULL
+        ) as process:
+            while by_signal and not left.exists():
+                time.sleep(0.05)
+            if by_signal:
+                time.sleep(0.5)
+                process.send_signal(signal.SIGTERM)
+        was_there = woken.exists()
+        # What is left goes on.
+        while not woken.exists():
+            time.sleep(0.05)
+        return process.returncode, was_there
+
+    assert ended() == (4, True)
+    assert ended("--no-follow") == (4, False)
+    assert ended(by_signal=True) == (4, False)
+
+
 def test_a_signal_ends_a_native_run(tmp_path: Path) -> None:
     # It ends at once where it is recorded, and has no such file after that.
     (tmp_path / "first").touch()
