@@ -58,7 +58,8 @@ class Recording:
         command: The program and its arguments; found as a shell finds it.
         skip: Accesses to pass over before recording begins.
         max_accesses: Accesses of each process after which recording stops; it runs on.
-        max_bytes: Bytes of the file, about, after which recording ends; the programs run on.
+        max_bytes: Bytes of the file after which recording ends, which may then have some hundred KB
+            more; the programs run on.
         ends: Whether it is killed once the window has ended, as nothing but its trace is wanted.
         from_symbol: The function with whose first call recording begins, in all processes; `skip`
             counts from there on.

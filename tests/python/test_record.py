@@ -133,6 +133,19 @@ def test_an_interrupt_is_the_program_s_and_its_trace_is_whole(tmp_path: Path) ->
     assert names(tmp_path) == ["t.pwt"]
 
 
+def test_a_file_ends_near_its_largest_size(pagewalk, program: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "t.pwt"
+    sizes = []
+    for limit in ([], ["--max-bytes", "10k"]):
+        command = ["record", "-q", "--force", "-o", trace, *limit, "--"]
+        done = pagewalk(*command, sys.executable, "-c", "print(sum(range(300000)))")
+        assert (done.returncode, done.stdout) == (0, "44999850000\n")
+        sizes.append(trace.stat().st_size)
+        assert pagewalk("run", trace, "-m", "tlb-only", "--check").returncode == 0
+    # A chunk of a million accesses would be some 400 kB.
+    assert sizes[0] > 1_000_000 and 10_000 < sizes[1] < 250_000
+
+
 def test_limits_are_kept(pagewalk, program: Path, tmp_path: Path) -> None:
     done = pagewalk(
         "record", "-o", tmp_path / "t.pwt", "--max-accesses", "10k", "--no-fetch",

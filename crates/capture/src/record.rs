@@ -12,6 +12,8 @@ use crate::{Error, Options, Outcome, Progress, Recorded};
 
 /// Time between two calls of the progress function.
 const PROGRESS: Duration = Duration::from_millis(100);
+/// The fewest accesses of a chunk, which has a dictionary of its own.
+const CHUNK_ACCESSES_MIN: u32 = 1 << 12;
 
 /// Records `options.command` and all that it starts into `output`.
 ///
@@ -31,9 +33,13 @@ pub fn record(
     let prepared = Prepared::new(options)?;
     let first = prepared.first();
     let header = header(options, &first);
+    let mut writer = writer.clone();
+    if let Some(bytes) = options.bytes_max {
+        writer.chunk_accesses = writer.chunk_accesses.min(chunk_accesses(bytes));
+    }
     // Before the program runs: it should not run in vain.
-    let recording = Recording::create(output, &header, writer.clone())
-        .map_err(|error| Error::Output { error })?;
+    let recording =
+        Recording::create(output, &header, writer).map_err(|error| Error::Output { error })?;
     let (mut launch, session) = prepared.start()?;
     raise_limit();
     let mut supervisor = Supervisor::new(session, File::new(recording), options, first);
@@ -105,6 +111,13 @@ pub fn record(
     let summary = supervisor.outputs.recording.finish();
     let summary = summary.map_err(|error| Error::Trace { error, status })?;
     Ok(Outcome { status, summary, processes, notes })
+}
+
+/// Accesses of a chunk in a file that ends at about so many bytes. What is in a chunk is written, and
+/// counted, when the chunk is full, and most accesses take less than a byte.
+fn chunk_accesses(bytes_max: u64) -> u32 {
+    const CHUNKS: u64 = 16;
+    u32::try_from(bytes_max / CHUNKS).unwrap_or(u32::MAX).max(CHUNK_ACCESSES_MIN)
 }
 
 /// Lets this process have as many descriptors as it may: one for each recorded process.

@@ -45,7 +45,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--max-bytes",
         type=arguments.number,
         metavar="N",
-        help="end recording when the trace has about N bytes; the programs run on",
+        help="end recording when the trace has N bytes, or some hundred KB more; the programs run "
+        "on",
     )
     parser.add_argument(
         "--calls",
