@@ -188,6 +188,33 @@ def test_all_of_it_is_reached_by_the_keyboard(browser: Browser, one_machine: Pat
         page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
 
 
+def test_names_and_caption_stay_where_a_wide_table_is_moved(
+    browser: Browser, one_machine: Path
+) -> None:
+    with opened(browser, one_machine, 390) as page:
+        wide = page.evaluate(
+            """() => [...document.querySelectorAll('.scroll')]
+                .filter((box) => box.scrollWidth > box.clientWidth + 100)
+                .map((box) => {
+                    box.scrollLeft = 90;
+                    const left = box.getBoundingClientRect().left;
+                    const at = (part) => part.getBoundingClientRect();
+                    const caption = at(box.querySelector('caption span'));
+                    return {
+                        names: [...box.querySelectorAll('th:first-child')]
+                            .map((name) => at(name).left - left),
+                        second: at(box.querySelector('th:nth-child(2)')).left - left,
+                        caption: [caption.left - left, caption.width - box.clientWidth],
+                    };
+                })"""
+        )
+        assert len(wide) > 2
+        for table in wide:
+            assert table["names"] == [0] * len(table["names"])
+            assert table["second"] < 120
+            assert table["caption"][0] == 0 and table["caption"][1] <= 0
+
+
 def test_every_chart_has_words_and_numbers(browser: Browser, one_machine: Path) -> None:
     with opened(browser, one_machine) as page:
         charts = page.locator(".chart")

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import sample
 from pagewalk.cli import main
+from pagewalk.report import charts, missmap, pictures
 
 SPEC = "generate:join,table=64M,accesses=30k"
 BEGINS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -31,6 +33,19 @@ def test_every_chart_is_a_file(
         for name in names:
             assert tmp_path / f"x-{name}.{kind}" in files or files == [path]
         assert main([*command, f"--{kind}", str(path)]) == 2
+
+
+def test_a_map_has_the_names_of_its_regions_whole(tmp_path: Path) -> None:
+    # Those of a recording of several processes are long, and differ at their ends.
+    name = "ld-linux-x86-64.so.2 (r-x) of readlink (7)"
+    document = sample.document()
+    document["regions"][0]["name"] = name
+    figure = missmap.miss_map(document)
+    assert figure is not None and name in [label for _, label in figure.axis]
+    written = pictures.write(
+        {"map": charts.miss_map(figure).to_dict()}, "svg", str(tmp_path / "x.svg")
+    )
+    assert f">{name}</text>" in Path(written[0]).read_text()
 
 
 def test_a_picture_has_the_ending_of_its_kind(capsys: pytest.CaptureFixture[str]) -> None:

@@ -268,7 +268,8 @@ def miss_map(figure: Figure) -> Chart:
     axis = alt.Axis(
         values=places,
         labelExpr=label,
-        labelLimit=110,
+        # A picture is in no container, and as wide as a page.
+        labelLimit=alt.ExprRef("containerSize()[0] < 700 ? 110 : 220"),
         labelOverlap=False,
         grid=False,
         ticks=False,
