@@ -321,7 +321,8 @@ def _own(setting: str) -> str | None:
 
 
 def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str, Any]:
-    base = base_alone(asked.machine, asked.common).run(trace, progress=progress).data
+    alone = base_alone(asked.machine, asked.common)
+    base = alone.run(trace, progress=progress, names=False).data
     peak = base["memory"]["frames_peak_bytes"]
     memory = asked.given(peak)
     made, refused = [], {}

@@ -65,7 +65,7 @@ def memory_settings(
             f"memory is `{memory}` of what base uses, and standard input is read once: write a "
             "size as 64M, or `pagewalk import` it first"
         )
-    results = base_alone(os.fspath(machine), settings).run(trace, progress=progress)
+    results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)
     peak = results.data["memory"]["frames_peak_bytes"]
     return shared(Machine(machine, settings), settings, share, peak, aged)
 

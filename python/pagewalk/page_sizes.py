@@ -88,7 +88,7 @@ def advise(
         settings += memory_settings(
             trace, machine, set=settings, aged=aged, memory=memory, progress=told
         )
-        base = Machine(machine, settings).run(trace, progress=told).data
+        base = Machine(machine, settings).run(trace, progress=told, names=False).data
         runs = _Runs(trace, (os.fspath(machine), settings), base, sizes, told)
         return Advised(runs.advised(memory_added_max))
 
@@ -220,7 +220,7 @@ class _Runs:
         if self.base_results["machine"]["description"]["walker"].get("kind") != "software":
             return _cost(self.base)
         machine = Machine(self.machine, [*self.settings, 'walker.page_mask="always"'])
-        results = machine.run(self.trace, progress=self.progress)
+        results = machine.run(self.trace, progress=self.progress, names=False)
         return _cost(self._run(Try((None,) * len(self.regions)), results.data))
 
     def _saved(self, run: Mapping[str, Any]) -> float:

@@ -109,7 +109,7 @@ def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[
         skip=size // 4096 + _STARTUP,
         max_accesses=3_000_000,
     )
-    results, _, _ = Machine(machine, settings).run_live(recording, warmup=1_000_000)
+    results, _, _ = Machine(machine, settings).run_live(recording, warmup=1_000_000, names=False)
     return results.data
 
 
