@@ -134,6 +134,12 @@ impl Decoder {
         let mut at = 0;
         while at < records.len() {
             if rest.is_none() {
+                while at < records.len() {
+                    match counted(&records[at..], sink)? {
+                        0 => break,
+                        used => at += used,
+                    }
+                }
                 at += sink.execute_words(&records[at..])?.words;
             }
             if at == records.len() {
@@ -181,23 +187,7 @@ impl Decoder {
                 sink.advance(record.value());
                 Ok(1)
             }
-            Some(Control::Passed) => {
-                sink.counted(Counted::Passed(record.value()))?;
-                Ok(1)
-            }
-            Some(Control::Hits) => {
-                let (Some(of), count, goes) = record.hits_parts() else {
-                    return Err(Fault::Garbled(format!("hits {:#x}", record.0)));
-                };
-                let Some(&page) = records.get(1) else { return Ok(0) };
-                let kind = match of {
-                    HitsOf::Fetch => Kind::Fetch,
-                    HitsOf::Load => Kind::Load,
-                    HitsOf::Store => Kind::Store,
-                };
-                sink.counted(Counted::Hits { kind, page, count, goes })?;
-                Ok(2)
-            }
+            Some(Control::Passed | Control::Hits) => counted(records, sink),
             Some(Control::Event) => {
                 let (code, words) = event_parts(record.value());
                 match (code, records.get(1..1 + words)) {
@@ -448,6 +438,42 @@ impl Decoder {
         self.tags.extend_from_slice(tags);
         self.variants.insert(self.key.clone().into(), variant);
         Ok(variant)
+    }
+}
+
+/// What the first of `records` tells of accesses that were counted: how many records that is. 0 if it tells something
+/// else, or goes on in the next segment.
+#[inline]
+fn counted<S: Sink>(records: &[u64], sink: &mut S) -> Result<usize, Fault> {
+    let record = Record(records[0]);
+    match record.as_control() {
+        Some(Control::Passed) => {
+            sink.counted(Counted::Passed(record.value()))?;
+            Ok(1)
+        }
+        Some(Control::Hits) => {
+            let (Some(of), count, goes) = record.hits_parts() else {
+                return Err(Fault::Garbled(format!("hits {:#x}", record.0)));
+            };
+            let Some(&page) = records.get(1) else { return Ok(0) };
+            let kind = match of {
+                HitsOf::Fetch => Kind::Fetch,
+                HitsOf::Load => Kind::Load,
+                HitsOf::Store => Kind::Store,
+            };
+            sink.counted(Counted::Hits { kind, page, count, goes })?;
+            Ok(2)
+        }
+        Some(
+            Control::Block
+            | Control::Context
+            | Control::Advance
+            | Control::Fixed
+            | Control::Wide
+            | Control::Event
+            | Control::Pad,
+        )
+        | None => Ok(0),
     }
 }
 

@@ -1,51 +1,65 @@
 //! The code of a block whose accesses are counted where they surely hit: see [`crate::sure`].
 //!
 //! ```text
-//!   again:  if [pending] is not 0, or clock = [clock] not below [limit]: to told
-//!           cursor = [home]; [pending] = 1; [cursor] = block
-//!   load    [cursor + 8] = its address
+//!   again:  if not [state] < 0: to told             < 0 is: has its highest bit
+//!           [block] = its number; [state] = 0
+//!   load    [addresses] = its address
 //!           word = [its page's]; [old] = word; held &= word
-//!           [its page's] = word's count + 1 + clock + accesses so far
+//!           [its page's] = word's count + clock + accesses so far
 //!   ...
-//!   last    [pending] = 0 if all are held and no page was crossed
-//!           [clock] = clock; [instructions] += the block's
+//!   last    clock += accesses and instructions; [clock] = clock
+//!           [state] = held & clock, without its highest bit if a page was crossed
 //!
 //!   told:   on_told(); go to again
 //! ```
 //!
-//! All that a block loads here was stored by the block before, so that each of these ways adds up: what they
-//! have to wait for is the clock alone.
+//! The names in brackets are those of [`Trail`]. All that a block loads here was stored by the block before, so that each
+//! of these ways adds up: what they have to wait for is the clock alone.
 //!
 //! There is no branch between the first access and the last: QEMU forgets at labels what the block itself
 //! has in temporaries.
 
 use core::mem::offset_of;
 
-use ring::{Derived, HitsOf, Next, Record, Tag};
+use ring::{Derived, HitsOf, Record, Tag};
 
 use crate::inline::Start;
-use crate::sure::{self, UNIT};
+use crate::sure;
 use crate::tcg::{Tcg, Writer};
-use crate::vcpu::{self, RECORD_BYTES};
-use crate::words::{LOW, OFFSET_MASK, OFFSET_SHIFT, PAGE_SHIFT};
+use crate::trail::{Trail, trail};
+use crate::vcpu::RECORD_BYTES;
+use crate::words::{COUNT, INSTRUCTION, OFFSET_MASK, OFFSET_SHIFT, PAGE_SHIFT, STEP};
 
-const HOME: usize = offset_of!(Next, home);
-const PENDING: usize = offset_of!(Next, pending);
-const CLOCK: usize = offset_of!(Next, clock);
-const INSTRUCTIONS: usize = offset_of!(Next, instructions);
-const LIMIT: usize = offset_of!(Next, limit);
+const STATE: usize = offset_of!(Trail, state);
+const CLOCK: usize = offset_of!(Trail, clock);
+const BLOCK: usize = offset_of!(Trail, block);
+const FETCHED: usize = offset_of!(Trail, fetched);
+const OLD: usize = offset_of!(Trail, old);
+const ADDRESSES: usize = offset_of!(Trail, addresses);
+
+/// A block that is counted or told, as far as it is known before its code is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) number: u32,
+    pub(crate) pc: u64,
+    pub(crate) bytes: u32,
+    pub(crate) instructions: u32,
+    /// How many addresses it records.
+    pub(crate) recorded: usize,
+    /// Whether its accesses are counted; else they are told each time.
+    pub(crate) is_counted: bool,
+    /// Whether ways meet before its first access.
+    pub(crate) is_behind: bool,
+}
 
 /// Such a block, as far as its code is written.
 pub(crate) struct Counted<'a> {
     tcg: &'a Tcg,
-    pc: u64,
-    bytes: u32,
-    is_counted: bool,
-    /// The address of [`Next`].
-    next: usize,
-    cursor: usize,
+    known: Known,
+    /// The address of [`Trail`].
+    trail: usize,
     clock: usize,
-    /// Has its lowest bit as long as all pages are held.
+    /// Has its highest bit as long as all pages are held.
     held: usize,
     /// Has bits above an offset's once an access has crossed into another page.
     crossed: usize,
@@ -56,87 +70,72 @@ pub(crate) struct Counted<'a> {
     word: usize,
     /// Which address `place` was computed of last, and of how many bytes.
     found: Option<(Derived, u32)>,
-    /// Bytes from `cursor` to the next address.
-    offset: usize,
-    /// Where the words are kept as they were, and how many are.
-    old: usize,
+    /// How many addresses were recorded.
+    recorded: usize,
+    /// How many words were kept as they were.
     kept: usize,
 }
 
 impl<'a> Counted<'a> {
-    /// The block begins, of so many bytes at `pc`; `record` is its own. It is counted, or told each time.
+    /// The block begins.
     ///
     /// # Safety
     ///
     /// As for [`crate::inline::Plan::write`], as for all of these.
-    pub(crate) unsafe fn begin(
-        tcg: &'a Tcg,
-        start: &Start,
-        record: Record,
-        (pc, bytes): (u64, u32),
-        is_counted: bool,
-    ) -> Counted<'a> {
+    pub(crate) unsafe fn begin(tcg: &'a Tcg, start: &Start, known: Known) -> Counted<'a> {
         // SAFETY: as the caller promises.
         unsafe {
-            let next = tcg.constant(vcpu::next(0) as u64);
-            let [cursor, clock, held, crossed] = [(); 4].map(|()| tcg.fresh_extended_temp());
+            let trail = tcg.constant(trail() as u64);
+            let [clock, held, crossed] = [(); 3].map(|()| tcg.fresh_extended_temp());
             let [place, word] = [(); 2].map(|()| tcg.fresh_temp());
             let (again, told) = (tcg.new_label(), tcg.new_label());
             let write = tcg.before(start.begin);
             write.label(again);
-            write.load_at(word, next, PENDING);
-            write.branch_unless_equal(word, tcg.constant(0), told);
-            write.load_at(clock, next, CLOCK);
-            write.load_at(word, next, LIMIT);
-            write.branch_unless_below(clock, word, told);
-            write.load_at(cursor, next, HOME);
-            write.store(tcg.constant(1), next, PENDING);
-            write.store(tcg.constant(record.0), cursor, 0);
-            let (offset, count) = (RECORD_BYTES, record.fixed_parts().1);
-            if !is_counted {
-                // The addresses of blocks that left no trace may be there.
+            write.load_at(word, trail, STATE);
+            write.branch_unless_negative(word, told);
+            write.store(tcg.constant(known.number.into()), trail, BLOCK);
+            write.store(tcg.constant(Trail::UNTOLD), trail, STATE);
+            if !known.is_counted {
+                // The addresses of blocks before are there.
                 let none = tcg.constant(Record::NONE);
-                (0..count).for_each(|at| write.store(none, cursor, offset + at * RECORD_BYTES));
-                // Where it is found if it faults.
-                write.add(word, cursor, (offset + count * RECORD_BYTES) as u64);
-                write.store(word, next, 0);
+                let places = (0..known.recorded).map(|at| ADDRESSES + at * RECORD_BYTES);
+                places.for_each(|place| write.store(none, trail, place));
             }
             tcg.append(|write| {
                 write.label(told);
                 start.call(tcg, write, sure::on_told as *const (), 0);
                 write.branch(again);
             });
-            let (may_cross, old, kept) = (false, tcg.constant(sure::old()), 0);
             Counted {
                 tcg,
-                pc,
-                bytes,
-                is_counted,
-                next,
-                cursor,
+                known,
+                trail,
                 clock,
                 held,
                 crossed,
-                may_cross,
+                may_cross: false,
                 place,
                 word,
                 found: None,
-                offset,
-                old,
-                kept,
+                recorded: 0,
+                kept: 0,
             }
         }
     }
 
     /// The fetch of the block.
     pub(crate) unsafe fn fetch(&mut self, write: &Writer) {
-        if !self.is_counted {
+        if !self.known.is_counted {
             return;
         }
         // SAFETY: as for `begin`.
         unsafe {
-            let place = self.words_of(self.pc);
+            let place = self.words_of(self.known.pc);
+            write.load_at(self.clock, self.trail, CLOCK);
             write.load_at(self.word, place, at(HitsOf::Fetch));
+            if self.known.is_behind {
+                write.store(self.word, self.trail, FETCHED);
+            }
             self.is_held(write);
             self.count(write, place, HitsOf::Fetch);
         }
@@ -144,19 +143,22 @@ impl<'a> Counted<'a> {
 
     /// Takes up again what was left behind where ways meet.
     pub(crate) unsafe fn resume(&mut self, write: &Writer) {
+        if !self.known.is_counted {
+            return;
+        }
         // SAFETY: as for `begin`.
         unsafe {
-            write.load_at(self.cursor, self.next, HOME);
-            write.load_at(self.clock, self.next, CLOCK);
-            write.load_at(self.word, self.words_of(self.pc), at(HitsOf::Fetch));
+            write.load_at(self.clock, self.trail, CLOCK);
+            write.load_at(self.word, self.trail, FETCHED);
             self.is_held(write);
         }
     }
 
     /// Whether the pages of the fetch are held, whose word was loaded: not if there are two.
     unsafe fn is_held(&self, write: &Writer) {
-        let last = self.pc + u64::from(self.bytes).saturating_sub(1);
-        let is_one = self.pc >> PAGE_SHIFT == last >> PAGE_SHIFT;
+        let Known { pc, bytes, .. } = self.known;
+        let last = pc + u64::from(bytes).saturating_sub(1);
+        let is_one = pc >> PAGE_SHIFT == last >> PAGE_SHIFT;
         // SAFETY: as for `begin`.
         unsafe { write.copy(self.held, if is_one { self.word } else { self.tcg.constant(0) }) };
     }
@@ -179,18 +181,17 @@ impl<'a> Counted<'a> {
         let of = if tag.stores() { HitsOf::Store } else { HitsOf::Load };
         // SAFETY: as for `begin`.
         unsafe {
-            if derived.is_none() {
-                write.store(address, self.cursor, self.offset);
-                self.offset += RECORD_BYTES;
-            }
-            if !self.is_counted {
+            let derived = derived.unwrap_or_else(|| {
+                write.store(address, self.trail, ADDRESSES + self.recorded * RECORD_BYTES);
+                self.recorded += 1;
+                Derived::new(self.recorded as u16 - 1, 0)
+            });
+            if !self.known.is_counted {
                 return;
             }
-            let recorded = (self.offset / RECORD_BYTES - 2) as u16;
-            let derived = derived.unwrap_or(Derived::new(recorded, 0));
             let place = match derived {
                 Derived { from: 0, distance } => {
-                    let first = self.pc.wrapping_add(distance);
+                    let first = self.known.pc.wrapping_add(distance);
                     let last = first.wrapping_add(u64::from(tag.size()) - 1);
                     if first >> PAGE_SHIFT != last >> PAGE_SHIFT {
                         write.copy(self.held, self.tcg.constant(0));
@@ -238,11 +239,11 @@ impl<'a> Counted<'a> {
     unsafe fn count(&mut self, write: &Writer, place: usize, of: HitsOf) {
         // SAFETY: as for `begin`. No block has more accesses than there is room for.
         unsafe {
-            write.store(self.word, self.old, self.kept * size_of::<u64>());
-            write.and(self.word, self.word, LOW);
+            write.store(self.word, self.trail, OLD + self.kept * size_of::<u64>());
+            write.and(self.word, self.word, COUNT);
             write.sum(self.word, self.word, self.clock);
             if self.kept > 0 {
-                write.add(self.word, self.word, self.kept as u64 * UNIT);
+                write.add(self.word, self.word, self.kept as u64 * STEP);
             }
             write.store(self.word, place, at(of));
             self.kept += 1;
@@ -250,25 +251,23 @@ impl<'a> Counted<'a> {
     }
 
     /// All accesses were made.
-    pub(crate) unsafe fn end(self, write: &Writer, instructions: u32) {
-        if !self.is_counted {
+    pub(crate) unsafe fn end(self, write: &Writer) {
+        if !self.known.is_counted {
             return;
         }
-        let Counted { next, clock, held, crossed, place, word, kept, .. } = self;
+        let Counted { trail, clock, held, crossed, word, .. } = self;
+        let passed = self.kept as u64 * STEP + u64::from(self.known.instructions) * INSTRUCTION;
         // SAFETY: as for `begin`.
         unsafe {
-            write.and(word, held, 1);
-            write.differing(word, word, self.tcg.constant(1));
+            write.add(clock, clock, passed);
+            write.store(clock, trail, CLOCK);
+            write.both(held, held, clock);
             if self.may_cross {
-                write.shift_right(place, crossed, PAGE_SHIFT.into());
-                write.either(word, word, place);
+                // Negative if it is within a page.
+                write.add(word, crossed, (-(1i64 << PAGE_SHIFT)) as u64);
+                write.both(held, held, word);
             }
-            write.store(word, next, PENDING);
-            write.add(place, clock, kept as u64 * UNIT);
-            write.store(place, next, CLOCK);
-            write.load_at(word, next, INSTRUCTIONS);
-            write.add(word, word, instructions.into());
-            write.store(word, next, INSTRUCTIONS);
+            write.store(held, trail, STATE);
         }
     }
 }

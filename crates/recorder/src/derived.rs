@@ -29,25 +29,40 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use ring::{Control, Derived, Record, Tag};
 
+use crate::trail::trail;
 use crate::vcpu::{self, Phase, cursor, next};
 use crate::{global, internals, skip, sure};
 
 /// A fixed block that does not record all of its addresses, or whose accesses are counted.
 pub(crate) struct Block {
+    pub(crate) number: u32,
     /// The address of its first instruction.
     pub(crate) pc: u64,
     pub(crate) bytes: u32,
     pub(crate) instructions: u32,
     /// Whether its accesses are counted where they surely hit.
     pub(crate) is_counted: bool,
+    /// How many addresses it records.
+    pub(crate) recorded: u8,
     /// The tag of each access, and how its address follows if it is not recorded.
     pub(crate) accesses: Box<[(u16, Option<Derived>)]>,
+    /// For its fetch and each access, one more than the number of the block that does nothing besides but
+    /// its fetch; 0 if there is none yet.
+    pub(crate) parts: Box<[AtomicU32]>,
 }
 
 impl Block {
     /// The address of its last byte.
     pub(crate) fn last(&self) -> u64 {
         self.pc + u64::from(self.bytes).saturating_sub(1)
+    }
+
+    /// How many accesses it has made that has recorded these `addresses`, as far as they show.
+    pub(crate) fn made(&self, addresses: &[u64]) -> usize {
+        let recorded = recorded(addresses);
+        let is_recorded = |(_, derived): &&(u16, Option<Derived>)| derived.is_none();
+        let mut kept = self.accesses.iter().enumerate().filter(|(_, access)| is_recorded(access));
+        kept.nth(recorded).map_or(self.accesses.len(), |(index, _)| index)
     }
 }
 
@@ -87,11 +102,13 @@ pub(crate) fn accesses(record: Record, addresses: &[u64]) -> usize {
     if let Some(made) = record.made() {
         return made;
     }
-    let recorded = addresses.iter().take_while(|&&address| address != Record::NONE).count();
-    let Some(block) = block(record.fixed_parts().0) else { return recorded };
-    let is_recorded = |(_, derived): &&(u16, Option<Derived>)| derived.is_none();
-    let mut kept = block.accesses.iter().enumerate().filter(|(_, access)| is_recorded(access));
-    kept.nth(recorded).map_or(block.accesses.len(), |(index, _)| index)
+    let block = block(record.fixed_parts().0);
+    block.map_or_else(|| recorded(addresses), |block| block.made(addresses))
+}
+
+/// How many of a block's `addresses` were recorded before it was left.
+fn recorded(addresses: &[u64]) -> usize {
+    addresses.iter().take_while(|&&address| address != Record::NONE).count()
 }
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
@@ -166,7 +183,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     unsafe {
         let here = if (*info).si_code > 0 { translated(context) } else { None };
         let marked = here.and_then(|(fault, vcpu)| mark(fault, vcpu));
-        let ends = |&(fault, vcpu): &(Fault, u32)| sure::counts(vcpu) && !fault.may_be_mended();
+        let ends = |&(fault, _): &(Fault, u32)| sure::counts() && !fault.may_be_mended();
         if let Some((_, vcpu)) = here.filter(ends) {
             // QEMU may end the process without another word.
             sure::settle(vcpu);
@@ -243,16 +260,21 @@ unsafe fn translated(context: *mut c_void) -> Option<(Fault, u32)> {
     }
 }
 
-/// If a block has this fault that does not record all addresses: writes into the block's record how many
-/// accesses it has made, and gives the record's place and what was there.
+/// If a block has this fault that does not record all addresses: writes into the block's record, or its trail, how many
+/// accesses it has made, and gives the place and what was there.
 unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
     // SAFETY: the thread is that of the virtual CPU, and its records lie in one span.
     unsafe {
-        // Where accesses are counted, a block that is told is at home.
-        let from = match vcpu::shared(vcpu).home.load(Ordering::Relaxed) {
-            0 => (*cursor(vcpu)).uncounted,
-            home => home as *mut u64,
-        };
+        let base = global::internals().guest_base() as u64;
+        if sure::counts() {
+            let trail = trail();
+            let block = block((*trail).block as u32)?;
+            let addresses = &(&(*trail).addresses)[..block.recorded.into()];
+            let made = made(block, addresses, fault, base)?;
+            (*trail).made = 1 + made as u64;
+            return Some((&raw mut (*trail).made, 0));
+        }
+        let from = (*cursor(vcpu)).uncounted;
         let length = usize::try_from((*next(vcpu)).offset_from(from)).ok()?;
         let records = core::slice::from_raw_parts(from, length);
         let last = skip::last_block(records);
@@ -262,7 +284,6 @@ unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
             return None;
         }
         let block = block(record.fixed_parts().0)?;
-        let base = global::internals().guest_base() as u64;
         let made = made(block, addresses, fault, base)?;
         let place = from.add(last.start);
         place.write(record.left_after(made as u8).0);
@@ -273,9 +294,8 @@ unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
 /// How many accesses a block has made that recorded these `addresses` and then had this fault; `None`
 /// if it made all.
 fn made(block: &Block, addresses: &[u64], fault: Fault, guest_base: u64) -> Option<usize> {
-    let recorded = addresses.iter().take_while(|&&address| address != Record::NONE).count();
     // Accesses before the last address that is there were made.
-    let mut left = recorded;
+    let mut left = recorded(addresses);
     for (index, &(tag, derived)) in block.accesses.iter().enumerate() {
         match derived {
             None if left == 0 => return Some(index),

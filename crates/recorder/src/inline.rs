@@ -33,7 +33,7 @@
 
 use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, Tag, VCPUS_MAX};
 
-use crate::counted::Counted;
+use crate::counted::{Counted, Known};
 use crate::tcg::{Op, Ops, Tcg, Temp, Writer};
 use crate::values::Values;
 use crate::vcpu::{self, RECORD_BYTES};
@@ -99,6 +99,7 @@ pub(crate) struct Plan {
     /// How those follow that are not recorded.
     derived: [Option<Derived>; SPAN_ROOM],
     accesses: usize,
+    instructions: u32,
     /// Whether it makes all of them, unless it is left: by a fault, and where they are counted by a
     /// branch too.
     is_fixed: bool,
@@ -110,16 +111,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// For the block that is being translated, so many bytes from `pc` on; `None` if it has something
+    /// For the block that is being translated, so many bytes and instructions from `pc` on; `None` if it has something
     /// unknown.
     ///
     /// # Safety
     ///
     /// In QEMU's callback for a translated block, before callbacks are registered.
-    pub(crate) unsafe fn make(tcg: &Tcg, pc: u64, bytes: u32) -> Option<Plan> {
+    pub(crate) unsafe fn make(tcg: &Tcg, pc: u64, bytes: u32, instructions: u32) -> Option<Plan> {
         // SAFETY: the operations are those of the block that is being translated.
         unsafe {
-            let plan = survey(tcg, pc, bytes)?;
+            let plan = survey(tcg, pc, bytes, instructions)?;
             let temps = BLOCK_TEMPS + ACCESS_TEMPS * plan.accesses;
             (tcg.has_temps(plan.start.environment, temps) && !loops(tcg)).then_some(plan)
         }
@@ -141,9 +142,14 @@ impl Plan {
         &self.derived[..self.fixed_tags().len()]
     }
 
+    /// How many addresses a fixed block records.
+    fn recorded(&self) -> usize {
+        self.derived().iter().filter(|derived| derived.is_none()).count()
+    }
+
     /// Whether its accesses are counted, where they surely hit.
     pub(crate) fn is_counted(&self) -> bool {
-        self.is_followed() && sure::can_count(self.fixed_tags())
+        self.is_followed() && sure::can_count(self.fixed_tags(), self.instructions)
     }
 
     /// Whether it is known from what it records which pages it uses, while others are counted.
@@ -151,17 +157,16 @@ impl Plan {
         self.is_fixed && sure::can_follow(self.pc, self.bytes)
     }
 
-    /// Puts code for block and accesses into the block, whose number is `number` and which has so many
-    /// instructions.
+    /// Puts code for block and accesses into the block, whose number is `number`.
     ///
     /// # Safety
     ///
     /// As for [`Plan::make`], and for the same block.
-    pub(crate) unsafe fn write(&self, tcg: &Tcg, number: u32, instructions: u32) {
+    pub(crate) unsafe fn write(&self, tcg: &Tcg, number: u32) {
         // SAFETY: as for `make`, which has looked whether there is room.
         unsafe {
             if self.is_followed() {
-                return self.write_followed(tcg, number, instructions);
+                return self.write_followed(tcg, number);
             }
             if sure::is_on() {
                 self.start.call(tcg, &tcg.before(self.start.begin), sure::on_plain as *const (), 0);
@@ -173,9 +178,16 @@ impl Plan {
     }
 
     /// The same for a block that is followed while others are counted, or is counted itself.
-    unsafe fn write_followed(&self, tcg: &Tcg, number: u32, instructions: u32) {
-        let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
-        let record = Record::fixed(number, recorded as u8);
+    unsafe fn write_followed(&self, tcg: &Tcg, number: u32) {
+        let known = Known {
+            number,
+            pc: self.pc,
+            bytes: self.bytes,
+            instructions: self.instructions,
+            recorded: self.recorded(),
+            is_counted: self.is_counted(),
+            is_behind: self.is_behind,
+        };
         // SAFETY: as for `write`. The accesses are those that `survey` has found, in that order.
         unsafe {
             let after = tcg.ops().skip_while(|&op| op != self.start.after);
@@ -184,8 +196,7 @@ impl Plan {
                 .filter_map(|op| Some((op, Access::read(tcg, op)?)))
                 .collect();
             let at_start = tcg.before(self.start.begin);
-            let place = (self.pc, self.bytes);
-            let mut counted = Counted::begin(tcg, &self.start, record, place, self.is_counted());
+            let mut counted = Counted::begin(tcg, &self.start, known);
             counted.fetch(&at_start);
             if let Some((op, _)) = found.first().filter(|_| self.is_behind) {
                 counted.resume(&tcg.before(*op));
@@ -196,7 +207,7 @@ impl Plan {
                 counted.access(&write, address, Tag(access.tag(0)), *derived);
             }
             let last = found.last().map_or(self.start.begin, |&(op, _)| op);
-            counted.end(&tcg.before(last), instructions);
+            counted.end(&tcg.before(last));
         }
     }
 
@@ -204,7 +215,7 @@ impl Plan {
     unsafe fn begin(&self, tcg: &Tcg, next: &Next, cursor: usize, number: u32) {
         let start = &self.start;
         let (record, records) = if self.is_fixed {
-            let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
+            let recorded = self.recorded();
             (Record::fixed(number, recorded as u8), 1 + recorded)
         } else {
             (Record::control(Control::Block, number.into()), 1)
@@ -276,7 +287,7 @@ impl Plan {
 
 /// Looks at the whole block: its start, which instructions call helpers, and what accesses there
 /// are. `None` if they are more than a span has room for.
-unsafe fn survey(tcg: &Tcg, pc: u64, bytes: u32) -> Option<Plan> {
+unsafe fn survey(tcg: &Tcg, pc: u64, bytes: u32, instructions: u32) -> Option<Plan> {
     let codes = &tcg.opcodes;
     let mut kept = Kept([false; INSTRUCTIONS_MAX]);
     let (mut start, mut instruction) = (None, None);
@@ -338,14 +349,26 @@ unsafe fn survey(tcg: &Tcg, pc: u64, bytes: u32) -> Option<Plan> {
     }
     let start = start?;
     // Where accesses are counted, words tell of a block that was left before its last access by a branch.
-    let is_straight = is_straight && sure::is_on() && sure::can_count(&tags[..accesses]);
+    let can_count = || sure::is_on() && sure::can_count(&tags[..accesses], instructions);
+    let is_straight = is_straight && can_count();
     // Nobody sees a block that is left by a division.
     if !is_fixed || divides || !derived::sees_faults(start.index_offset) {
         derived = [None; SPAN_ROOM];
     }
     let is_behind = !is_fixed && together.is_some_and(|joined| joined > 0);
     let is_fixed = is_fixed || is_straight;
-    Some(Plan { start, kept, tags, derived, accesses, is_fixed, is_behind, pc, bytes })
+    Some(Plan {
+        start,
+        kept,
+        tags,
+        derived,
+        accesses,
+        instructions,
+        is_fixed,
+        is_behind,
+        pc,
+        bytes,
+    })
 }
 
 /// Whether `op` begins the empty callback behind an access.

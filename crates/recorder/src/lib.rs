@@ -47,6 +47,7 @@ mod skip;
 mod span;
 mod sure;
 mod tcg;
+mod trail;
 mod translate;
 mod values;
 mod vcpu;

@@ -113,8 +113,8 @@ const KIND_MASK: u32 = 7;
 const I32: c_int = 0;
 /// `TCG_TYPE_I64`.
 const I64: c_int = 1;
-/// `TCG_COND_GEU`.
-const UNSIGNED_NOT_LESS: usize = 5;
+/// `TCG_COND_GE`.
+const NOT_LESS: usize = 3;
 /// `TCG_COND_NE`.
 const NOT_EQUAL: usize = 9;
 /// `TCG_COND_GTU`.
@@ -615,16 +615,16 @@ impl Writer<'_> {
         unsafe { self.branch_if(UNSIGNED_GREATER, temp, self.tcg.constant(constant), label) };
     }
 
+    /// Goes on at `label` unless `temp` has its highest bit.
+    pub(crate) unsafe fn branch_unless_negative(&self, temp: usize, label: *mut Label) {
+        // SAFETY: see `extend`.
+        unsafe { self.branch_if(NOT_LESS, temp, self.tcg.constant(0), label) };
+    }
+
     /// Goes on at `label` if `temp != other`.
     pub(crate) unsafe fn branch_unless_equal(&self, temp: usize, other: usize, label: *mut Label) {
         // SAFETY: see `extend`.
         unsafe { self.branch_if(NOT_EQUAL, temp, other, label) };
-    }
-
-    /// Goes on at `label` unless `temp < other`, both without a sign.
-    pub(crate) unsafe fn branch_unless_below(&self, temp: usize, other: usize, label: *mut Label) {
-        // SAFETY: see `extend`.
-        unsafe { self.branch_if(UNSIGNED_NOT_LESS, temp, other, label) };
     }
 
     unsafe fn branch_if(&self, condition: usize, temp: usize, other: usize, label: *mut Label) {

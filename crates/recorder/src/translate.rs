@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
         let length = end.wrapping_sub(pc) as u32;
-        let plan = |tcg| Some((tcg, Plan::make(tcg, pc, length)?));
+        let plan = |tcg| Some((tcg, Plan::make(tcg, pc, length, count as u32)?));
         let plan = callbacks.inline.as_ref().and_then(plan);
         let tags = plan.as_ref().map_or(&[][..], |(_, plan)| plan.fixed_tags());
         let derived = plan.as_ref().map_or(&[][..], |(_, plan)| plan.derived());
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         let Some(number) = log(block, tags, derived, is_counted) else { return };
         match &plan {
             Some((tcg, plan)) => {
-                plan.write(tcg, number, count as u32);
+                plan.write(tcg, number);
                 links::link(tcg, plan.kept());
             }
             None => {
@@ -134,10 +134,30 @@ pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     global::internals().forget_callbacks(vcpu::vcpus_high());
 }
 
-/// Appends a block and the tags of a fixed one to the process's logs, and how addresses follow that
-/// it does not record, which are kept here too, as all blocks are while accesses are counted; the block's
-/// number, or `None` if there is no room.
+/// Appends a block as [`append`] does, and keeps here what is known of it if it does not record all addresses, as
+/// of all blocks while accesses are counted.
 fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool) -> Option<u32> {
+    let number = append(block, tags, derived)?;
+    if block.recorded < block.accesses || sure::is_on() {
+        let parts = if is_counted { 1 + tags.len() } else { 0 };
+        let kept = derived::Block {
+            number,
+            pc: block.pc,
+            bytes: block.bytes,
+            instructions: block.instructions,
+            is_counted,
+            recorded: block.recorded as u8,
+            accesses: tags.iter().copied().zip(derived.iter().copied()).collect(),
+            parts: (0..parts).map(|_| AtomicU32::new(0)).collect(),
+        };
+        derived::keep(number, kept);
+    }
+    Some(number)
+}
+
+/// Appends a block and the tags of a fixed one to the process's logs, and how addresses follow that
+/// it does not record; the block's number, or `None` if there is no room.
+fn append(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
     let (shared, process) = (global::shared(), global::process());
     let leaves_out = block.recorded < block.accesses;
     let words = derived.iter().filter(|_| leaves_out).flat_map(|derived| match derived {
@@ -147,23 +167,40 @@ fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool
     let mut end = block.tags;
     for (index, tag) in (block.tags as usize..).zip(tags.iter().copied().chain(words)) {
         let (chunk, index) = place_of(&process.tag_log, index, TAGS_PER_CHUNK)?;
-        // SAFETY: the index is inside the chunk, which is this process's; one thread translates.
+        // SAFETY: the index is inside the chunk, which is this process's; one thread appends.
         unsafe { shared.records(chunk).cast::<u16>().add(index).write(tag) };
         end = index as u32 + 1;
     }
     process.tags.store(end, Ordering::Relaxed);
     let number = process.blocks.load(Ordering::Relaxed);
-    if leaves_out || sure::is_on() {
-        let accesses = tags.iter().copied().zip(derived.iter().copied()).collect();
-        let Block { pc, bytes, instructions, .. } = block;
-        let block = derived::Block { pc, bytes, instructions, is_counted, accesses };
-        derived::keep(number, block);
-    }
     let at = (number - global::place().blocks_inherited) as usize;
     let (chunk, index) = place_of(&process.log, at, BLOCKS_PER_CHUNK)?;
     // SAFETY: as above.
     unsafe { shared.blocks(chunk).add(index).write(block) };
     process.blocks.store(number + 1, Ordering::Release);
+    Some(number)
+}
+
+/// The number of a block that does of `whole`, which is counted, the fetch and the access `index`, from 1 on, or for 0 its
+/// fetch alone. It is given when it is asked for first; `None` if there is no room.
+pub(crate) fn part(whole: &derived::Block, index: usize) -> Option<u32> {
+    let place = whole.parts.get(index)?;
+    if let Some(number) = place.load(Ordering::Relaxed).checked_sub(1) {
+        return Some(number);
+    }
+    let access = index.checked_sub(1).and_then(|access| whole.accesses.get(access));
+    let tags = access.map(|&(tag, _)| tag);
+    let block = Block {
+        pc: whole.pc,
+        bytes: whole.bytes,
+        instructions: whole.instructions,
+        accesses: tags.iter().len() as u32,
+        recorded: tags.iter().len() as u32,
+        tags: global::process().tags.load(Ordering::Relaxed),
+        pad: 0,
+    };
+    let number = append(block, tags.as_slice(), &[])?;
+    place.store(number + 1, Ordering::Relaxed);
     Some(number)
 }
 

@@ -119,13 +119,6 @@ static CURSORS: PerVcpu<Cursor> = PerVcpu::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// What is shared with the host of `vcpu`.
-#[inline(always)]
-pub(crate) fn shared(vcpu: u32) -> &'static Next {
-    // SAFETY: the table lives as long as the plugin; its fields are atomic, and zero is valid.
-    unsafe { &*NEXT.at(vcpu) }
-}
-
 /// The next record of `vcpu`.
 #[inline(always)]
 pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
@@ -189,9 +182,6 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     unsafe {
         next(vcpu).write(Next::NOWHERE as *mut u64);
         (*NEXT.at(vcpu)).idle.store(0, Ordering::Release);
-        // Whoever had the virtual CPU or the place before may have left something.
-        (*NEXT.at(vcpu)).home.store(0, Ordering::Release);
-        (*NEXT.at(vcpu)).pending.store(1, Ordering::Release);
         cursor(vcpu).write(Cursor::FRESH);
     }
     true
@@ -237,12 +227,6 @@ pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
 pub(crate) fn position(vcpu: u32) -> *mut u64 {
     // SAFETY: the caller is the thread of `vcpu`.
     unsafe { *next(vcpu) }
-}
-
-/// Moves the cursor of `vcpu` back to `at`: what is there is written again.
-pub(crate) fn go_back(vcpu: u32, at: *mut u64) {
-    // SAFETY: the caller is the thread of `vcpu`.
-    unsafe { *next(vcpu) = at };
 }
 
 /// All threads but the caller's are gone, and its ring is the parent's: a fork's child.

@@ -2,12 +2,23 @@
 //!
 //! ```text
 //!   by the page's address   fetch | load | store |  -
-//!                           +---------------+---------+------+
-//!                           |     time      |  count  | held |
-//!                           +---------------+---------+------+
+//!
+//!                            63   62        43 42    21 20     0
+//!                           +----+------------+--------+--------+
+//!   such a word, the clock  |held|instructions|  time  | count  |
+//!                           +----+------------+--------+--------+
 //! ```
 //!
-//! They lie in memory that is reserved for all pages that there can be, and is there once it is written.
+//! A word holds when the page was used last for such accesses, and how many were counted. The word of a page that
+//! is not held is 0. The *clock* has the same shape: when the next access comes, and a count of 1. Adding
+//! the count of a word to the clock gives the word after that access.
+//!
+//! A stretch of counting begins at [`CLOCK`]. Each access moves the time on by one, and each block the
+//! instructions by its own. After [`STRETCH`] instructions the clock has lost its highest bit: that is how translated code
+//! sees that the stretch is over. Neither time nor count can overflow before, since a
+//! block that is counted has at most two accesses for each instruction.
+//!
+//! The words lie in memory that is reserved for all pages that there can be, and is there once it is written.
 
 use core::ptr;
 
@@ -24,14 +35,62 @@ pub(crate) const OFFSET_MASK: u64 = !((1 << WORDS_SHIFT) - 1);
 pub(crate) const ADDRESS_BITS: u32 = 47;
 const BYTES: usize = 1 << (ADDRESS_BITS - OFFSET_SHIFT);
 
-/// Set in the word of a page that is held.
-const HELD: u64 = 1;
-/// One access more.
-pub(crate) const ONE: u64 = 2;
-/// Position of the time.
-pub(crate) const TIME_SHIFT: u32 = 28;
-/// The bits below the time.
-pub(crate) const LOW: u64 = (1 << TIME_SHIFT) - 1;
+const COUNT_BITS: u32 = 21;
+const TIME_BITS: u32 = 22;
+const INSTRUCTIONS_BITS: u32 = 20;
+/// The bits of a count.
+pub(crate) const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// One step of the time.
+pub(crate) const STEP: u64 = 1 << COUNT_BITS;
+/// One instruction.
+pub(crate) const INSTRUCTION: u64 = STEP << TIME_BITS;
+/// The instructions of a stretch.
+pub(crate) const STRETCH: u64 = 1 << INSTRUCTIONS_BITS;
+/// Set in the word of a page that is held, and in the clock while the stretch goes on.
+pub(crate) const HELD: u64 = INSTRUCTION << INSTRUCTIONS_BITS;
+const _: () = assert!(HELD == 1 << 63);
+/// The clock when a stretch begins.
+pub(crate) const CLOCK: u64 = HELD | STEP | 1;
+
+/// When something was: a word or clock without its count. Of two in one stretch the later is greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    /// That of a clock.
+    #[inline]
+    pub(crate) fn of(clock: u64) -> Stamp {
+        Stamp(clock & !COUNT)
+    }
+
+    /// So many accesses later.
+    #[inline]
+    pub(crate) fn after(self, accesses: u64) -> Stamp {
+        Stamp(self.0 + accesses * STEP)
+    }
+
+    /// The clock at that time.
+    #[inline]
+    pub(crate) fn clock(self) -> u64 {
+        self.0 | 1
+    }
+
+    /// The stamp as a number.
+    #[inline]
+    pub(crate) fn number(self) -> u64 {
+        self.0 >> COUNT_BITS
+    }
+}
+
+/// Steps of the time since the stretch began.
+pub(crate) fn steps(clock: u64) -> u64 {
+    clock / STEP % (1 << TIME_BITS) - 1
+}
+
+/// Instructions since the stretch began.
+pub(crate) fn instructions(clock: u64) -> u64 {
+    (clock ^ HELD) / INSTRUCTION
+}
 
 /// The words of all pages. They are those of one thread.
 #[derive(Clone, Copy)]
@@ -43,17 +102,11 @@ impl Words {
 
     /// All zero; `None` if there is no room for them.
     pub(crate) fn new() -> Option<Words> {
-        Words::NONE.anew()
-    }
-
-    /// The same once more, in the same place.
-    pub(crate) fn anew(self) -> Option<Words> {
-        let place = if self.0.is_null() { 0 } else { libc::MAP_FIXED };
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: new memory, or that of the words once more.
+        // SAFETY: new memory.
         let mapped = unsafe {
-            let mapped = libc::mmap(self.0.cast(), BYTES, rights, kind, -1, 0);
+            let mapped = libc::mmap(ptr::null_mut(), BYTES, rights, kind, -1, 0);
             // The kernel would look at each page of it for a core file.
             libc::madvise(mapped, BYTES, libc::MADV_DONTDUMP);
             mapped
@@ -67,45 +120,64 @@ impl Words {
     }
 
     /// That of the page at `address`.
+    #[inline]
     pub(crate) fn at(self, address: u64, of: HitsOf) -> *mut u64 {
         let offset = (address >> OFFSET_SHIFT & OFFSET_MASK) as usize & (BYTES - 1);
         // SAFETY: the masked offset is inside.
         unsafe { self.0.byte_add(offset).add(of as usize) }
     }
 
-    /// Whether the page at `address` is held for such accesses.
-    pub(crate) fn holds(self, address: u64, of: HitsOf) -> bool {
+    /// Its value.
+    #[inline]
+    fn get(self, address: u64, of: HitsOf) -> u64 {
         // SAFETY: the words are this thread's.
-        unsafe { *self.at(address, of) & HELD != 0 }
+        unsafe { *self.at(address, of) }
     }
 
-    /// The page at `address` is used at the time `now`, and held.
-    pub(crate) fn hold(self, address: u64, of: HitsOf, now: u64) {
+    /// Makes it that.
+    #[inline]
+    pub(crate) fn set(self, address: u64, of: HitsOf, word: u64) {
+        // SAFETY: as above.
+        unsafe { *self.at(address, of) = word };
+    }
+
+    /// Whether the page at `address` is held for such accesses.
+    #[inline]
+    pub(crate) fn holds(self, address: u64, of: HitsOf) -> bool {
+        self.get(address, of) & HELD != 0
+    }
+
+    /// The page at `address` is used at the time `now`, and held; `counted` accesses more are.
+    #[inline]
+    pub(crate) fn hold(self, address: u64, of: HitsOf, now: Stamp, counted: u64) {
         let word = self.at(address, of);
         // SAFETY: as above.
-        unsafe { *word = *word & LOW | HELD | now << TIME_SHIFT };
+        unsafe { *word = now.0 + (*word & COUNT) + counted };
+    }
+
+    /// One of the accesses to the page at `address` is told after all.
+    #[inline]
+    pub(crate) fn count_less(self, address: u64, of: HitsOf) {
+        // SAFETY: as above.
+        unsafe { *self.at(address, of) -= 1 };
     }
 
     /// Takes what the word of a held page has counted; it is not held any more.
+    #[inline]
     pub(crate) fn take(self, page: u64, of: HitsOf) -> u64 {
-        let word = self.at(page, of);
         // SAFETY: as above.
-        unsafe {
-            let was = *word;
-            *word = was & !LOW;
-            (was & LOW) / ONE
-        }
+        unsafe { self.at(page, of).replace(0) & COUNT }
     }
 
-    /// When the page at `address` was used last for such an access; of one that is not held it is some time
-    /// before.
-    pub(crate) fn time(self, address: u64, of: HitsOf) -> u64 {
-        // SAFETY: as above.
-        unsafe { *self.at(address, of) >> TIME_SHIFT }
+    /// When the page at `address` was used last for such an access, if it is held.
+    #[inline]
+    pub(crate) fn stamp(self, address: u64, of: HitsOf) -> Stamp {
+        Stamp::of(self.get(address, of))
     }
 
     /// When a held page was used last for one of `kinds`.
-    pub(crate) fn last_use(self, page: u64, kinds: &[HitsOf]) -> u64 {
-        kinds.iter().map(|&of| self.time(page, of)).max().unwrap_or(0)
+    #[inline]
+    pub(crate) fn last_use(self, page: u64, kinds: &[HitsOf]) -> Stamp {
+        kinds.iter().map(|&of| self.stamp(page, of)).max().unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 

@@ -47,25 +47,11 @@ pub struct Mark {
 ///
 /// It is moved on after what is before it was written, and it is in shared memory. So it tells
 /// how far a thread came that was killed, and no record needs to show that it was written.
-///
-/// The fields behind the first two are for accesses that are counted and not told: see the plugin's module
-/// `sure`.
 #[repr(C, align(64))]
 pub struct Next {
     address: AtomicU64,
     /// 1 if the thread records nothing: what is written at the address belongs to no ring.
     pub idle: AtomicU32,
-    pad: u32,
-    /// The address while accesses are counted, at which each block writes itself; else 0.
-    pub home: AtomicU64,
-    /// 0 if the accesses of all blocks so far have been counted.
-    pub pending: AtomicU64,
-    /// The time of the next access, as the words of pages have it.
-    pub clock: AtomicU64,
-    /// Instructions of blocks that were counted.
-    pub instructions: AtomicU64,
-    /// The time from which on what was counted is to be told.
-    pub limit: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Next>() == 64);

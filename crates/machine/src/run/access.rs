@@ -188,9 +188,9 @@ impl Run {
 
     /// One access, whatever becomes of it; one that has `missed` every level, in the region with that label, is
     /// not looked up again.
-    // Inlined into its one caller: to hand over the arguments takes 30 instructions.
+    // Inlined into its callers: to hand over the arguments takes 30 instructions.
     #[inline(always)]
-    fn access<const CHECK: bool, const CACHES: u8>(
+    pub(super) fn access<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
         (addr, meta): (VirtAddr, Meta),

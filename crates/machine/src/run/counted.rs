@@ -84,19 +84,18 @@ impl Run {
         Ok(())
     }
 
-    /// Runs accesses that lie between counted ones. Nothing is due by the clock there, no cache hears of
-    /// hits, and nothing stands before the TLBs: else all accesses are told.
+    /// Runs accesses that lie between counted ones, one by one: most of them miss. Nothing is due by the clock there,
+    /// no cache hears of hits, and nothing stands before the TLBs: else all accesses are told.
     fn rows<const CHECK: bool>(
         &mut self,
         batch: &Batch,
         span: Range<usize>,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        let Range { start: mut from, end } = span;
-        while from < end {
-            let rows = (&batch.addr[from..end], &batch.meta[from..end]);
-            let place = |row| from + row;
-            from += self.looked_up::<CHECK, UNCACHED>(batch, rows, from, place, false, behind)?;
+        for row in span {
+            let (addr, access) = (VirtAddr::new(batch.addr[row]), self.position + row as u64);
+            let access_of = (addr, batch.meta[row]);
+            self.access::<CHECK, UNCACHED>(batch, access_of, access, None, behind)?;
         }
         Ok(())
     }

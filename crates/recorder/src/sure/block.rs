@@ -1,0 +1,231 @@
+//! What is told of a block.
+//!
+//! ```text
+//!   its accesses    fetch | load a | store b | load c         b was not held
+//!   are told        fetch |        | store b |                and a and c stay counted
+//! ```
+//!
+//! A block of which something is to be told has run by then. Its code has written into the words; what they were before
+//! was kept ([`Trail`]), is put back, and its accesses are gone through again, one after the other. Nearly always there
+//! is one that is not sure. It is told with the block's fetch, as a block of its own that does nothing else
+//! ([`translate::part`]): origins are those of the block. Else the block is told as a whole.
+
+use ring::{Control, Derived, HitsOf, Record, SPAN_ROOM, Tag};
+
+use super::room::Room;
+use super::{PAGE_BYTES, State, is_attached, put_control, put_words};
+use crate::derived::{self, Block};
+use crate::trail::{Trail, trail};
+use crate::translate;
+use crate::words::{self, PAGE_SHIFT, Stamp};
+
+/// A block that has run, as far as it came.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) block: &'a Block,
+    /// What it has recorded.
+    pub(super) addresses: &'a [u64],
+    /// How many accesses it has made, besides its fetch.
+    pub(super) made: usize,
+    /// When it began.
+    begun: Stamp,
+    /// Whether it has run to its end, and its code has counted its accesses and instructions.
+    is_whole: bool,
+}
+
+impl<'a> Run<'a> {
+    /// The accesses of the block, as far as their addresses were recorded.
+    pub(super) fn accesses(self) -> impl Iterator<Item = (u64, Tag)> + use<'a> {
+        let Run { block, addresses, .. } = self;
+        let mut said = addresses.iter();
+        block.accesses.iter().map_while(move |&(tag, derived)| {
+            let address = match derived {
+                None => said.next().copied()?,
+                Some(Derived { from: 0, distance }) => block.pc.wrapping_add(distance),
+                Some(Derived { from, distance }) => {
+                    addresses.get(usize::from(from) - 1)?.wrapping_add(distance)
+                }
+            };
+            Some((address, Tag(tag)))
+        })
+    }
+}
+
+/// All accesses of a block: bit 0 is the fetch, the others follow.
+const ALL: u128 = u128::MAX;
+const _: () = assert!(SPAN_ROOM <= u128::BITS as usize);
+
+impl State {
+    /// Tells what is to be told of the last block, and holds its pages.
+    pub(super) fn tell_block(&mut self, vcpu: u32) {
+        // SAFETY: the trail is this thread's.
+        let trail = unsafe { &mut *trail() };
+        if trail.state & Trail::TOLD != 0 || !is_attached(vcpu) {
+            return;
+        }
+        trail.state = Trail::TOLD;
+        let made = core::mem::take(&mut trail.made).checked_sub(1);
+        let Some(block) = derived::block(trail.block as u32) else { return };
+        let addresses = &trail.addresses[..block.recorded.into()];
+        let now = Stamp::of(trail.clock);
+        let begun = match block.is_counted {
+            true => self.words.stamp(block.pc, HitsOf::Fetch),
+            false => now,
+        };
+        let mut run = Run { block, addresses, made: 0, begun, is_whole: begun != now };
+        run.made = match (block.is_counted, made) {
+            (true, _) => self.take_back(run, &trail.old),
+            (false, Some(made)) => made as usize,
+            (false, None) => block.made(addresses),
+        };
+        let room = self.room(run);
+        if room != Room::Left {
+            self.tell_all(vcpu);
+        }
+        let extra = self.extra;
+        let told = match room {
+            Room::Never => ALL,
+            Room::Left | Room::Anew => self.go_through(vcpu, run),
+        };
+        self.put_block(vcpu, run, told, words::steps(run.begun.clock()) - extra);
+        let steps = self.extra - extra;
+        trail.clock = match run.is_whole {
+            true => Stamp::of(trail.clock).after(steps).clock(),
+            false => run.begun.after(1 + run.made as u64 + steps).clock(),
+        };
+    }
+
+    /// Puts what is `told` of a block that began after so many accesses of this stretch.
+    fn put_block(&mut self, vcpu: u32, run: Run, told: u128, before: u64) {
+        let Run { block, addresses, made, is_whole, .. } = run;
+        if told == 0 {
+            return;
+        }
+        self.blocks += 1;
+        if is_whole {
+            self.instructions += u64::from(block.instructions);
+        }
+        let index = told.trailing_zeros() as usize;
+        let part = match is_whole && told.count_ones() == 1 {
+            true => translate::part(block, index),
+            false => None,
+        };
+        let Some(part) = part else {
+            if is_whole {
+                self.count_none(run, told);
+            }
+            put_control(vcpu, Control::Passed, before - self.accesses);
+            let record = Record::fixed(block.number, block.recorded);
+            let is_left = made < block.accesses.len();
+            put_words(vcpu, &[if is_left { record.left_after(made as u8) } else { record }.0]);
+            put_words(vcpu, addresses);
+            self.accesses = before + 1 + made as u64;
+            return;
+        };
+        let rows = if index == 0 {
+            put_control(vcpu, Control::Passed, before - self.accesses);
+            put_words(vcpu, &[Record::fixed(part, 0).0]);
+            1
+        } else {
+            // Its fetch is told too; the accesses in between have passed.
+            self.words.count_less(block.pc, HitsOf::Fetch);
+            let address = run.accesses().nth(index - 1).map_or(0, |(at, _)| at);
+            put_control(vcpu, Control::Passed, before + index as u64 - 1 - self.accesses);
+            put_words(vcpu, &[Record::fixed(part, 1).0, address]);
+            index as u64 + 1
+        };
+        self.accesses = before + rows;
+    }
+
+    /// All accesses of a block are told: those that were counted, but not `told`, are not any more.
+    fn count_none(&mut self, run: Run, told: u128) {
+        if told & 1 == 0 {
+            self.words.count_less(run.block.pc, HitsOf::Fetch);
+        }
+        for (index, (address, tag)) in run.accesses().enumerate() {
+            if told >> (1 + index) & 1 == 0 {
+                self.words.count_less(address, of(tag));
+            }
+        }
+    }
+
+    /// Makes the words what they were before the block, which were kept as `old`, and gives how many accesses it
+    /// has made: those whose words were written since it began, if it is not whole.
+    fn take_back(&self, run: Run, old: &[u64]) -> usize {
+        let is_made = |&(index, (address, tag)): &(usize, (u64, Tag))| {
+            self.words.stamp(address, of(tag)) >= run.begun.after(1 + index as u64)
+        };
+        let all = run.accesses();
+        let made = match run.is_whole {
+            true => run.block.accesses.len(),
+            false => all.enumerate().take_while(is_made).count(),
+        };
+        let fetch = (run.block.pc, HitsOf::Fetch);
+        let data = run.accesses().take(made);
+        let written = core::iter::once(fetch).chain(data.map(|(address, tag)| (address, of(tag))));
+        for ((address, of), &old) in written.zip(old) {
+            // What was kept for the first access to a word is what it was before the block.
+            if self.words.stamp(address, of) >= run.begun {
+                self.words.set(address, of, old);
+            }
+        }
+        made
+    }
+
+    /// Goes through the accesses that a block has made: their pages are held from here on. Gives which of them
+    /// are to be told; the others are counted, if the block is whole.
+    fn go_through(&mut self, vcpu: u32, run: Run) -> u128 {
+        let mut told = 0;
+        let before = self.extra;
+        let mut access = |first: u64, last: u64, of: HitsOf, index: usize| {
+            let now = run.begun.after(index as u64 + self.extra - before);
+            let is_one = first >> PAGE_SHIFT == last >> PAGE_SHIFT;
+            if run.is_whole && is_one && self.words.holds(first, of) {
+                self.words.hold(first, of, now, 1);
+                return;
+            }
+            told |= 1 << index;
+            self.touch(vcpu, first, of, now);
+            if !is_one {
+                self.extra += 1;
+                self.touch(vcpu, last, of, now.after(1));
+            }
+        };
+        access(run.block.pc, run.block.last(), HitsOf::Fetch, 0);
+        for (index, (address, tag)) in run.accesses().take(run.made).enumerate() {
+            let last = last_byte(address, tag);
+            if tag.loads() {
+                access(address, last, HitsOf::Load, 1 + index);
+            }
+            if tag.stores() {
+                access(address, last, HitsOf::Store, 1 + index);
+            }
+        }
+        told
+    }
+
+    /// The page at `address` is used at the time `now`, and held.
+    fn touch(&mut self, vcpu: u32, address: u64, of: HitsOf, now: Stamp) {
+        let (page, index) = (address & !(PAGE_BYTES - 1), self.index(of));
+        if !self.words.holds(address, of) && !self.has(page, index) {
+            let set = self.set_of(page, index);
+            let list = &self.lists[index];
+            if list.count(set) < list.ways() {
+                self.lists[index].add(set, page);
+            } else {
+                self.make_room(vcpu, page, index, set);
+            }
+        }
+        self.words.hold(address, of, now, 0);
+    }
+}
+
+/// The last byte of an access.
+pub(super) fn last_byte(address: u64, tag: Tag) -> u64 {
+    address.wrapping_add(u64::from(tag.size()) - 1)
+}
+
+/// Whether an access loads or stores; it does not do both.
+pub(super) fn of(tag: Tag) -> HitsOf {
+    if tag.stores() { HitsOf::Store } else { HitsOf::Load }
+}

@@ -1,0 +1,90 @@
+//! Whether the pages of a block find room among those that are held.
+
+use ring::HitsOf;
+
+use super::block::{Run, last_byte, of};
+use super::{PAGE_BYTES, State};
+use crate::words::PAGE_SHIFT;
+
+/// Whether there is room for the pages that a block uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is, or as many others go that are held.
+    Left,
+    /// Some set would be full before the last of them comes. Nobody knows which of them the TLB has room for, and
+    /// so for which a page goes that is held: it is known where none is.
+    Anew,
+    /// The block uses as many pages of a set as that keeps.
+    Never,
+}
+
+/// A page that a block uses, the index of its list and its set, and whether it is new there.
+pub(super) type Use = (u64, (usize, usize), bool);
+
+impl State {
+    /// Whether there is room for the pages that a block uses.
+    pub(super) fn room(&mut self, run: Run) -> Room {
+        if self.has_room(run) { Room::Left } else { self.room_by_set(run) }
+    }
+
+    /// Whether there is room for the pages of a block for a simple reason: it uses fewer pages than any set keeps,
+    /// and one new page of each TLB at most, or several of one that has one set and is full or will not be.
+    fn has_room(&self, run: Run) -> bool {
+        let mut new = [0; 2];
+        let mut note = |first: u64, last: u64, of: HitsOf| {
+            let pages = if first >> PAGE_SHIFT == last >> PAGE_SHIFT { 1 } else { 2 };
+            if pages == 2 || !self.words.holds(first, of) {
+                new[self.index(of)] += pages;
+            }
+        };
+        note(run.block.pc, run.block.last(), HitsOf::Fetch);
+        for (address, tag) in run.accesses().take(run.made) {
+            note(address, last_byte(address, tag), of(tag));
+        }
+        let most = self.most_pages(run.made);
+        self.lists.iter().zip(new).zip(most).all(|((list, new), most)| {
+            let (count, ways) = (list.count(0), list.ways());
+            let is_one_set = list.sets() == 1 && (count == ways || count + new <= ways);
+            new == 0 || most < ways && (new == 1 || is_one_set)
+        })
+    }
+
+    /// Whether there is room for the pages that a block uses, of which there may be several of one set.
+    fn room_by_set(&mut self, run: Run) -> Room {
+        // Each of them once, with its list and set, and whether it is new.
+        let mut used = std::mem::take(&mut self.used);
+        used.clear();
+        let mut note = |first: u64, last: u64, index: usize| {
+            for address in [first, last] {
+                let page = address & !(PAGE_BYTES - 1);
+                if !used.iter().any(|&(other, (of, _), _)| (other, of) == (page, index)) {
+                    let place = (index, self.set_of(page, index));
+                    used.push((page, place, !self.has(page, index)));
+                }
+            }
+        };
+        note(run.block.pc, run.block.last(), self.index(HitsOf::Fetch));
+        for (address, tag) in run.accesses().take(run.made) {
+            note(address, last_byte(address, tag), self.index(HitsOf::Load));
+        }
+        let mut room = Room::Left;
+        for &(_, place, _) in used.iter().filter(|&&(.., is_new)| is_new) {
+            let here = || used.iter().filter(|&&(_, other, _)| other == place);
+            let (count, ways) = (self.lists[place.0].count(place.1), self.lists[place.0].ways());
+            if here().count() >= ways {
+                room = Room::Never;
+                break;
+            }
+            if count < ways && count + here().filter(|&&(.., is_new)| is_new).count() > ways {
+                room = Room::Anew;
+            }
+        }
+        self.used = used;
+        room
+    }
+
+    /// How many pages of each list a block uses at most that makes so many accesses.
+    pub(super) fn most_pages(&self, accesses: usize) -> [usize; 2] {
+        if self.together { [2 + 2 * accesses, 0] } else { [2, 2 * accesses] }
+    }
+}

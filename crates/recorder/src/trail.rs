@@ -1,0 +1,60 @@
+//! What the last block has left behind whose accesses are counted or may have to be told.
+//!
+//! ```text
+//!   the block begins    block = its number, state = 0; its accesses write addresses and old
+//!   it has run          clock is moved on; state has its highest bit set if all of it was counted
+//! ```
+
+use core::cell::UnsafeCell;
+
+use ring::SPAN_ROOM;
+
+use crate::words::HELD;
+
+/// Translated code knows where this is.
+#[repr(C, align(64))]
+pub(crate) struct Trail {
+    /// Has the highest bit set if nothing is to be told before the next block.
+    pub(crate) state: u64,
+    /// The time of the next access: see [`crate::words`].
+    pub(crate) clock: u64,
+    /// The number of the block.
+    pub(crate) block: u64,
+    /// The word of its fetch as it was, if ways meet before its first access.
+    pub(crate) fetched: u64,
+    /// One more than the accesses that it has made, if a fault says how many.
+    pub(crate) made: u64,
+    pad: [u64; 3],
+    /// What the words were that it has written, in the order of its accesses, its fetch first.
+    pub(crate) old: [u64; SPAN_ROOM],
+    /// The addresses that it records.
+    pub(crate) addresses: [u64; SPAN_ROOM],
+}
+
+impl Trail {
+    /// A state in which nothing is to be told.
+    pub(crate) const TOLD: u64 = HELD;
+    /// A state in which something is.
+    pub(crate) const UNTOLD: u64 = 0;
+}
+
+struct Cell(UnsafeCell<Trail>);
+
+// SAFETY: it is used while the process has one thread, by that.
+unsafe impl Sync for Cell {}
+
+static TRAIL: Cell = Cell(UnsafeCell::new(Trail {
+    state: Trail::UNTOLD,
+    clock: 0,
+    block: 0,
+    fetched: 0,
+    made: 0,
+    pad: [0; 3],
+    old: [0; SPAN_ROOM],
+    addresses: [0; SPAN_ROOM],
+}));
+
+/// Where it is.
+pub(crate) fn trail() -> *mut Trail {
+    TRAIL.0.get()
+}
