@@ -213,7 +213,7 @@ def managers(
     """Runs each of `traces` under every memory manager, on the same machine and memory.
 
     Args:
-        *traces: Traces, or what `Trace` takes; not standard input, as each is read twice.
+        *traces: Traces, or what `Trace` takes; not a pipe, as each is read twice.
         machine: As for `Machine`.
         set: What to change in it, as for `Machine`; not `os.manager`. What some managers have for
             themselves, as `os.linux`, is for these alone; what a row is named after stays.
@@ -235,8 +235,8 @@ def managers(
     opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in traces]
     tables = []
     for trace in opened:
-        if trace.is_stdin:
-            raise _native.Error("standard input is read once: `pagewalk import` it first")
+        if trace.is_pipe:
+            raise _native.Error("a pipe is read once: `pagewalk import` it first")
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
     described = Machine(machine, [*asked.common, *KINDS[0].settings])

@@ -40,7 +40,7 @@ def memory_settings(
     A share makes a run of the manager `base` alone, on the same machine and settings.
 
     Args:
-        trace: A trace, or what `Trace` takes; of a share not standard input, as it is read twice.
+        trace: A trace, or what `Trace` takes; of a share not a pipe, as it is read twice.
         machine: As for `Machine`.
         set: What else to change in it, as for `Machine`.
         aged: Begin with memory that was used for long: shares of it that are free and wired.
@@ -60,9 +60,9 @@ def memory_settings(
     from pagewalk.trace import Trace
 
     trace = trace if isinstance(trace, Trace) else Trace(trace)
-    if trace.is_stdin:
+    if trace.is_pipe:
         raise _native.Error(
-            f"memory is `{memory}` of what base uses, and standard input is read once: write a "
+            f"memory is `{memory}` of what base uses, and a pipe is read once: write a "
             "size as 64M, or `pagewalk import` it first"
         )
     results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)

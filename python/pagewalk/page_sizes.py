@@ -61,7 +61,7 @@ def advise(
     """Runs `trace` with each region at each page size alone, then with sets of them.
 
     Args:
-        trace: A trace, or what `Trace` takes; not standard input, as it is read several times.
+        trace: A trace, or what `Trace` takes; not a pipe, as it is read several times.
         machine: As for `Machine`; its manager gives pages of the sizes that are wished: `irix`, as
             `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M.
         set: What to change in it, as for `Machine`; not `os.place`.
@@ -80,8 +80,8 @@ def advise(
     settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
     described = Machine(machine, settings)
     sizes = _sizes(described)
-    if trace.is_stdin:
-        raise _native.Error("standard input is read once: `pagewalk import` it, then advise")
+    if trace.is_pipe:
+        raise _native.Error("a pipe is read once: `pagewalk import` it, then advise")
     if memory_added_max < 0:
         raise _native.Error(f"memory_added_max is {memory_added_max}: give a share of 0 or more")
     with bar(progress, f"page sizes of {trace.name}") as told:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pagewalk import _native
@@ -17,12 +19,25 @@ Interleave = Literal["timestamps", "schedule"]
 KINDS = ("fetch", "load", "store")
 
 
+def _is_pipe(source: str) -> bool:
+    """Whether a path, or `FORMAT:PATH`, is `-` or another pipe: what is there comes once."""
+
+    def is_other(path: str) -> bool:
+        # A name that no file can have is none.
+        with suppress(OSError, ValueError):
+            mode = os.stat(path).st_mode  # noqa: PTH116
+            return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+        return path == "-"
+
+    return is_other(source) or is_other(source.partition(":")[2])
+
+
 class Trace:
     """A stored trace, another tool's, or one that a generator makes while it is read.
 
     Args:
         source: The path of a trace file, Pagewalk's own or one of another tool, which
-            `FORMAT:PATH` names; `-` for standard input, which can be read only once; or
+            `FORMAT:PATH` names; `-` for standard input; or
             `generate:` and a generator's parameters, as in
             `generate:join,table=16G,accesses=50M,seed=1`; or `mix:` and several of these, as in
             `mix:cpus=2,a.pwt*3,b.pwt`.
@@ -104,21 +119,18 @@ class Trace:
         self.accesses: int | None = None
         self.digest: str | None = None
         self.warnings: list[str] = []
-        if not self.is_stdin:
+        self.is_pipe = _is_pipe(self.source)
+        """Whether it is standard input or another pipe: read once, and not known before."""
+        if not self.is_pipe:
             header, self.accesses, self.digest = _native.trace_header(self.source, self.reading)
             self.header = json.loads(header)
-
-    @property
-    def is_stdin(self) -> bool:
-        """Whether it is standard input: read once, and nothing is known of it before."""
-        return self.source == "-" or self.source.endswith(":-")
 
     @property
     def name(self) -> str:
         """The file's name without its directory, or the generator's parameters."""
         if self.source.startswith(("generate:", "mix:")):
             return self.source
-        if self.is_stdin:
+        if self.source == "-" or self.source.endswith(":-"):
             return "standard input"
         return os.path.basename(self.source)  # noqa: PTH119
 

@@ -3,6 +3,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
 import signal
 import struct
 import subprocess
@@ -178,6 +179,33 @@ def test_a_run_of_a_file_a_pipe_and_the_stored_trace_agree(pagewalk, tmp_path: P
             assert trace["digest"] == digest
     assert names == ["t.pwt", "t.csv", "standard input"]
     assert stored == direct == piped
+
+
+def test_a_named_pipe_is_read_once(pagewalk, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    stored, pipe = tmp_path / "t.pwt", tmp_path / "pipe.pwt"
+    assert pagewalk("import", "csv", tmp_path / "t.csv", *NAMED, "-o", stored).returncode == 0
+    os.mkfifo(pipe)
+
+    def through(source: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+        writer = subprocess.Popen(["sh", "-c", f"exec cat {source} > {pipe}"])
+        try:
+            return pagewalk(*arguments)
+        finally:
+            writer.kill()
+            writer.wait()
+
+    from_pipe = through(tmp_path / "t.csv", "import", "csv", pipe, *NAMED, "-o", tmp_path / "p")
+    assert from_pipe.returncode == 0, from_pipe.stderr
+    assert data(tmp_path / "p") == data(stored)
+    named = f"csv:{pipe}"
+    assert through(tmp_path / "t.csv", "run", named, *NAMED, "--json").returncode == 0
+    own = through(stored, "run", pipe)
+    assert own.returncode == 2 and "is read from a file, not from a pipe" in own.stderr
+    machines = ["-m", "tlb-only", "-m", "epyc-9005"]
+    for arguments in (["advise", pipe, "-m", "tlb-only"], ["run", pipe, *machines]):
+        refused = pagewalk(*arguments)
+        assert refused.returncode != 0 and "a pipe is read once" in refused.stderr, refused.stderr
 
 
 def test_damage_ends_an_import_or_with_keep_going_the_trace(pagewalk, tmp_path: Path) -> None:

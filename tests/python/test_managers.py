@@ -112,7 +112,7 @@ def test_standard_input_and_a_page_of_no_trace_are_refused(
 ) -> None:
     assert main(["managers", "--html", "x.html"]) != 0
     assert "--html is for runs: give a trace" in capsys.readouterr().err
-    with pytest.raises(Error, match="standard input is read once"):
+    with pytest.raises(Error, match="a pipe is read once"):
         managers("-")
 
 
@@ -155,7 +155,7 @@ def test_a_share_of_memory_is_of_what_base_uses_alone() -> None:
     assert [setting.partition("=")[0] for setting in kept] == ["memory.size"]
     assert memory_settings("-", "epyc-9005", memory="64M") == ["memory.size=64M"]
     assert memory_settings("-", "epyc-9005") == []
-    with pytest.raises(Error, match="standard input is read once"):
+    with pytest.raises(Error, match="a pipe is read once"):
         memory_settings("-", "epyc-9005", memory="80%")
 
 

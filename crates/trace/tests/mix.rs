@@ -224,7 +224,7 @@ fn a_description_says_all_again() {
         ("[a", "a [ without its ]"),
         ("a]", "a ] without its ["),
         ("mix:a", "no mix within"),
-        ("-", "standard input"),
+        ("-", "a pipe cannot be mixed"),
     ] {
         let error = wrong.parse::<Spec>().unwrap_err().to_string();
         assert!(error.starts_with("mix:") && error.contains(says), "{wrong}: {error}");

@@ -615,6 +615,8 @@ def no_program_as_trace(trace: str) -> None:
 
 
 def _is_program(path: str) -> bool:
+    if not os.path.isfile(path):  # noqa: PTH113
+        return False
     with open(path, "rb") as file:  # noqa: PTH123
         return file.read(4) in (b"\x7fELF", b"#!/b", b"#!/u")
 

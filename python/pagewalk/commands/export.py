@@ -81,8 +81,8 @@ def _parquet(options: argparse.Namespace) -> int:
     if options.output == "-":
         raise UsageError("a Parquet file cannot go to standard output: give -o the name of a file")
     trace = arguments.trace(options, options.trace)
-    if trace.is_stdin:
-        raise UsageError("standard input is read once: `pagewalk import` it, then export")
+    if trace.is_pipe:
+        raise UsageError("a pipe is read once: `pagewalk import` it, then export")
     with (
         replacing(options.output, options.force) as temporary,
         arguments.progress(options, f"exporting {trace.name}") as progress,

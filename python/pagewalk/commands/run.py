@@ -123,8 +123,8 @@ def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
     arguments.no_recording(options)
     arguments.no_program_as_trace(options.trace)
     trace = arguments.trace(options, options.trace)
-    if trace.is_stdin and machines > 1:
-        raise UsageError("standard input is read once: `pagewalk import` it, then compare machines")
+    if trace.is_pipe and machines > 1:
+        raise UsageError("a pipe is read once: `pagewalk import` it, then compare machines")
     return trace
 
 
@@ -138,8 +138,8 @@ def stored(
     for machine in machines:
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
             results.append(machine.run(trace, options.check, progress, names=_shows_names(options)))
-    # The advice rests on a curve, and standard input cannot be read again for one.
-    if advised and not trace.is_stdin and any(results[0].data["accesses"].values()):
+    # The advice rests on a curve, and a pipe cannot be read again for one.
+    if advised and not trace.is_pipe and any(results[0].data["accesses"].values()):
         with arguments.progress(options, f"what to do about {trace.name}") as progress:
             advise(results, trace, progress)
     arguments.warn(trace.warnings)

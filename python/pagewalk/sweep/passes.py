@@ -97,8 +97,8 @@ def count(
     waiting = [one for one in designs if done.get(part.key(trace, one.digest)) is None]
     most = DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK
     passes = list(_passes(waiting, size or _fitting(most, designs)))
-    if trace.is_stdin and (len(passes) > 1 or executor is not None):
-        raise _native.Error("standard input is read once: `pagewalk import` it, then sweep")
+    if trace.is_pipe and (len(passes) > 1 or executor is not None):
+        raise _native.Error("a pipe is read once: `pagewalk import` it, then sweep")
     finished = (
         _here(task, passes, progress)
         if executor is None

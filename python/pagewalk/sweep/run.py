@@ -102,8 +102,8 @@ def sweep(
     first = os.fspath(machines[0])
     names = list(dict.fromkeys(design.get(MACHINE, first) for design in settings))
 
-    # Nothing tells what comes through standard input from what came the last time.
-    done = Part(None if any(one.is_stdin for one in traces) else output)
+    # Nothing tells what comes through a pipe from what came the last time.
+    done = Part(None if any(one.is_pipe for one in traces) else output)
     built: list[list[passes.Design | str]] = []
     given: list[dict[str, list[str]]] = []
     for one in traces:

@@ -7,7 +7,7 @@
 //!                                                   and reads behind it
 //! ```
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,12 @@ use crate::Error;
 
 /// What standard input is called in messages.
 const STDIN: &str = "<stdin>";
+
+/// Whether `path` is `-`, for standard input, or another pipe or device: what comes from there comes once.
+pub(crate) fn is_pipe(path: &Path) -> bool {
+    let is_other = |about: fs::Metadata| !about.is_file() && !about.is_dir();
+    path == Path::new("-") || fs::metadata(path).is_ok_and(is_other)
+}
 
 /// Decompressed bytes of one file, given by the window.
 pub(crate) struct Input {

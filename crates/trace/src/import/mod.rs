@@ -43,6 +43,7 @@ use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
 use drmemtrace::{DrMemTrace, Settings};
 use input::Input;
+pub(crate) use input::is_pipe;
 use lackey::Lackey;
 use rows::Rows;
 use sniff::sniff;
@@ -187,15 +188,16 @@ pub(crate) fn whole(
     if path.is_dir() && format != Some(Format::Pagewalk) {
         return folder(path, format, options);
     }
+    let is_pipe = is_pipe(path);
     let mut input = None;
-    if format != Some(Format::Pagewalk) {
+    if format != Some(Format::Pagewalk) || is_pipe {
         let (of, opened) = begin(Input::open(path, Input::WINDOW_BYTES)?, format, options)?;
         (format, input) = (Some(of), Some(opened));
     }
     fit::check(path.display(), format, options)?;
     match (format, input) {
-        (Some(Format::Parquet), _) if path != Path::new("-") => Err(Error::Table(path.to_owned())),
-        (Some(format), Some(input)) if format != Format::Pagewalk || path == Path::new("-") => {
+        (Some(Format::Parquet), _) if !is_pipe => Err(Error::Table(path.to_owned())),
+        (Some(format), Some(input)) if format != Format::Pagewalk || is_pipe => {
             Ahead::start(decoder(format, input, options)?)
         }
         _ => match Mix::of_recording(path, options)? {
@@ -246,7 +248,9 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
         return Ok((Some(format), Path::new(path)));
     }
     // A file of this name is held to be one of ours, so that a damaged one is told from others.
-    let own = whole.extension().is_some_and(|extension| extension == "pwt") && whole.exists();
+    let own = whole.extension().is_some_and(|extension| extension == "pwt")
+        && whole.exists()
+        && !is_pipe(whole);
     Ok((options.format.or(own.then_some(Format::Pagewalk)), whole))
 }
 

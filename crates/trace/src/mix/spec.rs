@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::Error;
 use crate::generate::with_unit;
+use crate::import::is_pipe;
 
 /// What decides which program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -138,8 +139,8 @@ impl Spec {
         if name.starts_with(super::MIX) {
             return Err(format!("{name}: a mix has no mix within; name its traces"));
         }
-        if name == "-" || name.ends_with(":-") {
-            return Err("standard input cannot be mixed: `pagewalk import` it first".to_owned());
+        if name.ends_with(":-") || is_pipe(Path::new(name)) {
+            return Err(format!("{name}: a pipe cannot be mixed: `pagewalk import` it first"));
         }
         self.traces.push((name.to_owned(), times as u32));
         Ok(())
