@@ -194,6 +194,20 @@ ENDS = [
 ]
 
 
+DEFAULT_SIGNALS = ["env", "--default-signal=INT,TERM,HUP"]
+"""What begins without a terminal may ignore some."""
+
+
+def await_handlers(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
+    """Waits until the command says itself what SIGTERM does."""
+    caught = 0
+    while not caught >> (signal.SIGTERM - 1) & 1:
+        assert process.poll() is None
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize(("number", "said"), ENDS)
 @pytest.mark.parametrize(
     ("command", "out"),
@@ -209,20 +223,22 @@ def test_a_signal_ends_a_command_at_once_and_leaves_nothing(
 ) -> None:
     with subprocess.Popen(["yes", " S 04222c40,8"], stdout=subprocess.PIPE) as feed:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pagewalk", *command],
+            [*DEFAULT_SIGNALS, sys.executable, "-m", "pagewalk", *command],
             cwd=tmp_path,
             stdin=feed.stdout,
             stderr=subprocess.PIPE,
             text=True,
         )
-        if out is None:
-            time.sleep(1.5)
-        while out is not None and not names(tmp_path):
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(number)
-        _, error = process.communicate(timeout=20)
-        feed.kill()
+        try:
+            await_handlers(process)
+            while out is not None and not names(tmp_path):
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(number)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            feed.kill()
     assert process.returncode == 128 + number
     assert error.strip() == f"pagewalk: error: {said}"
     assert names(tmp_path) == []
@@ -230,13 +246,17 @@ def test_a_signal_ends_a_command_at_once_and_leaves_nothing(
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pagewalk", "run", "generate:uniform,size=1G,accesses=100G"]
-    process = subprocess.Popen(["nohup", *command], cwd=tmp_path, stderr=subprocess.DEVNULL)
-    time.sleep(1.5)
-    process.send_signal(signal.SIGHUP)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    command = [*DEFAULT_SIGNALS, "nohup", *command]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        await_handlers(process)
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
 
 
 def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

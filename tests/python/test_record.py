@@ -261,11 +261,13 @@ def test_a_long_command_is_shortened(pagewalk, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_us_alone_reaches_the_program(number: signal.Signals, tmp_path: Path) -> None:
+    # Where there is no terminal SIGHUP may be ignored.
     process = subprocess.Popen(
-        [sys.executable, "-m", "pagewalk", "record", "-o", tmp_path / "t.pwt", "--", "sleep", "60"],
+        ["env", "--default-signal=HUP", sys.executable, "-m", "pagewalk", "record",
+         "-o", tmp_path / "t.pwt", "--", "sleep", "60"],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )
+    )  # fmt: skip
     time.sleep(3)
     process.send_signal(number)
     assert process.wait(timeout=30) == 128 + number
@@ -274,31 +276,34 @@ def test_a_signal_to_us_alone_reaches_the_program(number: signal.Signals, tmp_pa
 
 @pytest.mark.parametrize("command", ["record", "run"])
 def test_children_in_the_background_are_waited_for(command: str, tmp_path: Path) -> None:
-    out, woken, left = tmp_path / "out", tmp_path / "woken", tmp_path / "left"
+    out, wake, left = tmp_path / "out", tmp_path / "wake", tmp_path / "left"
     files = {"record": ["-o", out], "run": ["-m", "tlb-only", "--json", out]}[command]
-    script = f"(sleep 3; echo > {woken}) & echo > {left}; exit 4"
+    script = f"(until [ -e {wake} ]; do sleep 0.2; done) & echo > {left}; exit 4"
     whole = [sys.executable, "-m", "pagewalk", command, "--force", *files]
 
-    def ended(*options: str, by_signal: bool = False) -> tuple[int, bool]:
-        for file in (woken, left):
+    def begun(*options: str) -> "subprocess.Popen[bytes]":
+        for file in (wake, left):
             file.unlink(missing_ok=True)
-        with subprocess.Popen(
+        process = subprocess.Popen(
             [*whole, *options, "--", "sh", "-c", script], stderr=subprocess.DEVNULL
-        ) as process:
-            while by_signal and not left.exists():
-                time.sleep(0.05)
-            if by_signal:
-                time.sleep(0.5)
-                process.send_signal(signal.SIGTERM)
-        was_there = woken.exists()
-        # What is left goes on.
-        while not woken.exists():
+        )
+        while not left.exists():
+            assert process.poll() is None
             time.sleep(0.05)
-        return process.returncode, was_there
+        return process
 
-    assert ended() == (4, True)
-    assert ended("--no-follow") == (4, False)
-    assert ended(by_signal=True) == (4, False)
+    waits = begun()
+    with pytest.raises(subprocess.TimeoutExpired):
+        waits.wait(timeout=2)
+    wake.touch()
+    assert waits.wait(timeout=60) == 4
+    assert begun("--no-follow").wait(timeout=60) == 4
+    wake.touch()
+    ended = begun()
+    time.sleep(0.5)
+    ended.send_signal(signal.SIGTERM)
+    assert ended.wait(timeout=60) == 4
+    wake.touch()
 
 
 def test_a_signal_ends_a_native_run(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ pub struct Live {
 }
 
 /// What is lost of a program whose accesses are counted where it runs.
-const UNCOUNTED: &str = "a signal ended the program: what its last million instructions did, and \
-    what surely hit of it, may be in no count; --tell-all has it";
+const UNCOUNTED: &str = "a signal ended the program: accesses of its last million instructions that \
+    surely hit may be in no count; --tell-all has them";
 
 /// A batcher for each process.
 #[derive(Default)]
