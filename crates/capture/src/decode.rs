@@ -134,12 +134,7 @@ impl Decoder {
         let mut at = 0;
         while at < records.len() {
             if rest.is_none() {
-                while at < records.len() {
-                    match counted(&records[at..], sink)? {
-                        0 => break,
-                        used => at += used,
-                    }
-                }
+                at += counted(&records[at..], sink)?;
                 at += sink.execute_words(&records[at..])?.words;
             }
             if at == records.len() {
@@ -441,40 +436,44 @@ impl Decoder {
     }
 }
 
-/// What the first of `records` tells of accesses that were counted: how many records that is. 0 if it tells something
-/// else, or goes on in the next segment.
+/// Takes what `records` tell first of accesses that were counted; how many records that is. One that goes on in the next
+/// segment is not taken.
 #[inline]
 fn counted<S: Sink>(records: &[u64], sink: &mut S) -> Result<usize, Fault> {
-    let record = Record(records[0]);
-    match record.as_control() {
-        Some(Control::Passed) => {
-            sink.counted(Counted::Passed(record.value()))?;
-            Ok(1)
+    let mut at = 0;
+    while let Some(&word) = records.get(at) {
+        let record = Record(word);
+        match record.as_control() {
+            Some(Control::Passed) => {
+                sink.counted(Counted::Passed(record.value()))?;
+                at += 1;
+            }
+            Some(Control::Hits) => {
+                let (Some(of), count, goes) = record.hits_parts() else {
+                    return Err(Fault::Garbled(format!("hits {:#x}", record.0)));
+                };
+                let Some(&page) = records.get(at + 1) else { break };
+                let kind = match of {
+                    HitsOf::Fetch => Kind::Fetch,
+                    HitsOf::Load => Kind::Load,
+                    HitsOf::Store => Kind::Store,
+                };
+                sink.counted(Counted::Hits { kind, page, count, goes })?;
+                at += 2;
+            }
+            Some(
+                Control::Block
+                | Control::Context
+                | Control::Advance
+                | Control::Fixed
+                | Control::Wide
+                | Control::Event
+                | Control::Pad,
+            )
+            | None => break,
         }
-        Some(Control::Hits) => {
-            let (Some(of), count, goes) = record.hits_parts() else {
-                return Err(Fault::Garbled(format!("hits {:#x}", record.0)));
-            };
-            let Some(&page) = records.get(1) else { return Ok(0) };
-            let kind = match of {
-                HitsOf::Fetch => Kind::Fetch,
-                HitsOf::Load => Kind::Load,
-                HitsOf::Store => Kind::Store,
-            };
-            sink.counted(Counted::Hits { kind, page, count, goes })?;
-            Ok(2)
-        }
-        Some(
-            Control::Block
-            | Control::Context
-            | Control::Advance
-            | Control::Fixed
-            | Control::Wide
-            | Control::Event
-            | Control::Pad,
-        )
-        | None => Ok(0),
     }
+    Ok(at)
 }
 
 /// The block of that number, which must have been translated.

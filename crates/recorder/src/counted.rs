@@ -23,6 +23,7 @@ use core::mem::offset_of;
 
 use ring::{Derived, HitsOf, Record, Tag};
 
+use crate::derived::Block;
 use crate::inline::Start;
 use crate::sure;
 use crate::tcg::{Tcg, Writer};
@@ -37,25 +38,12 @@ const FETCHED: usize = offset_of!(Trail, fetched);
 const OLD: usize = offset_of!(Trail, old);
 const ADDRESSES: usize = offset_of!(Trail, addresses);
 
-/// A block that is counted or told, as far as it is known before its code is written.
-#[derive(Clone, Copy)]
-pub(crate) struct Known {
-    pub(crate) number: u32,
-    pub(crate) pc: u64,
-    pub(crate) bytes: u32,
-    pub(crate) instructions: u32,
-    /// How many addresses it records.
-    pub(crate) recorded: usize,
-    /// Whether its accesses are counted; else they are told each time.
-    pub(crate) is_counted: bool,
-    /// Whether ways meet before its first access.
-    pub(crate) is_behind: bool,
-}
-
-/// Such a block, as far as its code is written.
+/// A block that is counted, or else told each time, as far as its code is written.
 pub(crate) struct Counted<'a> {
     tcg: &'a Tcg,
-    known: Known,
+    block: &'static Block,
+    /// Whether ways meet before its first access.
+    is_behind: bool,
     /// The address of [`Trail`].
     trail: usize,
     clock: usize,
@@ -82,7 +70,12 @@ impl<'a> Counted<'a> {
     /// # Safety
     ///
     /// As for [`crate::inline::Plan::write`], as for all of these.
-    pub(crate) unsafe fn begin(tcg: &'a Tcg, start: &Start, known: Known) -> Counted<'a> {
+    pub(crate) unsafe fn begin(
+        tcg: &'a Tcg,
+        start: &Start,
+        block: &'static Block,
+        is_behind: bool,
+    ) -> Counted<'a> {
         // SAFETY: as the caller promises.
         unsafe {
             let trail = tcg.constant(trail() as u64);
@@ -93,12 +86,13 @@ impl<'a> Counted<'a> {
             write.label(again);
             write.load_at(word, trail, STATE);
             write.branch_unless_negative(word, told);
-            write.store(tcg.constant(known.number.into()), trail, BLOCK);
+            write.store(tcg.constant(block.number.into()), trail, BLOCK);
             write.store(tcg.constant(Trail::UNTOLD), trail, STATE);
-            if !known.is_counted {
+            if !block.is_counted {
                 // The addresses of blocks before are there.
                 let none = tcg.constant(Record::NONE);
-                let places = (0..known.recorded).map(|at| ADDRESSES + at * RECORD_BYTES);
+                let places =
+                    (0..usize::from(block.recorded)).map(|at| ADDRESSES + at * RECORD_BYTES);
                 places.for_each(|place| write.store(none, trail, place));
             }
             tcg.append(|write| {
@@ -108,7 +102,8 @@ impl<'a> Counted<'a> {
             });
             Counted {
                 tcg,
-                known,
+                block,
+                is_behind,
                 trail,
                 clock,
                 held,
@@ -125,15 +120,15 @@ impl<'a> Counted<'a> {
 
     /// The fetch of the block.
     pub(crate) unsafe fn fetch(&mut self, write: &Writer) {
-        if !self.known.is_counted {
+        if !self.block.is_counted {
             return;
         }
         // SAFETY: as for `begin`.
         unsafe {
-            let place = self.words_of(self.known.pc);
+            let place = self.words_of(self.block.pc);
             write.load_at(self.clock, self.trail, CLOCK);
             write.load_at(self.word, place, at(HitsOf::Fetch));
-            if self.known.is_behind {
+            if self.is_behind {
                 write.store(self.word, self.trail, FETCHED);
             }
             self.is_held(write);
@@ -143,7 +138,7 @@ impl<'a> Counted<'a> {
 
     /// Takes up again what was left behind where ways meet.
     pub(crate) unsafe fn resume(&mut self, write: &Writer) {
-        if !self.known.is_counted {
+        if !self.block.is_counted {
             return;
         }
         // SAFETY: as for `begin`.
@@ -156,9 +151,7 @@ impl<'a> Counted<'a> {
 
     /// Whether the pages of the fetch are held, whose word was loaded: not if there are two.
     unsafe fn is_held(&self, write: &Writer) {
-        let Known { pc, bytes, .. } = self.known;
-        let last = pc + u64::from(bytes).saturating_sub(1);
-        let is_one = pc >> PAGE_SHIFT == last >> PAGE_SHIFT;
+        let is_one = self.block.pc >> PAGE_SHIFT == self.block.last() >> PAGE_SHIFT;
         // SAFETY: as for `begin`.
         unsafe { write.copy(self.held, if is_one { self.word } else { self.tcg.constant(0) }) };
     }
@@ -186,12 +179,12 @@ impl<'a> Counted<'a> {
                 self.recorded += 1;
                 Derived::new(self.recorded as u16 - 1, 0)
             });
-            if !self.known.is_counted {
+            if !self.block.is_counted {
                 return;
             }
             let place = match derived {
                 Derived { from: 0, distance } => {
-                    let first = self.known.pc.wrapping_add(distance);
+                    let first = self.block.pc.wrapping_add(distance);
                     let last = first.wrapping_add(u64::from(tag.size()) - 1);
                     if first >> PAGE_SHIFT != last >> PAGE_SHIFT {
                         write.copy(self.held, self.tcg.constant(0));
@@ -252,11 +245,11 @@ impl<'a> Counted<'a> {
 
     /// All accesses were made.
     pub(crate) unsafe fn end(self, write: &Writer) {
-        if !self.known.is_counted {
+        if !self.block.is_counted {
             return;
         }
         let Counted { trail, clock, held, crossed, word, .. } = self;
-        let passed = self.kept as u64 * STEP + u64::from(self.known.instructions) * INSTRUCTION;
+        let passed = self.kept as u64 * STEP + u64::from(self.block.instructions) * INSTRUCTION;
         // SAFETY: as for `begin`.
         unsafe {
             write.add(clock, clock, passed);

@@ -33,7 +33,7 @@
 
 use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, Tag, VCPUS_MAX};
 
-use crate::counted::{Counted, Known};
+use crate::counted::Counted;
 use crate::tcg::{Op, Ops, Tcg, Temp, Writer};
 use crate::values::Values;
 use crate::vcpu::{self, RECORD_BYTES};
@@ -142,11 +142,6 @@ impl Plan {
         &self.derived[..self.fixed_tags().len()]
     }
 
-    /// How many addresses a fixed block records.
-    fn recorded(&self) -> usize {
-        self.derived().iter().filter(|derived| derived.is_none()).count()
-    }
-
     /// Whether its accesses are counted, where they surely hit.
     pub(crate) fn is_counted(&self) -> bool {
         self.is_followed() && sure::can_count(self.fixed_tags(), self.instructions)
@@ -165,8 +160,10 @@ impl Plan {
     pub(crate) unsafe fn write(&self, tcg: &Tcg, number: u32) {
         // SAFETY: as for `make`, which has looked whether there is room.
         unsafe {
-            if self.is_followed() {
-                return self.write_followed(tcg, number);
+            if self.is_followed()
+                && let Some(block) = derived::block(number)
+            {
+                return self.write_followed(tcg, block);
             }
             if sure::is_on() {
                 self.start.call(tcg, &tcg.before(self.start.begin), sure::on_plain as *const (), 0);
@@ -178,16 +175,7 @@ impl Plan {
     }
 
     /// The same for a block that is followed while others are counted, or is counted itself.
-    unsafe fn write_followed(&self, tcg: &Tcg, number: u32) {
-        let known = Known {
-            number,
-            pc: self.pc,
-            bytes: self.bytes,
-            instructions: self.instructions,
-            recorded: self.recorded(),
-            is_counted: self.is_counted(),
-            is_behind: self.is_behind,
-        };
+    unsafe fn write_followed(&self, tcg: &Tcg, block: &'static derived::Block) {
         // SAFETY: as for `write`. The accesses are those that `survey` has found, in that order.
         unsafe {
             let after = tcg.ops().skip_while(|&op| op != self.start.after);
@@ -196,7 +184,7 @@ impl Plan {
                 .filter_map(|op| Some((op, Access::read(tcg, op)?)))
                 .collect();
             let at_start = tcg.before(self.start.begin);
-            let mut counted = Counted::begin(tcg, &self.start, known);
+            let mut counted = Counted::begin(tcg, &self.start, block, self.is_behind);
             counted.fetch(&at_start);
             if let Some((op, _)) = found.first().filter(|_| self.is_behind) {
                 counted.resume(&tcg.before(*op));
@@ -215,7 +203,7 @@ impl Plan {
     unsafe fn begin(&self, tcg: &Tcg, next: &Next, cursor: usize, number: u32) {
         let start = &self.start;
         let (record, records) = if self.is_fixed {
-            let recorded = self.recorded();
+            let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
             (Record::fixed(number, recorded as u8), 1 + recorded)
         } else {
             (Record::control(Control::Block, number.into()), 1)
@@ -349,8 +337,8 @@ unsafe fn survey(tcg: &Tcg, pc: u64, bytes: u32, instructions: u32) -> Option<Pl
     }
     let start = start?;
     // Where accesses are counted, words tell of a block that was left before its last access by a branch.
-    let can_count = || sure::is_on() && sure::can_count(&tags[..accesses], instructions);
-    let is_straight = is_straight && can_count();
+    let is_straight =
+        is_straight && sure::is_on() && sure::can_count(&tags[..accesses], instructions);
     // Nobody sees a block that is left by a division.
     if !is_fixed || divides || !derived::sees_faults(start.index_offset) {
         derived = [None; SPAN_ROOM];

@@ -239,22 +239,24 @@ impl State {
         COUNTS.store(true, Ordering::Relaxed);
     }
 
+    fn clock(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (*trail()).clock }
+    }
+
     /// Accesses of this stretch so far.
     fn accesses_now(&self) -> u64 {
-        // SAFETY: as above.
-        words::steps(unsafe { (*trail()).clock }) - self.extra
+        words::steps(self.clock()) - self.extra
     }
 
     /// Instructions of this stretch so far, without those of blocks that are not counted.
     fn instructions_now(&self) -> u64 {
-        // SAFETY: as above.
-        words::instructions(unsafe { (*trail()).clock })
+        words::instructions(self.clock())
     }
 
     /// Whether the stretch is over.
     fn is_due(&self) -> bool {
-        // SAFETY: as above.
-        let clock = unsafe { (*trail()).clock };
+        let clock = self.clock();
         clock & HELD == 0 || words::steps(clock) > 2 * words::instructions(clock) + AHEAD_MAX
     }
 

@@ -24,7 +24,6 @@ pub(crate) struct Trail {
     pub(crate) fetched: u64,
     /// One more than the accesses that it has made, if a fault says how many.
     pub(crate) made: u64,
-    pad: [u64; 3],
     /// What the words were that it has written, in the order of its accesses, its fetch first.
     pub(crate) old: [u64; SPAN_ROOM],
     /// The addresses that it records.
@@ -49,7 +48,6 @@ static TRAIL: Cell = Cell(UnsafeCell::new(Trail {
     block: 0,
     fetched: 0,
     made: 0,
-    pad: [0; 3],
     old: [0; SPAN_ROOM],
     addresses: [0; SPAN_ROOM],
 }));

@@ -167,8 +167,7 @@ fn of_another_kind(said: &str) -> Option<String> {
             let item = item.map_or(String::new(), |item| format!(": write it as [{item}]"));
             format!("{shown} is no list{item}")
         }
-        (None, "a map") => format!("{shown} is no table: it has keys of its own"),
-        (None, kind) if kind.starts_with("struct ") => {
+        (None, kind) if kind == "a map" || kind.starts_with("struct ") => {
             format!("{shown} is no table: it has keys of its own")
         }
         (None, kind) => {

@@ -93,9 +93,9 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
         for row in span {
-            let (addr, access) = (VirtAddr::new(batch.addr[row]), self.position + row as u64);
-            let access_of = (addr, batch.meta[row]);
-            self.access::<CHECK, UNCACHED>(batch, access_of, access, None, behind)?;
+            let what = (VirtAddr::new(batch.addr[row]), batch.meta[row]);
+            let access = self.position + row as u64;
+            self.access::<CHECK, UNCACHED>(batch, what, access, None, behind)?;
         }
         Ok(())
     }

@@ -122,19 +122,17 @@ impl State {
             self.accesses = before + 1 + made as u64;
             return;
         };
-        let rows = if index == 0 {
-            put_control(vcpu, Control::Passed, before - self.accesses);
-            put_words(vcpu, &[Record::fixed(part, 0).0]);
-            1
-        } else {
-            // Its fetch is told too; the accesses in between have passed.
+        // The fetch is told with an access; those in between have passed.
+        let access = index.checked_sub(1);
+        if access.is_some() {
             self.words.count_less(block.pc, HitsOf::Fetch);
-            let address = run.accesses().nth(index - 1).map_or(0, |(at, _)| at);
-            put_control(vcpu, Control::Passed, before + index as u64 - 1 - self.accesses);
-            put_words(vcpu, &[Record::fixed(part, 1).0, address]);
-            index as u64 + 1
-        };
-        self.accesses = before + rows;
+        }
+        let between = access.unwrap_or(0) as u64;
+        let address = access.and_then(|access| run.accesses().nth(access)).map(|(at, _)| at);
+        put_control(vcpu, Control::Passed, before + between - self.accesses);
+        put_words(vcpu, &[Record::fixed(part, access.iter().len() as u8).0]);
+        put_words(vcpu, address.as_slice());
+        self.accesses = before + 1 + index as u64;
     }
 
     /// All accesses of a block are told: those that were counted, but not `told`, are not any more.
