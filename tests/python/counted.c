@@ -36,6 +36,11 @@ static void give_back(int signal, siginfo_t *info, void *context) {
         _exit(99);
 }
 
+/* A signal in between. */
+static void use(int signal) {
+    *place(1) = (char)signal;
+}
+
 /* Functions on pages of their own, so that code takes part. */
 #define FUNCTION(n)                                                                                \
     __attribute__((noinline, aligned(PAGE))) static uint64_t function##n(uint64_t *at) {           \
@@ -56,7 +61,7 @@ static uint64_t deep(unsigned depth) {
 
 static uint64_t step(void) {
     uint64_t sum = 0, word;
-    switch (below(16)) {
+    switch (below(18)) {
     case 0: case 1: case 2:
         for (unsigned i = 0; i < 20; i++) memcpy(&word, place(8), 8), sum += word;
         break;
@@ -92,6 +97,16 @@ static uint64_t step(void) {
         return 1000 / (1 + below(7)) + below(1 + below(99));
     case 14:
         return (uint64_t)getppid() * 0;
+    case 15: {
+        /* By helpers of QEMU: of 10 bytes, and of 512. */
+        static char state[512] __attribute__((aligned(16)));
+        long double *at = (long double *)place(16);
+        __asm__ volatile("fldt %0; fstpt %0" : "+m"(*at));
+        if (below(4) == 0) __asm__ volatile("fxsave %0; fxrstor %0" : "+m"(state));
+        break;
+    }
+    case 16:
+        return raise(SIGUSR1);
     default: {
         char *page = area + below(bytes / PAGE) * PAGE;
         switch (below(12)) {
@@ -113,6 +128,7 @@ int main(int count, char **arguments) {
     area = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct sigaction action = {.sa_sigaction = give_back, .sa_flags = SA_SIGINFO};
     sigaction(SIGSEGV, &action, NULL);
+    signal(SIGUSR1, use);
     for (unsigned i = 0; i < 8000; i++) sum += step();
     printf("%llx\n", (unsigned long long)sum);
     return 0;

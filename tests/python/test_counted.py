@@ -17,6 +17,8 @@ import pytest
 Run = Callable[..., subprocess.CompletedProcess[str]]
 HERE = Path(__file__).parent
 SEEDS = range(1, 1 + int(os.environ.get("PAGEWALK_COUNTED_SEEDS", "2")))
+SETS = ("tlb.l1i.entries=64", "tlb.l1i.ways=8", "tlb.l1d.entries=64", "tlb.l1d.ways=4")
+REPLACED = ("fifo", "random")
 UNIFIED = """title = ""
 source = ""
 [tlb.l1]
@@ -60,7 +62,7 @@ def result(
             (f"tlb.l1i.entries={code}", f"tlb.l1d.entries={data}")
             for code, data in ((32, 32), (16, 17), (20, 64), (128, 33))
         ),
-        ("tlb.l1i.entries=64", "tlb.l1i.ways=8", "tlb.l1d.entries=64", "tlb.l1d.ways=4"),
+        SETS,
         ("tlb.l1d.entries=72", "tlb.l1d.ways=6", "page_table.format=guarded"),
         None,
     ],
@@ -82,6 +84,91 @@ def test_counted_accesses_are_as_good_as_told_ones(
         assert other == {"counted_accesses": 0, "because": "it was asked for"}
         assert said == expected
         assert counted == told, f"seed {seed}, {pages} pages"
+
+
+def replaced(*policies: str) -> list[str]:
+    """Settings by which the first TLBs replace so."""
+    return [
+        f"tlb.{tlb}.replacement={policy}"
+        for tlb, policy in zip(("l1i", "l1d"), policies, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(
+            (*replaced(policy, policy), f"tlb.l1i.entries={code}", f"tlb.l1d.entries={data}")
+            for policy in REPLACED
+            for code, data in ((32, 32), (16, 17), (128, 64))
+        ),
+        *((*replaced(policy, policy), *SETS, "tlb.l2.replacement=random") for policy in REPLACED),
+        (*replaced("fifo", "random"), "tlb.l1d.entries=24", "tlb.l1d.ways=6"),
+        REPLACED[0],
+        REPLACED[1],
+    ],
+)
+def test_what_tlbs_hold_is_asked_for_where_hits_change_nothing(
+    program: Path,
+    tmp_path: Path,
+    pagewalk: Run,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: tuple[str, ...] | str,
+    seed: int,
+) -> None:
+    if isinstance(settings, str):
+        text = UNIFIED.replace("entries = 24", f'entries = 24\nreplacement = "{settings}"')
+        (tmp_path / "unified.toml").write_text(text)
+        options: list[object] = ["--machine", tmp_path / "unified.toml"]
+    else:
+        options = ["--machine", "tlb-only", *(word for one in settings for word in ("--set", one))]
+    for pages, patience in ((12, "1"), (40, "30"), (150, "1")):
+        monkeypatch.setenv("PAGEWALK_PATIENCE", patience)
+        command = ["--", program, seed, pages]
+        counted, how, said = result(pagewalk, tmp_path, *options, *command)
+        told, _, expected = result(pagewalk, tmp_path, *options, "--tell-all", *command)
+        assert how["because"] is None
+        assert how["counted_accesses"] > sum(counted["accesses"].values()) / 8
+        assert said == expected
+        assert counted == told, f"seed {seed}, {pages} pages"
+
+
+@pytest.mark.parametrize("policy", REPLACED)
+@pytest.mark.parametrize("patience", ["1", "1000"])
+def test_only_a_process_that_is_alone_asks_what_tlbs_hold(
+    pagewalk: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, patience: str
+) -> None:
+    monkeypatch.setenv("PAGEWALK_PATIENCE", patience)
+    options = [
+        "-m",
+        "tlb-only",
+        *(word for one in replaced(policy, policy) for word in ("--set", one)),
+    ]
+    pipe = "for i in 1 2 3; do date | cat; done; (exit 3); date & wait; ls / | sort > /dev/null"
+    script = "import os; x = sum(range(10**5)); os.fork() and os.wait(); y = sum(range(10**5))"
+    for command in (["sh", "-c", pipe], ["python3", "-c", script]):
+        counted, how, _ = result(pagewalk, tmp_path, *options, "--", *command)
+        assert how["counted_accesses"] > 0
+        assert sum(one["accesses"] for one in counted["trace"]["processes"]) == sum(
+            counted["accesses"].values()
+        )
+
+
+def test_a_program_that_is_killed_while_it_asks_ends(
+    pagewalk: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEWALK_PATIENCE", "1")
+    script = "import mmap\nwhile True: mmap.mmap(-1, 4096).close()"
+    settings = [word for one in replaced("fifo", "fifo") for word in ("--set", one)]
+    out = tmp_path / "out.json"
+    run = pagewalk(
+        *("run", "-m", "tlb-only", *settings, "--json", out, "--"),
+        *("timeout", "--foreground", "-s", "KILL", "2", "python3", "-c", script),
+    )
+    assert run.returncode == 128 + signal.SIGKILL, run.stderr
+    assert sum(json.loads(out.read_text())["accesses"].values()) > 10**5
 
 
 def test_processes_and_threads_take_turns_as_ever(pagewalk: Run, tmp_path: Path) -> None:
@@ -112,7 +199,19 @@ def test_a_program_that_is_killed_has_results(pagewalk: Run, tmp_path: Path) -> 
     [
         (["-m", "opteron-2008"], "the machine has core.fetches"),
         (["-m", "epyc-9005"], "the machine has cache."),
-        (["-m", "tlb-only", "--set", "tlb.l1d.replacement=fifo"], "replaces by fifo"),
+        (["-m", "tlb-only", "--set", "tlb.l1d.replacement=nru"], "replaces by nru"),
+        (["-m", "tlb-only", "--set", "tlb.l1d.replacement=fifo"], "replaces by lru, and the other"),
+        (
+            [
+                "-m",
+                "tlb-only",
+                "--set",
+                "tlb.l1i.replacement=fifo",
+                "--set",
+                "page_table.format=guarded",
+            ],
+            "replaces by fifo, and with a page table",
+        ),
         (["-m", "tlb-only", "--check"], "each translation is checked"),
         (["-m", "tlb-only", "--max-accesses", "9k"], "a window is recorded"),
         (["-m", "tlb-only", "--warmup", "9k"], "a warm-up"),
@@ -125,3 +224,13 @@ def test_results_say_why_accesses_were_told(
     _, how, _ = result(pagewalk, tmp_path, *options, "--", "true")
     assert how["counted_accesses"] == 0
     assert because in how["because"]
+
+
+def test_results_say_that_nobody_was_asked(
+    pagewalk: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEWALK_PATIENCE", "1000000000")
+    settings = [word for one in replaced("fifo", "fifo") for word in ("--set", one)]
+    _, how, _ = result(pagewalk, tmp_path, "-m", "tlb-only", *settings, "--", "true")
+    assert how["counted_accesses"] == 0
+    assert "alone for so long" in how["because"]

@@ -182,7 +182,7 @@ impl Decoder {
                 sink.advance(record.value());
                 Ok(1)
             }
-            Some(Control::Passed | Control::Hits) => counted(records, sink),
+            Some(Control::Passed | Control::Hits | Control::Ask) => counted(records, sink),
             Some(Control::Event) => {
                 let (code, words) = event_parts(record.value());
                 match (code, records.get(1..1 + words)) {
@@ -446,6 +446,10 @@ fn counted<S: Sink>(records: &[u64], sink: &mut S) -> Result<usize, Fault> {
         match record.as_control() {
             Some(Control::Passed) => {
                 sink.counted(Counted::Passed(record.value()))?;
+                at += 1;
+            }
+            Some(Control::Ask) => {
+                sink.counted(Counted::Asked)?;
                 at += 1;
             }
             Some(Control::Hits) => {

@@ -1,9 +1,10 @@
 //! Recording into batches, while the program runs.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use trace::mix::Switches;
-use trace::{Arch, Batch, Batcher, Error as TraceError, Family, Header, Process, Source};
+use trace::{Arch, Batch, Batcher, Contents, Error as TraceError, Family, Header, Process, Source};
 
 use crate::launch::{Launch, Prepared, header};
 use crate::supervise::{Failure, Outputs, Supervisor};
@@ -29,6 +30,8 @@ pub struct Live {
     is_done: bool,
     /// Accesses that were counted, not told.
     counted: u64,
+    /// The process that has asked last what the first TLBs hold.
+    asking: Option<u32>,
 }
 
 /// What is lost of a program whose accesses are counted where it runs.
@@ -83,6 +86,7 @@ impl Live {
             given: 0,
             is_done: false,
             counted: 0,
+            asking: None,
         })
     }
 
@@ -110,6 +114,11 @@ impl Live {
         self.counted
     }
 
+    /// Whether some process could count accesses.
+    pub fn can_count(&self) -> bool {
+        self.supervisor.session.head().counts.load(Ordering::Relaxed) != 0
+    }
+
     /// The program's instruction set.
     pub fn arch(&self) -> Arch {
         self.header.arch
@@ -132,6 +141,9 @@ impl Live {
             self.family.begin(process);
         }
         self.known = self.supervisor.family.len();
+        if self.piece.asks {
+            self.asking = Some(number);
+        }
         self.counted += self.piece.passed.iter().map(|(_, accesses)| accesses).sum::<u64>();
         let (rows, events) = (0..self.piece.len() as u32, self.piece.events.len());
         self.family.append(number, &mut self.piece, rows, events, batch);
@@ -157,6 +169,9 @@ impl Live {
             if self.ends && self.supervisor.has_all() {
                 self.launch.end();
                 self.supervisor.kill();
+            }
+            if batch.asks {
+                break;
             }
             if any {
                 continue;
@@ -210,7 +225,16 @@ impl Source for Live {
             }
         }
         self.given += batch.len() as u64;
-        Ok(!batch.is_empty())
+        Ok(!batch.is_empty() || batch.asks)
+    }
+
+    fn answer(&mut self, contents: Option<[Contents; 2]>) {
+        let asking = self.asking.take();
+        let mut watched = self.supervisor.processes.iter();
+        if let Some(watched) = watched.find(|watched| asking.is_some() && watched.number == asking)
+        {
+            watched.process.answer(contents.as_ref());
+        }
     }
 
     fn processes(&self) -> &[Process] {

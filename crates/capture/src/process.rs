@@ -19,7 +19,7 @@ use ring::{
     BLOCKS_PER_CHUNK, Block, ChunkState, Derived, EventCode, Mark, ProcessState, RING_RECORDS,
     Ring, SPAN_ROOM, TAGS_PER_CHUNK,
 };
-use trace::{Counted, Event, Shape, ShapeId, Sink, Taken};
+use trace::{Contents, Counted, Event, Place, Shape, ShapeId, Sink, Taken};
 
 use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
@@ -320,6 +320,29 @@ impl<S: Sink> Process<S> {
         self.output.kept().is_some_and(|window| enough(&window.sink))
     }
 
+    /// Answers the process, if it waits to be told what the first TLBs hold for its fetches and its data.
+    pub(crate) fn answer(&self, contents: Option<&[Contents; 2]>) {
+        let to = &self.slot.contents;
+        if !to.is_asked() {
+            return;
+        }
+        let fits = |told: &Contents| told.places.len() <= to.places[0].len();
+        let contents = contents.filter(|contents| contents.iter().all(fits));
+        for (index, told) in contents.into_iter().flatten().enumerate() {
+            to.sequences[index].store(told.sequence, Ordering::Relaxed);
+            for (to, place) in to.places[index].iter().zip(&told.places) {
+                let place = match *place {
+                    Place::Empty => ring::Place::Empty,
+                    Place::Other => ring::Place::Other,
+                    Place::Page(start) => ring::Place::Page(start),
+                };
+                to.store(place.bits(), Ordering::Relaxed);
+            }
+        }
+        to.answer(contents.is_some());
+        self.rings.iter().for_each(|attached| wake_writer(&attached.ring));
+    }
+
     /// Reads the descriptors of blocks that have come.
     pub(crate) fn update_blocks(&mut self, session: &Session) {
         self.world.blocks.update(&self.slot, session);
@@ -464,6 +487,10 @@ impl<S: Sink> Process<S> {
         // when three quarters of its ring wait.
         if attached.published.saturating_sub(attached.done) <= RING_RECORDS as u64 / 4 {
             wake_writer(&attached.ring);
+        }
+        if matches!(self.output, Output::Muted) {
+            // No machine hears of it.
+            self.answer(None);
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use ring::{
     ring_offset,
 };
 
-use trace::SurePages;
+use trace::{Replaces, SurePages};
 
 use crate::Error;
 
@@ -100,6 +100,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
     pub(crate) sure: Option<SurePages>,
+    /// Blocks that are told before it is asked which pages these are, where that cannot be known otherwise.
+    pub(crate) patience: u32,
     /// Whether QEMU's own accesses may follow a block's; the plugin needs not know.
     pub(crate) strays: bool,
     /// QEMU's path without the processor's name.
@@ -139,6 +141,8 @@ impl Session {
             fetches: settings.fetches.into(),
             sure_pages: settings.sure.map_or([0; 2], |sure| sure.pages),
             sure_sets: settings.sure.map_or([1; 2], |sure| sure.sets),
+            sure_replaces: settings.sure.map_or([0; 2], |sure| sure.replaces.map(bits)),
+            sure_patience: settings.patience,
             sure_together: settings.sure.is_some_and(|sure| sure.together).into(),
             skip_accesses: settings.skip_accesses,
             qemu: [0; ring::PATH_BYTES_MAX],
@@ -151,6 +155,7 @@ impl Session {
             chunks_high: 0.into(),
             processes_high: 0.into(),
             running: 1.into(),
+            counts: 0.into(),
             pad: 0,
             lost: 0.into(),
         };
@@ -311,7 +316,17 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Wakes the thread that waits for space in `ring`, if one does.
+/// How the plugin is told which page makes room.
+fn bits(replaces: Replaces) -> u32 {
+    let replaces = match replaces {
+        Replaces::Lru => ring::Replaces::Lru,
+        Replaces::Fifo => ring::Replaces::Fifo,
+        Replaces::Random => ring::Replaces::Random,
+    };
+    replaces as u32
+}
+
+/// Wakes the thread that waits for space in `ring`, or for an answer, if one does.
 pub(crate) fn wake_writer(ring: &Ring) {
     if ring.writer_sleeps.swap(0, Ordering::AcqRel) != 0 {
         ring.space.fetch_add(1, Ordering::Release);
@@ -359,6 +374,7 @@ mod tests {
             fetches: true,
             skip_accesses: 0,
             sure: None,
+            patience: 0,
             strays: false,
             calls: false,
             qemu_prefix: b"/usr/bin/qemu-",

@@ -3,16 +3,20 @@
 //!
 //! The recorder's part is played by a list of the pages that each first TLB holds, the youngest last. An access
 //! to one of them is counted; any other is held by a batch, and whoever makes room for it is told before. At
-//! events, and now and then, all is told.
+//! events, and now and then, all is told. TLBs under FIFO or random replacement are asked what they hold (`asking`).
 
+#[path = "counted/asking.rs"]
+mod asking;
 mod support;
 
 use std::collections::VecDeque;
 
+use asking::Asking;
+
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
 use support::{Row, Rows, Stream, mapping};
-use trace::{Batch, Error, Event, Header, Hits, Meta, Source, SurePages};
+use trace::{Batch, Error, Event, Header, Hits, Meta, Replaces, Source, SurePages};
 
 const PAGE: u64 = 4096;
 
@@ -321,6 +325,76 @@ fn counted_accesses_are_as_good_as_told_ones() {
 }
 
 #[test]
+fn tlbs_that_were_asked_need_not_be_told_of_hits() {
+    let both = |replaces: [&str; 2], shapes: [&str; 2], more: &[&str]| {
+        let mut settings: Vec<String> = more.iter().map(|&more| more.to_owned()).collect();
+        for (tlb, (replaces, shape)) in ["l1i", "l1d"].iter().zip(replaces.iter().zip(shapes)) {
+            let (entries, ways) = shape.split_once('/').unwrap_or((shape, "full"));
+            settings.push(format!("tlb.{tlb}.replacement={replaces}"));
+            settings.push(format!("tlb.{tlb}.entries={entries}"));
+            settings.push(format!("tlb.{tlb}.ways={ways}"));
+        }
+        Machine::load("tlb-only", &settings).unwrap()
+    };
+    let mut machines = vec![both(["fifo", "random"], ["33", "48/6"], &[])];
+    for replaces in ["fifo", "random"] {
+        let unified =
+            UNIFIED.replace("entries = 24", &format!("entries = 24\nreplacement = \"{replaces}\""));
+        machines.push(Machine::parse("unified", &unified, "unified", &[]).unwrap());
+        for shapes in
+            [["32", "32"], ["16", "17"], ["128", "64"], ["64/8", "64/4"], ["24/8", "18/6"]]
+        {
+            machines.push(both([replaces; 2], shapes, &[]));
+        }
+        for more in ["tlb.l2.entries=32", "tlb.l2.replacement=random", "core.asid_bits=2"] {
+            machines.push(both([replaces; 2], ["20", "32/16"], &[more]));
+        }
+    }
+    let mut answers = 0;
+    for seed in 1..=30 {
+        let mut stream = Stream(seed);
+        let rows = program(&mut stream);
+        for machine in &machines {
+            let name = format!("seed {seed}, {} {:?}", machine.name(), machine.settings());
+            let run = |source: &mut dyn Source| -> Results {
+                let options = RunOptions { check: false, progress: &mut |_| true };
+                let results = machine.run(source, options);
+                let results = results.unwrap_or_else(|error| panic!("{name}: {error}"));
+                Results { origins: None, ..results }
+            };
+            let told = run(&mut Rows::new(rows.clone()));
+            let mut asking = Asking::new(rows.clone(), machine.sure_pages().unwrap(), seed);
+            let counted = run(&mut asking);
+            assert_eq!(counted.tlbs, told.tlbs, "{name}");
+            assert!(counted == told, "{name}: {counted:?}, for {told:?}");
+            let held = asking.told;
+            assert!(held * 4 < rows.len() * 3, "{name}: {held} of {} are told", rows.len());
+            answers += asking.answers;
+        }
+    }
+    assert!(answers > 10 * machines.len() * 30, "{answers} answers");
+}
+
+/// Who learns of hits cannot say who makes room, nor can who holds entries of other sizes.
+#[test]
+fn what_a_tlb_holds_is_not_told_if_that_says_nothing() {
+    for settings in [&[][..], &["tlb.l1d.replacement=nru"], &["tlb.l1i.replacement=tree-plru"]] {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let machine = Machine::load("tlb-only", &settings).unwrap();
+        let sure = SurePages {
+            pages: [32; 2],
+            sets: [1; 2],
+            replaces: [Replaces::Fifo; 2],
+            together: false,
+        };
+        let rows = program(&mut Stream(1));
+        let mut asking = Asking::new(rows, sure, 1);
+        machine.run(&mut asking, RunOptions { check: false, progress: &mut |_| true }).unwrap();
+        assert_eq!(asking.answers, 0);
+    }
+}
+
+#[test]
 fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
     let why = |name: &str, setting: &str| {
         let settings = [setting.to_owned()];
@@ -328,7 +402,8 @@ fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
         Machine::load(name, settings).unwrap().sure_pages().unwrap_err()
     };
     for (name, setting, part) in [
-        ("tlb-only", "tlb.l1d.replacement=fifo", "tlb.l1d replaces by fifo, not lru"),
+        ("tlb-only", "tlb.l1d.replacement=nru", "tlb.l1d replaces by nru, not lru, fifo or random"),
+        ("tlb-only", "tlb.l1d.replacement=fifo", "one of tlb.l1i and tlb.l1d replaces by lru"),
         ("tlb-only", "tlb.l1d.ways=2", "tlb.l1d has sets of less than 4"),
         ("tlb-only", "tlb.l1d.entries=15", "tlb.l1d has 15 entries"),
         ("tlb-only", "tlb.l1i.entries=129", "tlb.l1i has 129 entries"),

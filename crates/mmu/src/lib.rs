@@ -43,7 +43,7 @@ pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
     ArrayParams, BlockKind, BlockParams, DenseHit, DenseTlb, EACH, Evicted, Found, Hit, Miss,
-    NOTHING, SpanTlb, SpanTlbs, TIME, Tlb, TlbCounts, TlbEntry, TlbParams,
+    NOTHING, Occupant, Occupants, SpanTlb, SpanTlbs, TIME, Tlb, TlbCounts, TlbEntry, TlbParams,
 };
 pub use trace_cache::{TraceCache, TraceCacheCounts, TraceCacheParams};
 pub use walk_cache::{

@@ -117,6 +117,10 @@ impl Machine {
             name(&mut results, names);
             let counted_accesses = live.counted();
             let not_here = || match live.arch() {
+                _ if live.can_count() => {
+                    "no process ran alone for so long that it paid to ask what the TLBs hold"
+                        .to_owned()
+                }
                 Arch::X86_64 | Arch::I386 => {
                     "this QEMU or this system does not allow it".to_owned()
                 }

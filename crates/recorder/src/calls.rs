@@ -196,6 +196,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
         unsafe { (*cursor).file_call = files::begin(guest, number, raw) };
         return;
     };
+    sure::forget();
     let mut arguments = arguments(guest, form, raw);
     if call == Call::Shmat && unfolded.is_none() {
         // Where `ipc` would have the address put.

@@ -1,58 +1,78 @@
-//! Which pages of a TLB are held: of each set those that were used last.
+//! Which pages of a TLB are held, and which of a full set makes room for another.
 //!
 //! ```text
 //!   places    | a | b | c | - | d | e | f | g |      two sets of four
-//!   queue                     | e | g | d | f |      of the second, when it was last sorted by their uses
+//!
+//!   LRU       queue           | e | g | d | f |      of the second, when it was last sorted by their uses
 //!                                   ^ taken: e has gone; g is the next, if it was not used since
+//!   FIFO      hand                      ^            f came in first, then g, d, e
+//!   random    a sequence, of which each number is a place
 //! ```
 //!
 //! When a page was used last is known to whoever asks: translated code writes that down elsewhere. Pages that were
 //! used since a set was sorted are younger than those that were not. So the queue is right as long as it has
 //! any of these, and a set is sorted anew when it has none.
+//!
+//! Under FIFO and random the places are those of the TLB ([`Contents`]), and a page is held as long as it is there.
 
 use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use mmu::{Random, Replacement};
+use ring::{Contents, Place, Replaces};
+
+use crate::words::ADDRESS_BITS;
 
 /// Pages of a TLB, at most.
-pub(crate) const PAGES_MAX: usize = 128;
+pub(crate) const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
 /// Numbers for their places, beside a time in one word.
 const PLACES: u64 = PAGES_MAX as u64;
+/// At the place of an entry that is nobody's here. No page begins there.
+const OTHER: u64 = 1;
 
 /// The pages of one TLB that are held.
 pub(crate) struct List {
     /// By place: those of each set behind those of the one before.
     pages: [u64; PAGES_MAX],
-    /// The times of their last uses when a set was sorted, each with its place in the lowest bits.
-    queue: [u64; PAGES_MAX],
-    held: [Held; PAGES_MAX],
+    /// By set: a bit for each of its places where nothing is, and how many are taken.
+    empty: [u128; PAGES_MAX],
+    taken: [usize; PAGES_MAX],
     sets: usize,
     ways: usize,
+    order: Order,
 }
 
-/// How many pages of a set are held, and how many of those in its queue were looked at.
-#[derive(Clone, Copy)]
-struct Held {
-    count: usize,
-    taken: usize,
-}
+const _: () = assert!(PAGES_MAX <= u128::BITS as usize);
 
-impl Held {
-    /// None, and nothing is in its queue.
-    const NONE: Held = Held { count: 0, taken: PAGES_MAX };
+/// What says who makes room.
+enum Order {
+    Lru(Box<Queues>),
+    /// By set: the place of the page that came in first.
+    Fifo([u8; PAGES_MAX]),
+    Random(Random),
 }
 
 impl List {
     /// For no TLB.
     pub(crate) const NONE: List = List {
         pages: [0; PAGES_MAX],
-        queue: [0; PAGES_MAX],
-        held: [Held::NONE; PAGES_MAX],
+        empty: [0; PAGES_MAX],
+        taken: [0; PAGES_MAX],
         sets: 1,
         ways: 0,
+        order: Order::Random(Random::new(0)),
     };
 
-    /// Is for a TLB of so many `pages` in `sets`.
-    pub(crate) fn be_for(&mut self, pages: usize, sets: usize) {
-        (self.sets, self.ways) = (sets, pages / sets);
+    /// For a TLB of so many `pages` in `sets`. None is held.
+    pub(crate) fn new(pages: usize, sets: usize, replaces: Replaces) -> List {
+        let order = match replaces {
+            Replaces::Lru => Order::Lru(Box::new(Queues::NEW)),
+            Replaces::Fifo => Order::Fifo([0; PAGES_MAX]),
+            Replaces::Random => Order::Random(Random::new(0)),
+        };
+        let mut list = List { sets, ways: pages / sets, order, ..List::NONE };
+        list.clear();
+        list
     }
 
     pub(crate) fn sets(&self) -> usize {
@@ -69,52 +89,78 @@ impl List {
         if self.sets == 1 { 0 } else { (number % self.sets as u64) as usize }
     }
 
-    /// How many are held of a set.
+    /// How many places of a set are taken.
     pub(crate) fn count(&self, set: usize) -> usize {
-        self.held[set].count
+        self.taken[set]
     }
 
     /// All that are held.
     pub(crate) fn pages(&self) -> impl Iterator<Item = u64> {
-        let held = |set| &self.pages[self.places(set)][..self.count(set)];
-        (0..self.sets).flat_map(held).copied()
+        let taken = |set: usize| {
+            let empty = self.empty[set];
+            let pages = (0..).zip(&self.pages[self.places(set)]);
+            pages.filter(move |(way, _)| empty >> way & 1 == 0).map(|(_, &page)| page)
+        };
+        (0..self.sets).flat_map(taken).filter(|&page| page != OTHER)
     }
 
-    /// Holds `page` of a `set` that is not full.
+    /// Holds `page` of a `set` that is not full, at its first empty place.
     pub(crate) fn add(&mut self, set: usize, page: u64) {
-        self.pages[set * self.ways + self.held[set].count] = page;
-        self.held[set].count += 1;
+        let way = self.empty[set].trailing_zeros() as usize;
+        self.pages[set * self.ways + way] = page;
+        self.empty[set] &= self.empty[set] - 1;
+        self.taken[set] += 1;
     }
 
-    /// Holds `page` in place of the one that was used longest ago of a full `set`, and gives that.
-    pub(crate) fn exchange(&mut self, set: usize, page: u64, last_use: impl Fn(u64) -> u64) -> u64 {
-        let place = self.oldest(set, last_use);
-        core::mem::replace(&mut self.pages[place], page)
+    /// Holds `page` in place of the one of a full `set` that makes room, and gives that, unless it was nobody's here.
+    /// `last_use` says when a page was used last.
+    pub(crate) fn exchange(
+        &mut self,
+        set: usize,
+        page: u64,
+        last_use: impl Fn(u64) -> u64,
+    ) -> Option<u64> {
+        let places = self.places(set);
+        let place = match &mut self.order {
+            Order::Lru(queues) => queues.oldest(&self.pages, set, places, last_use),
+            Order::Fifo(hands) => {
+                let way = usize::from(hands[set]);
+                hands[set] = if way + 1 == self.ways { 0 } else { way as u8 + 1 };
+                places.start + way
+            }
+            Order::Random(sequence) => sequence.victim(places),
+        };
+        Some(core::mem::replace(&mut self.pages[place], page)).filter(|&page| page != OTHER)
+    }
+
+    /// Holds what the host says that the TLB with that `index` holds.
+    pub(crate) fn take_over(&mut self, contents: &Contents, index: usize) {
+        self.clear();
+        for place in 0..self.sets * self.ways {
+            let word = contents.places[index][place].load(Ordering::Relaxed);
+            self.pages[place] = match Place::from_bits(word) {
+                Place::Empty => continue,
+                Place::Page(page) if page >> ADDRESS_BITS == 0 => page,
+                // No words are kept of pages beyond.
+                Place::Other | Place::Page(_) => OTHER,
+            };
+            self.empty[place / self.ways] &= !(1 << (place % self.ways));
+            self.taken[place / self.ways] += 1;
+        }
+        if let Order::Random(sequence) = &mut self.order {
+            *sequence = Random::new(contents.sequences[index].load(Ordering::Relaxed));
+        }
     }
 
     /// Holds none.
     pub(crate) fn clear(&mut self) {
-        self.held[..self.sets].fill(Held::NONE);
-    }
-
-    /// The place of the page that was used longest ago of a full `set`.
-    fn oldest(&mut self, set: usize, last_use: impl Fn(u64) -> u64) -> usize {
-        let places = self.places(set);
-        loop {
-            let taken = self.held[set].taken;
-            let left = self.queue[places.clone()].get(taken..).unwrap_or_default();
-            let is_right =
-                |&queued: &u64| last_use(self.pages[(queued % PLACES) as usize]) == queued / PLACES;
-            if let Some(at) = left.iter().position(is_right) {
-                let place = (left[at] % PLACES) as usize;
-                self.held[set].taken += at + 1;
-                return place;
-            }
-            for place in places.clone() {
-                self.queue[place] = last_use(self.pages[place]) * PLACES + place as u64;
-            }
-            self.queue[places.clone()].sort_unstable();
-            self.held[set].taken = 0;
+        let all = u128::MAX >> (u128::BITS as usize - self.ways);
+        self.empty[..self.sets].fill(all);
+        self.taken[..self.sets].fill(0);
+        match &mut self.order {
+            Order::Lru(queues) => queues.taken[..self.sets].fill(PAGES_MAX),
+            Order::Fifo(hands) => hands[..self.sets].fill(0),
+            Order::Random(_) => {}
         }
     }
 
@@ -124,47 +170,44 @@ impl List {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The pages of each set in the order of their uses.
+struct Queues {
+    /// The times of their last uses when a set was sorted, each with its place in the lowest bits.
+    queue: [u64; PAGES_MAX],
+    /// By set: how many in its queue were looked at.
+    taken: [usize; PAGES_MAX],
+}
 
-    /// Sets of all shapes against lists in the order of their uses.
-    #[test]
-    fn the_page_that_was_used_longest_ago_makes_room() {
-        let mut state = 1u64;
-        let mut below = |limit: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % limit
-        };
-        for (pages, sets) in [(16, 1), (17, 1), (128, 1), (16, 4), (24, 3), (96, 24), (128, 16)] {
-            let mut list = List::NONE;
-            list.be_for(pages, sets);
-            let mut model = vec![Vec::new(); sets];
-            let mut used = vec![0; 3 * pages];
-            let mut gone = 0;
-            for time in 1..5000 {
-                let page = below(used.len() as u64);
-                let (set, model) = (list.set_of(page), &mut model[page as usize % sets]);
-                let is_held = model.contains(&page);
-                model.retain(|&other| other != page);
-                model.push(page);
-                if !is_held && list.count(set) < list.ways() {
-                    list.add(set, page);
-                } else if !is_held {
-                    let went = list.exchange(set, page, |page| used[page as usize]);
-                    assert_eq!(went, model.remove(0), "{pages} pages in {sets} sets, at {time}");
-                    gone += 1;
-                }
-                used[page as usize] = time;
+impl Queues {
+    /// Nothing is in any.
+    const NEW: Queues = Queues { queue: [0; PAGES_MAX], taken: [PAGES_MAX; PAGES_MAX] };
+
+    /// The place of the page that was used longest ago of a full `set`, whose pages are at these `places`.
+    fn oldest(
+        &mut self,
+        pages: &[u64; PAGES_MAX],
+        set: usize,
+        places: Range<usize>,
+        last_use: impl Fn(u64) -> u64,
+    ) -> usize {
+        loop {
+            let taken = self.taken[set];
+            let left = self.queue[places.clone()].get(taken..).unwrap_or_default();
+            let is_right =
+                |&queued: &u64| last_use(pages[(queued % PLACES) as usize]) == queued / PLACES;
+            if let Some(at) = left.iter().position(is_right) {
+                let place = (left[at] % PLACES) as usize;
+                self.taken[set] += at + 1;
+                return place;
             }
-            assert!(gone > 1000, "{gone} pages went");
-            let mut held: Vec<u64> = list.pages().collect();
-            let mut expected = model.concat();
-            held.sort_unstable();
-            expected.sort_unstable();
-            assert_eq!(held, expected);
-            list.clear();
-            assert_eq!(list.pages().count(), 0);
+            for place in places.clone() {
+                self.queue[place] = last_use(pages[place]) * PLACES + place as u64;
+            }
+            self.queue[places.clone()].sort_unstable();
+            self.taken[set] = 0;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

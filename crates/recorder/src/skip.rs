@@ -132,7 +132,7 @@ fn count(records: &[u64]) -> (u64, u64) {
             Some(Control::Context) => instructions += block_instructions(record.value()),
             Some(Control::Advance) => instructions += record.value(),
             // Nothing is counted where something is skipped.
-            Some(Control::Passed) => {}
+            Some(Control::Passed | Control::Ask) => {}
             Some(Control::Hits) => at += 1,
             Some(Control::Pad) => at += record.value() as usize,
             Some(Control::Event) => {}

@@ -4,7 +4,8 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use ring::{
-    ChunkState, Control, EventCode, RING_RECORDS, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Session,
+    ChunkState, Contents, Control, EventCode, RING_RECORDS, Record, Ring, SPAN_RECORDS, SPAN_ROOM,
+    Session,
 };
 
 use crate::vcpu::{Cursor, Phase, advance, cursor, idle, next};
@@ -112,6 +113,32 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
     }
 }
 
+/// Asks the host what the first TLBs hold when all has run that is told before, and waits until it says so; `None` if
+/// it does not, or it is not known.
+pub(crate) fn ask(vcpu: u32) -> Option<&'static Contents> {
+    let contents = &global::process().contents;
+    // Before the host can see that it is asked.
+    contents.ask();
+    put(vcpu, Record::control(Control::Ask, 0).0);
+    mark(vcpu, true);
+    let cursor = cursor(vcpu);
+    let session = global::shared().session();
+    loop {
+        if let Some(is_known) = contents.answered() {
+            return Some(contents).filter(|_| is_known);
+        }
+        // SAFETY: only this thread uses the cursor; a ring lives as long as the session.
+        let ring = unsafe {
+            let is_attached = (*cursor).phase == Phase::Attached;
+            is_attached.then(|| &*(*cursor).ring)?
+        };
+        let goes_on = wait::wait_for_contents(session, ring, contents);
+        if !goes_on || global::is_stopped() || is_unwanted(session) {
+            return None;
+        }
+    }
+}
+
 /// Ends a segment, and waits for the host if too many marks wait: what comes before a call is told
 /// apart from what comes behind it.
 fn publish(ring: &Ring, position: u64, whole: bool) {
@@ -124,9 +151,9 @@ fn publish(ring: &Ring, position: u64, whole: bool) {
     }
 }
 
-/// Records of the ring so far.
-unsafe fn position(vcpu: u32) -> u64 {
-    // SAFETY: `next` and `span` point into one span.
+/// Records of the ring so far, of a thread that has one.
+pub(crate) fn position(vcpu: u32) -> u64 {
+    // SAFETY: only this thread uses the cursor; `next` and `span` point into one span.
     unsafe {
         let cursor = cursor(vcpu);
         (*cursor).span_position + (*next(vcpu)).offset_from((*cursor).span) as u64

@@ -21,19 +21,34 @@
 //! other processes are recorded too, whose accesses come between segments, and so system calls begin, whatever
 //! they may do to TLBs.
 //!
+//! Under FIFO and random replacement hits change nothing. A page is held if it is in the TLB: the host says which pages
+//! are when it is asked, and from then on it is known here which page goes for which ([`known`]). The machine finds
+//! that out by itself, so that only what was counted of a page is told before it goes. Pages stay held when all that
+//! was counted is told, but not at system calls that change mappings, nor where another process may run.
+//!
+//! ```text
+//!                        held are                   who goes is        at a system call
+//!   LRU                  pages used since counting   told               none is held any more
+//!                        began, n of each set
+//!   FIFO, random         all pages of the TLB, once  known to both      they stay, unless it changes mappings
+//!                        it was asked                sides
+//! ```
+//!
 //! Blocks whose accesses are not known when they are translated are told as ever, while no page is
-//! held. So is everything once the process has a second thread, or if for long so many blocks have to be told that it
-//! would cost less to tell all.
+//! held, or all that was counted has been told. So is everything once the process has a second thread, or if for long
+//! so many blocks have to be told that it would cost less to tell all.
 
 mod block;
+mod known;
 mod room;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use ring::{Control, HitsOf, Record, SPAN_RECORDS, SPAN_ROOM, Session, Tag};
+use ring::{Control, HitsOf, Record, Replaces, SPAN_RECORDS, SPAN_ROOM, Session, Tag};
 
 use crate::calls::Guest;
 use crate::held::{List, PAGES_MAX};
@@ -41,6 +56,7 @@ use crate::trail::{Trail, trail};
 use crate::vcpu::{self, Phase, cursor};
 use crate::words::{self, ADDRESS_BITS, CLOCK, HELD, PAGE_SHIFT, STRETCH, Stamp, Words};
 use crate::{global, span};
+use known::Known;
 use room::Use;
 
 /// Of so many accesses one block is told: if more are, it costs less to tell all.
@@ -64,6 +80,8 @@ struct State {
     /// For fetches and for data; the first for both, if they are in one TLB.
     lists: [List; 2],
     together: bool,
+    /// What is known of TLBs that do not replace by LRU; `None` if they do.
+    known: Option<Known>,
     /// Records that must be free when a block begins: it may be told, then what was counted, and that
     /// once more at the segment's end.
     records: usize,
@@ -88,6 +106,7 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     words: Words::NONE,
     lists: [List::NONE; 2],
     together: false,
+    known: None,
     records: 0,
     used: Vec::new(),
     extra: 0,
@@ -104,24 +123,29 @@ static COUNTS: AtomicBool = AtomicBool::new(false);
 pub(crate) fn prepare(session: &Session, guest: Guest) {
     let pages = session.sure_pages.map(|pages| pages as usize);
     let sets = session.sure_sets.map(|sets| sets as usize);
-    let is_known = matches!(guest, Guest::X86_64 | Guest::I386);
+    let replaces = session.sure_replaces.map(Replaces::from_bits);
+    let [Some(code), Some(data)] = replaces else { return };
+    let can_follow = matches!(guest, Guest::X86_64 | Guest::I386);
     if pages.contains(&0)
         || sets.contains(&0)
         || pages.iter().any(|&pages| pages > PAGES_MAX)
-        || !is_known
+        || !can_follow
         || session.inline_code == 0
         || !cfg!(target_arch = "x86_64")
     {
         return;
     }
-    let Some(words) = Words::new() else { return };
+    session.counts.store(1, Ordering::Relaxed);
+    // What TLBs hold can be known of a process that is alone: another does not stay so for long.
+    let is_vain = code != Replaces::Lru && session.running.load(Ordering::Acquire) > 1;
+    let Some(words) = Words::new().filter(|_| !is_vain) else { return };
     // SAFETY: the process has one thread, which runs nothing yet.
     let state = unsafe { &mut *STATE.0.get() };
     state.words = words;
     state.together = session.sure_together != 0;
     state.used = Vec::with_capacity(2 * SPAN_ROOM);
-    let shapes = pages.into_iter().zip(sets);
-    state.lists.iter_mut().zip(shapes).for_each(|(list, (pages, sets))| list.be_for(pages, sets));
+    state.lists = [List::new(pages[0], sets[0], code), List::new(pages[1], sets[1], data)];
+    state.known = (code != Replaces::Lru).then(|| Known::new(session.sure_patience));
     let words = if state.together { KINDS * pages[0] } else { pages[0] + (KINDS - 1) * pages[1] };
     state.records = 2 * WORD_RECORDS * words + OTHERS + 2 * SPAN_ROOM;
     ON.store(true, Ordering::Release);
@@ -170,7 +194,7 @@ pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
         let is_due = state.is_due();
         let is_tight = span::left(vcpu) < state.records;
         if is_due || is_tight && !is_only_process() {
-            settle(vcpu);
+            state.settle(vcpu);
         } else if is_tight {
             span::make_room(vcpu, state.records);
         }
@@ -180,6 +204,7 @@ pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
             state.weigh(vcpu);
         }
     }
+    state.ask_if_due(vcpu);
     if !counts() || !is_attached(vcpu) {
         state.open(vcpu);
     }
@@ -195,11 +220,13 @@ fn is_only_process() -> bool {
 /// A block comes that is told as ever.
 pub(crate) unsafe extern "C" fn on_plain(vcpu: c_uint, _: *mut c_void) {
     settle(vcpu);
+    known::watch(vcpu);
 }
 
 /// The same, and its record is written here.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     settle(vcpu);
+    known::watch(vcpu);
     // SAFETY: as QEMU calls this.
     unsafe { vcpu::on_block(vcpu, record) };
 }
@@ -209,29 +236,53 @@ pub(crate) fn counts() -> bool {
     COUNTS.load(Ordering::Relaxed)
 }
 
-/// Tells all that was counted, and holds no page any more: something comes that is not counted.
+/// Tells all that was counted: something comes that is not counted. Under LRU no page is held any more.
 pub(crate) fn settle(vcpu: u32) {
-    if !counts() {
-        return;
+    if counts() || known::is_watching() {
+        // SAFETY: counting, the process has one thread, and this is it.
+        unsafe { (*STATE.0.get()).settle(vcpu) };
     }
-    // SAFETY: counting, the process has one thread, and this is it.
-    let state = unsafe { &mut *STATE.0.get() };
-    state.tell_block(vcpu);
-    state.tell_all(vcpu);
-    put_control(vcpu, Control::Passed, state.accesses_now() - state.accesses);
-    put_control(vcpu, Control::Advance, state.instructions_now() - state.instructions);
-    COUNTS.store(false, Ordering::Relaxed);
-    // SAFETY: as above.
-    unsafe { (*trail()).state = Trail::UNTOLD };
+}
+
+/// A system call comes that changes mappings, or after which other processes may run: whatever the TLBs hold may go.
+/// All that was counted has been told.
+pub(crate) fn forget() {
+    // Code that was translated to count may run on for a while after that has ended.
+    if vcpu::is_alone() {
+        // SAFETY: the process has one thread.
+        unsafe { (*STATE.0.get()).forget() };
+    }
 }
 
 impl State {
+    /// See [`settle`].
+    fn settle(&mut self, vcpu: u32) {
+        self.look(vcpu);
+        if !counts() {
+            return;
+        }
+        self.tell_block(vcpu);
+        self.tell_all(vcpu);
+        put_control(vcpu, Control::Passed, self.accesses_now() - self.accesses);
+        put_control(vcpu, Control::Advance, self.instructions_now() - self.instructions);
+        self.note_run();
+        COUNTS.store(false, Ordering::Relaxed);
+        // SAFETY: the trail is this thread's.
+        unsafe { (*trail()).state = Trail::UNTOLD };
+    }
+
     fn index(&self, of: HitsOf) -> usize {
         usize::from(of != HitsOf::Fetch && !self.together)
     }
 
+    /// The indices of the lists that are in use.
+    fn in_use(&self) -> Range<usize> {
+        0..if self.together { 1 } else { self.lists.len() }
+    }
+
     /// Begins a stretch.
     fn open(&mut self, vcpu: u32) {
+        self.look(vcpu);
         span::make_room(vcpu, self.records);
         (self.extra, self.accesses, self.instructions) = (0, 0, 0);
         // SAFETY: the trail is this thread's.
@@ -264,8 +315,11 @@ impl State {
     /// translated from here on tells all.
     fn weigh(&mut self, vcpu: u32) {
         let is_dear = std::mem::take(&mut self.blocks) * ACCESSES_PER_TOLD > self.accesses_now();
-        self.dear = if is_dear { self.dear + 1 } else { 0 };
-        if self.dear == DEAR_MAX {
+        // It will not be known for long what the TLBs hold.
+        let is_vain = self.known.is_some() && !is_only_process();
+        let more = if is_vain { DEAR_MAX / 2 } else { 1 };
+        self.dear = if is_dear { self.dear + more } else { 0 };
+        if self.dear >= DEAR_MAX {
             stop();
             global::internals().flush(vcpu);
         }
@@ -281,12 +335,28 @@ impl State {
         self.lists[index].set_of(page >> PAGE_SHIFT)
     }
 
-    /// Holds `page` in place of the one of its full `set` that was used longest ago, and tells that this goes.
-    fn make_room(&mut self, vcpu: u32, page: u64, index: usize, set: usize) {
+    /// Holds `page`, which is in no list yet, and gives the page that has made room for it if one had to.
+    fn admit(&mut self, page: u64, index: usize) -> Option<u64> {
+        let (words, kinds, set) = (self.words, self.kinds(index), self.set_of(page, index));
+        let list = &mut self.lists[index];
+        let gone = if list.count(set) < list.ways() {
+            list.add(set, page);
+            None
+        } else {
+            list.exchange(set, page, |page| words.last_use(page, kinds).number())
+        };
+        if self.known.is_some() {
+            // Nothing forbids accesses of any kind.
+            kinds.iter().for_each(|&of| words.hold_only(page, of));
+        }
+        gone
+    }
+
+    /// Tells what was counted of a `page` that has made room. Under LRU it is told that this page is the one, else the
+    /// machine finds that out by itself.
+    fn tell_gone(&mut self, vcpu: u32, page: u64, index: usize) {
         let (words, kinds) = (self.words, self.kinds(index));
-        let last_use = |page| words.last_use(page, kinds).number();
-        let page = self.lists[index].exchange(set, page, last_use);
-        let (mut goes, mut uncounted) = (true, None);
+        let (mut goes, mut uncounted) = (self.known.is_none(), None);
         for &of in kinds.iter().filter(|&&of| words.holds(page, of)) {
             match words.take(page, of) {
                 0 => uncounted = Some(of),
@@ -298,11 +368,23 @@ impl State {
         }
     }
 
-    /// Tells what was counted of all pages, in the order of their last uses. None is held any more.
+    /// Tells what was counted of all pages, under LRU in the order of their last uses, and then none is held any more.
     fn tell_all(&mut self, vcpu: u32) {
         let words = self.words;
         for index in 0..self.lists.len() {
             let kinds = self.kinds(index);
+            if self.known.is_some() {
+                for page in self.lists[index].pages() {
+                    for &of in kinds {
+                        let count = words.take(page, of);
+                        words.hold_only(page, of);
+                        if count > 0 {
+                            put_hits(vcpu, page, of, count, false);
+                        }
+                    }
+                }
+                continue;
+            }
             let mut uses = [(Stamp::default(), 0, HitsOf::Fetch); KINDS * PAGES_MAX];
             let mut count = 0;
             for page in self.lists[index].pages() {

@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ring::{RING_RECORDS, Ring, SPAN_RECORDS, Session};
+use ring::{Contents, RING_RECORDS, Ring, SPAN_RECORDS, Session};
 
 /// Nanoseconds between two looks whether the host lives.
 const PATIENCE_NS: i64 = 100_000_000;
@@ -48,6 +48,11 @@ pub(crate) fn wait_for_space(session: &Session, ring: &Ring, position: u64) -> b
 /// more.
 pub(crate) fn wait_for_marks(session: &Session, ring: &Ring) -> bool {
     wait_until(session, ring, || ring.has_room_for_mark())
+}
+
+/// Waits a while for the host to say what the first TLBs hold; false if there is no host any more.
+pub(crate) fn wait_for_contents(session: &Session, ring: &Ring, contents: &Contents) -> bool {
+    wait_until(session, ring, || contents.answered().is_some())
 }
 
 fn wait_until(session: &Session, ring: &Ring, is_done: impl Fn() -> bool) -> bool {

@@ -155,6 +155,12 @@ impl Words {
         unsafe { *word = now.0 + (*word & COUNT) + counted };
     }
 
+    /// The page at `address` is held, at no time of this stretch, and nothing was counted of it.
+    #[inline]
+    pub(crate) fn hold_only(self, address: u64, of: HitsOf) {
+        self.set(address, of, HELD);
+    }
+
     /// One of the accesses to the page at `address` is told after all.
     #[inline]
     pub(crate) fn count_less(self, address: u64, of: HitsOf) {
@@ -176,8 +182,12 @@ impl Words {
     }
 
     /// When a held page was used last for one of `kinds`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn last_use(self, page: u64, kinds: &[HitsOf]) -> Stamp {
-        kinds.iter().map(|&of| self.stamp(page, of)).max().unwrap_or_default()
+        let mut last = Stamp::default();
+        for &of in kinds {
+            last = last.max(self.stamp(page, of));
+        }
+        last
     }
 }

@@ -31,12 +31,14 @@
 //! system call, is in order to within a segment only.
 #![no_std]
 
+mod contents;
 mod layout;
 mod process;
 mod record;
 mod session;
 mod thread;
 
+pub use contents::{Contents, Place, Replaces, SURE_PAGES_MAX};
 pub use layout::{
     BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,
     SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, TAGS_PER_CHUNK, VCPUS_MAX, chunk_offset, next_offset,

@@ -1,5 +1,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::Contents;
+
 /// Chunks of block descriptors that one process can fill.
 pub const LOG_CHUNKS_MAX: usize = 928;
 /// Chunks of tags that one process can fill.
@@ -105,4 +107,6 @@ pub struct Process {
     pub log: [AtomicU32; LOG_CHUNKS_MAX],
     /// The chunks of the log of tags in order: [`crate::TAGS_PER_CHUNK`] each.
     pub tag_log: [AtomicU32; TAG_CHUNKS_MAX],
+    /// What the first TLBs of the machine that runs beside hold, once it has asked.
+    pub contents: Contents,
 }

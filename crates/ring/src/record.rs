@@ -128,6 +128,8 @@ pub enum Control {
     Event = 7,
     /// Nothing; that many more records mean nothing either.
     Pad = 8,
+    /// The process waits to be told what is in the first TLBs: see [`crate::Contents`].
+    Ask = 9,
 }
 
 impl Control {
@@ -142,6 +144,7 @@ impl Control {
             6 => Control::Wide,
             7 => Control::Event,
             8 => Control::Pad,
+            9 => Control::Ask,
             _ => return None,
         })
     }

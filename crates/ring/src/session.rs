@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -26,12 +26,16 @@ pub struct Session {
     pub calls: u32,
     /// 1 if a block's fetch counts as an access.
     pub fetches: u32,
-    /// How many pages of code and of data that their sets used last are sure to stay in the first TLBs of the
-    /// machine that runs beside, so that accesses to them need only be counted; 0 to tell all.
+    /// How many pages of code and of data the first TLBs have room for of the machine that runs beside, if accesses
+    /// that surely hit them are to be counted; 0 to tell all.
     pub sure_pages: [u32; 2],
     /// How many sets they are in, of as many pages each. The number of a page, divided by that, leaves the
     /// number of its set.
     pub sure_sets: [u32; 2],
+    /// Which page makes room in a full set of theirs: a [`crate::Replaces`].
+    pub sure_replaces: [u32; 2],
+    /// Blocks after which a process that tells all asks what they hold, where it has to.
+    pub sure_patience: u32,
     /// 1 if both are in one TLB, which the first of each says all about.
     pub sure_together: u32,
     /// Accesses to drop before recording begins. The plugin drops whole spans and tells how
@@ -59,6 +63,8 @@ pub struct Session {
     /// Processes that may run: those that were forked, or are about to be, and have not said that they end. One
     /// that is killed stays among them.
     pub running: AtomicU32,
+    /// Set by the plugin of a process that can count such accesses.
+    pub counts: AtomicU32,
     /// Nothing.
     pub pad: u32,
     /// Threads and processes that found no room and are not recorded.

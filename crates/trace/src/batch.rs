@@ -123,15 +123,52 @@ pub struct Placed {
     pub event: Event,
 }
 
-/// How many pages are sure to be in the first TLBs of a machine: of each set those that were used last.
+/// Which pages are sure to be in the first TLBs of a machine.
+///
+/// Under LRU these are, of each set, those that were used last, as many as it has room for. Otherwise they follow from
+/// what the TLBs held at some time ([`Contents`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SurePages {
     /// How many of code, and how many of data; of all sets.
     pub pages: [u32; 2],
     /// How many sets there are. The number of a page, divided by that, leaves the number of its set.
     pub sets: [u32; 2],
+    /// Which page of a full set makes room.
+    pub replaces: [Replaces; 2],
     /// Whether both are in one TLB, which the first of each says all about.
     pub together: bool,
+}
+
+/// Which page of a full set of a TLB makes room for another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replaces {
+    /// The one that was used longest ago.
+    Lru,
+    /// The one that came in longest ago.
+    Fifo,
+    /// One at a place that is drawn.
+    Random,
+}
+
+/// What a TLB holds, for who follows from there on which page makes room.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// Its places, those of each set behind those of the one before: in the order from which [`Replaces::Random`]
+    /// draws, or else as pages came in, with empty ones behind.
+    pub places: Vec<Place>,
+    /// Where the splitmix64 sequence is by which places are drawn; 0 if none is.
+    pub sequence: u64,
+}
+
+/// What is at one place of a TLB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Nothing.
+    Empty,
+    /// What serves another space.
+    Other,
+    /// The page that begins there.
+    Page(u64),
 }
 
 /// Accesses that a batch counts instead of holding them, as a recorder tells them.
@@ -151,6 +188,8 @@ pub enum Counted {
         /// Whether the page makes room for the next that comes into that TLB, instead of being the youngest.
         goes: bool,
     },
+    /// The recorder waits to be told what the first TLBs hold, when all before has run.
+    Asked,
 }
 
 /// [`Counted::Hits`] and their place: after the accesses before index `at`, and before an event there.
@@ -230,6 +269,9 @@ pub struct Batch {
     pub hits: Vec<Hits>,
     /// How many of these were made before the access of that index, and after the one before in this list.
     pub passed: Vec<(u32, u64)>,
+    /// Whether the recorder waits to be told what the first TLBs hold when all of this has run
+    /// ([`crate::Source::answer`]).
+    pub asks: bool,
     /// Where a processor went from one program to another, before the access of that index, and
     /// why ([`crate::mix::Switches`]). It is not stored.
     pub switches: Vec<(u32, &'static str)>,
@@ -266,6 +308,7 @@ impl Batch {
         self.stamps.clear();
         self.hits.clear();
         self.passed.clear();
+        self.asks = false;
         self.switches.clear();
         self.first = 0;
     }

@@ -132,10 +132,10 @@ impl Batcher {
         Batcher::default()
     }
 
-    /// Whether there are enough accesses for a batch: time to [`Batcher::take`] them.
+    /// Whether there are enough accesses for a batch, or somebody waits for it: time to [`Batcher::take`] them.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.batch.len() + self.batch.hits.len() >= Batcher::FULL
+        self.batch.len() + self.batch.hits.len() >= Batcher::FULL || self.batch.asks
     }
 
     /// Replaces `batch` with what has come since the last call; false if there was no access.
@@ -299,6 +299,7 @@ impl Sink for Batcher {
             Counted::Hits { kind, page, count, goes } => {
                 self.batch.hits.push(Hits { at, thread, kind, page, count, goes });
             }
+            Counted::Asked => self.batch.asks = true,
         }
         Ok(())
     }

@@ -66,11 +66,13 @@ impl Family {
         let segment = from.segments.iter().rev().find(|segment| segment.start <= rows.start);
         // A gap concerns no process: nobody is entered who has no more to tell.
         let is_gap = |placed: &Placed| matches!(placed.event, Event::Gap { .. });
-        let idle =
-            rows.is_empty() && from.hits.is_empty() && from.events[..count].iter().all(is_gap);
+        let is_silent = rows.is_empty() && from.hits.is_empty() && !from.asks;
+        let idle = is_silent && from.events[..count].iter().all(is_gap);
         let first = match (from.events[..count].first(), segment) {
             (Some(event), _) => (!idle).then_some(event.thread),
             (None, Some(segment)) if !rows.is_empty() => Some(segment.thread),
+            // What it asks for is of its space. It has one thread.
+            (None, _) if from.asks => Some(0),
             (None, _) => from.hits.first().map(|hits| hits.thread),
         };
         if let Some(first) = first {
@@ -116,6 +118,7 @@ impl Family {
         to.passed.extend(
             from.passed.drain(..).map(|(at, count)| (base + at.saturating_sub(rows.start), count)),
         );
+        to.asks |= std::mem::take(&mut from.asks);
         let is_whole = rows.len() == from.len();
         let rows = rows.start as usize..rows.end as usize;
         if base == 0 && is_whole {
@@ -134,5 +137,40 @@ impl Family {
             to.paddr.extend_from_slice(from.paddr.get(rows).unwrap_or_default());
             to.paddr.resize(to.addr.len(), 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who asks what the TLBs hold is asked for the space in which the process runs, whether it has rows or not.
+    #[test]
+    fn a_process_that_asks_goes_on() {
+        let mut family = Family::default();
+        for number in 0..2 {
+            family.begin(&Process {
+                number,
+                pid: number,
+                parent: None,
+                parent_accesses: None,
+                shares_space: false,
+                began_ns: 0,
+                programs: Vec::new(),
+                accesses: 0,
+                instructions: 0,
+            });
+        }
+        let mut batch = Batch::default();
+        let mut ends = Batch::default();
+        ends.push_event(0, Event::Gap { accesses: 0, instructions: 1 });
+        family.append(1, &mut ends, 0..0, 1, &mut batch);
+        assert!(!batch.asks && family.switches() == 0);
+        family.append(1, &mut Batch { asks: true, ..Batch::default() }, 0..0, 0, &mut batch);
+        assert!(batch.asks && family.switches() == 1);
+        let events: Vec<Event> = batch.events.into_iter().map(|placed| placed.event).collect();
+        let gap = Event::Gap { accesses: 0, instructions: 1 };
+        let run = Event::Run { cpu: None, space: 1 };
+        assert_eq!(events, [gap, Event::Process { number: 1 }, run]);
     }
 }

@@ -44,7 +44,9 @@ mod words;
 mod writer;
 
 pub use allocations::{Allocations, Site};
-pub use batch::{Batch, Block, Counted, Hits, Meta, Placed, Segment, Stamp, SurePages};
+pub use batch::{
+    Batch, Block, Contents, Counted, Hits, Meta, Place, Placed, Replaces, Segment, Stamp, SurePages,
+};
 pub use batcher::Batcher;
 pub use call::{Buffer, Call, Descriptor, FileId, FileKind};
 pub use copy::copy;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::mix::Switches;
-use crate::{Batch, Process};
+use crate::{Batch, Contents, Process};
 
 /// The instruction set of the recorded program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,6 +74,12 @@ pub trait Source {
     /// Replaces `batch` with the next accesses, at most some ten thousands of them, and says
     /// whether there were any. After `false` the batch is empty but may hold last events.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error>;
+
+    /// Answers the last batch, which [asks](Batch::asks): what the first TLBs hold for fetches and for data, if that
+    /// can be said.
+    fn answer(&mut self, contents: Option<[Contents; 2]>) {
+        drop(contents);
+    }
 
     /// Gives `go_on` to a source that may wait for somebody else, a pipe for instance: it is
     /// asked now and then, and its `false` ends the waiting with [`Error::Interrupted`].

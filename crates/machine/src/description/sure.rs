@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   LRU, sets of n entries    of each set the n pages that were used last
+//!   FIFO, random              those that the machine names when it is asked, and from then on those that have come
+//!                             in, without those that have made room
 //! ```
 //!
 //! That holds where each entry is for one page of 4K, as the recorder counts them, and where nothing but
@@ -9,17 +11,20 @@
 //! them: so nothing behind the TLBs may be asked by a hit. It holds for TLBs, page tables and what walks these,
 //! over pages that stay where they are once they are touched; not for caches, which hear of each access, and not
 //! for a page table that lies in pages of which the TLB has translations too.
+//!
+//! Under FIFO and random replacement each entry that goes has to be known. With a page table, an entry also goes if it
+//! forbids an access, or if the operating system then grants it. So these machines have none.
 
 use std::ops::RangeInclusive;
 
 use addr::{Kind, PageSize};
-use trace::SurePages;
+use trace::{Replaces, SurePages};
 
 use super::Description;
 use crate::ram;
 
 /// With fewer entries, or ways, most blocks could bring in too many pages; of more the recorder does not keep
-/// track.
+/// track (`SURE_PAGES_MAX` of crate `ring`).
 const ENTRIES: RangeInclusive<u32> = 16..=128;
 const WAYS_MIN: u32 = 4;
 
@@ -68,8 +73,20 @@ pub(crate) fn pages(description: &Description) -> Result<SurePages, String> {
         let (name, _, tlb) = serving(kind).ok_or("a kind of access has no TLB")?;
         let entries = tlb.entries.filter(|_| !tlb.paired && tlb.blocks.is_none());
         let entries = entries.ok_or_else(|| format!("tlb.{name} is not one array of pages"))?;
-        if tlb.replacement != "lru" {
-            return Err(format!("tlb.{name} replaces by {}, not lru", tlb.replacement));
+        let replaces = match tlb.replacement.as_str() {
+            "lru" => Replaces::Lru,
+            "fifo" => Replaces::Fifo,
+            "random" => Replaces::Random,
+            other => {
+                return Err(format!("tlb.{name} replaces by {other}, not lru, fifo or random"));
+            }
+        };
+        if replaces != Replaces::Lru && description.page_table.is_some() {
+            return Err(format!(
+                "tlb.{name} replaces by {}, and with a page table entries may also go because they \
+                 forbid an access",
+                tlb.replacement
+            ));
         }
         let ways = tlb.ways.of(entries);
         if ways < WAYS_MIN {
@@ -79,15 +96,21 @@ pub(crate) fn pages(description: &Description) -> Result<SurePages, String> {
             let (least, most) = (ENTRIES.start(), ENTRIES.end());
             return Err(format!("tlb.{name} has {entries} entries, and not {least} to {most}"));
         }
-        Ok((name, entries, entries / ways))
+        Ok((name, entries, entries / ways, replaces))
     };
     let [code, loads, stores] =
         [entries(Kind::Fetch)?, entries(Kind::Load)?, entries(Kind::Store)?];
     if loads != stores {
         return Err("loads and stores have TLBs of their own".to_owned());
     }
+    if (code.3 == Replaces::Lru) != (loads.3 == Replaces::Lru) {
+        let (code, loads) = (code.0, loads.0);
+        return Err(format!(
+            "one of tlb.{code} and tlb.{loads} replaces by lru, and the other not"
+        ));
+    }
     let (pages, sets) = ([code.1, loads.1], [code.2, loads.2]);
-    Ok(SurePages { pages, sets, together: code == loads })
+    Ok(SurePages { pages, sets, replaces: [code.3, loads.3], together: code == loads })
 }
 
 /// What the machine has that hears of hits, or changes TLBs by itself, if it has something.

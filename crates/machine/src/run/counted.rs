@@ -8,13 +8,16 @@
 //!
 //! A recorder that knows which pages are sure to be in the TLB tells what is not sure, and of all else each page's
 //! number of accesses: when a page goes, which it says before another comes, or else of all pages in the order
-//! in which they were used last. In between nothing is asked for that order. Histories want to know when
-//! a miss was: so many accesses have passed before it.
+//! in which they were used last. In between nothing is asked for that order. Where hits change nothing of it, the
+//! recorder asks what the TLBs hold ([`Batch::asks`]) and knows from then on which page goes.
+//!
+//! Histories want to know when a miss was: so many accesses have passed before it.
 
 use std::{ops::Range, slice};
 
 use addr::VirtAddr;
-use trace::{Batch, Hits};
+use mmu::{Occupant, Occupants};
+use trace::{Batch, Contents, Hits};
 
 use super::{
     Run,
@@ -98,6 +101,22 @@ impl Run {
             self.access::<CHECK, UNCACHED>(batch, what, access, None, behind)?;
         }
         Ok(())
+    }
+
+    /// What the first TLBs hold for fetches and for data of the space that runs, for a recorder that asks.
+    pub(super) fn contents(&self) -> Option<[Contents; 2]> {
+        let here = &self.processors.here;
+        let of = |kind| {
+            let unit = here.hardware.units.get(here.hardware.first[kind as usize])?;
+            let Occupants { slots, sequence } = unit.tlb.occupants(here.asid)?;
+            let place = |occupant| match occupant {
+                Occupant::Nothing => trace::Place::Empty,
+                Occupant::Other => trace::Place::Other,
+                Occupant::Page(page) => trace::Place::Page(page.start().get()),
+            };
+            Some(Contents { places: slots.into_iter().map(place).collect(), sequence })
+        };
+        Some([of(addr::Kind::Fetch)?, of(addr::Kind::Load)?])
     }
 
     /// Uses the page of `hits`, and counts them.

@@ -114,6 +114,9 @@ pub(crate) fn run(
         } else {
             run.batch::<false>(&batch, &mut walkers)?;
         }
+        if batch.asks {
+            source.answer(run.contents());
+        }
         if !more {
             break;
         }

@@ -106,10 +106,16 @@ impl Ages {
             return self.oldest_queued(set, |_| 0);
         }
         let oldest = set.start;
-        let mut slots: Vec<usize> = set.collect();
-        slots.sort_unstable_by_key(|&slot| (self.stamps[slot], slot));
+        let slots = self.in_order(set);
         self.rings.order(slots.iter().copied());
         slots.first().copied().unwrap_or(oldest)
+    }
+
+    /// These slots, the one that was stamped longest ago first.
+    pub(super) fn in_order(&self, slots: impl Iterator<Item = usize>) -> Vec<usize> {
+        let mut slots: Vec<usize> = slots.collect();
+        slots.sort_unstable_by_key(|&slot| (self.stamps[slot], slot));
+        slots
     }
 
     /// The same, where `used` knows of later stamps.

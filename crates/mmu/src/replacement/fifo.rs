@@ -15,6 +15,11 @@ impl Fifo {
     pub fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Fifo {
         Fifo { ages: Ages::new(ways_of_sets) }
     }
+
+    /// The slots of a `set` that is full, or some of them, the one that makes room first.
+    pub fn in_order(&self, slots: impl Iterator<Item = usize>) -> Vec<usize> {
+        self.ages.in_order(slots)
+    }
 }
 
 impl Replacement for Fifo {

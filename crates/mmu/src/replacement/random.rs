@@ -13,8 +13,13 @@ pub struct Random {
 
 impl Random {
     /// The sequence that starts at `seed`.
-    pub fn new(seed: u64) -> Random {
+    pub const fn new(seed: u64) -> Random {
         Random { state: seed }
+    }
+
+    /// The seed of the rest of the sequence.
+    pub fn rest(&self) -> u64 {
+        self.state
     }
 
     #[inline]

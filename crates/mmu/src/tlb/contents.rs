@@ -1,10 +1,69 @@
 //! What a TLB holds and has counted, for whoever looks at it from outside.
 
-use addr::{Asid, Kind, VirtAddr};
+use addr::{Asid, Kind, Page, VirtAddr};
 
-use super::{Evicted, Tlb, TlbCounts, TlbEntry, entry::add, retire};
+use super::{Array, Evicted, Tlb, TlbCounts, TlbEntry, entry::add, retire};
+use crate::AnyReplacement;
+
+/// What is in one slot, for somebody in one space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occupant {
+    /// Nothing.
+    Nothing,
+    /// An entry that does not serve the space.
+    Other,
+    /// An entry for this page of the space.
+    Page(Page),
+}
+
+/// What a TLB holds, for who follows from there on which entry makes room. Hits change nothing of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Occupants {
+    /// Those of each set behind those of the one before: for [`crate::Random`] in the order of the slots, for
+    /// [`crate::Fifo`] in the order in which they came, with empty slots behind.
+    pub slots: Vec<Occupant>,
+    /// The seed of the rest of the sequence that [`crate::Random`] draws from; 0 for others.
+    pub sequence: u64,
+}
 
 impl Tlb {
+    /// What it holds for `asid`, if that is enough to know which entry makes room as long as none is flushed: not
+    /// if its policy learns something of hits, if it has several arrays or entries for several pages, or if an entry
+    /// serves all spaces.
+    pub fn occupants(&self, asid: Asid) -> Option<Occupants> {
+        let [Array { sets, .. }] = &self.arrays[..] else { return None };
+        if self.paired || self.blocks.is_some() || !self.going.is_empty() {
+            return None;
+        }
+        let policy = self.policy.borrow();
+        let (fifo, sequence) = if let AnyReplacement::Fifo(fifo) = policy.only()? {
+            (Some(fifo), 0)
+        } else if let AnyReplacement::Random(random) = policy.only()? {
+            (None, random.rest())
+        } else {
+            return None;
+        };
+        let mut found = Vec::with_capacity(self.slots.len());
+        for set in 0..sets.sets() {
+            let occupied = sets.slots(set).filter(|&slot| !self.slots[slot].is_empty());
+            let slots = match fifo {
+                Some(fifo) => fifo.in_order(occupied),
+                None => sets.slots(set).collect(),
+            };
+            let all = slots.len();
+            for entry in slots.into_iter().map(|slot| &self.slots[slot]) {
+                found.push(match entry.is_empty() {
+                    true => Occupant::Nothing,
+                    false if entry.is_global() => return None,
+                    false if entry.asid() == asid => Occupant::Page(entry.page(false)),
+                    false => Occupant::Other,
+                });
+            }
+            found.extend(core::iter::repeat_n(Occupant::Nothing, sets.ways() - all));
+        }
+        Some(Occupants { slots: found, sequence })
+    }
+
     /// Hands out the hits of the entries that have some, and keeps the entries: at the end of a
     /// run, or before labels change their meaning.
     pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {

@@ -37,6 +37,7 @@ use std::collections::VecDeque;
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr};
 
 pub use block::{BlockKind, BlockParams};
+pub use contents::{Occupant, Occupants};
 pub use dense::{DenseHit, DenseTlb};
 pub use entry::{Evicted, Hit, Miss, TlbEntry};
 pub use params::{ArrayParams, TlbParams};

@@ -35,6 +35,14 @@ impl TlbPolicy {
         }
     }
 
+    /// The policy, where it is one for all slots.
+    pub(super) fn only(&self) -> Option<&AnyReplacement> {
+        match self {
+            TlbPolicy::Same(policy) => Some(policy),
+            TlbPolicy::PerArray { .. } => None,
+        }
+    }
+
     #[inline]
     fn of(&mut self, slot: usize) -> &mut AnyReplacement {
         match self {

@@ -79,12 +79,12 @@ impl State {
             (false, None) => block.made(addresses),
         };
         let room = self.room(run);
-        if room != Room::Left {
+        if matches!(room, Room::Anew | Room::Never) {
             self.tell_all(vcpu);
         }
         let extra = self.extra;
         let told = match room {
-            Room::Never => ALL,
+            Room::Never | Room::Unknown => ALL,
             Room::Left | Room::Anew => self.go_through(vcpu, run),
         };
         self.put_block(vcpu, run, told, words::steps(run.begun.clock()) - extra);
@@ -183,10 +183,10 @@ impl State {
                 return;
             }
             told |= 1 << index;
-            self.touch(vcpu, first, of, now);
+            self.touch(vcpu, run, &mut told, first, of, now);
             if !is_one {
                 self.extra += 1;
-                self.touch(vcpu, last, of, now.after(1));
+                self.touch(vcpu, run, &mut told, last, of, now.after(1));
             }
         };
         access(run.block.pc, run.block.last(), HitsOf::Fetch, 0);
@@ -202,19 +202,43 @@ impl State {
         told
     }
 
-    /// The page at `address` is used at the time `now`, and held.
-    fn touch(&mut self, vcpu: u32, address: u64, of: HitsOf, now: Stamp) {
+    /// The page at `address` is used at the time `now` by a block that has run, and held.
+    fn touch(
+        &mut self,
+        vcpu: u32,
+        run: Run,
+        told: &mut u128,
+        address: u64,
+        of: HitsOf,
+        now: Stamp,
+    ) {
         let (page, index) = (address & !(PAGE_BYTES - 1), self.index(of));
-        if !self.words.holds(address, of) && !self.has(page, index) {
-            let set = self.set_of(page, index);
-            let list = &self.lists[index];
-            if list.count(set) < list.ways() {
-                self.lists[index].add(set, page);
-            } else {
-                self.make_room(vcpu, page, index, set);
+        if !self.words.holds(address, of)
+            && !self.has(page, index)
+            && let Some(gone) = self.admit(page, index)
+        {
+            if self.known.is_some() && self.words.last_use(gone, self.kinds(index)) >= run.begun {
+                self.tell_uses(run, told, gone, index);
             }
+            self.tell_gone(vcpu, gone, index);
         }
         self.words.hold(address, of, now, 0);
+    }
+
+    /// A page has `gone` that the block itself has used before: its accesses to that are told, not counted. Under LRU
+    /// no such page goes: see [`Room`].
+    fn tell_uses(&self, run: Run, told: &mut u128, gone: u64, index: usize) {
+        let fetch = core::iter::once((run.block.pc, HitsOf::Fetch));
+        let data = run.accesses().take(run.made).map(|(address, tag)| (address, of(tag)));
+        // The last that is told is the one that the page has gone for.
+        let before = told.ilog2() as usize;
+        for (number, (address, of)) in fetch.chain(data).take(before).enumerate() {
+            let is_told = *told >> number & 1 != 0;
+            if !is_told && address & !(PAGE_BYTES - 1) == gone && self.index(of) == index {
+                self.words.count_less(address, of);
+                *told |= 1 << number;
+            }
+        }
     }
 }
 

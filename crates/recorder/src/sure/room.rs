@@ -16,6 +16,8 @@ pub(super) enum Room {
     Anew,
     /// The block uses as many pages of a set as that keeps.
     Never,
+    /// It is not known which pages the TLBs hold.
+    Unknown,
 }
 
 /// A page that a block uses, the index of its list and its set, and whether it is new there.
@@ -24,6 +26,10 @@ pub(super) type Use = (u64, (usize, usize), bool);
 impl State {
     /// Whether there is room for the pages that a block uses.
     pub(super) fn room(&mut self, run: Run) -> Room {
+        if let Some(known) = &self.known {
+            // Who makes room for each is known, one after the other.
+            return if known.is_known() { Room::Left } else { Room::Unknown };
+        }
         if self.has_room(run) { Room::Left } else { self.room_by_set(run) }
     }
 
