@@ -175,8 +175,14 @@ impl Flush {
 
     /// What must be forgotten, without the frames that are freed after it: for who has hardware
     /// forget later, while nothing runs.
-    pub fn without_tables(&self) -> Flush {
-        Flush { tables: Tables::Stay, ..*self }
+    pub fn without_frames(&self) -> Flush {
+        let mut flush = Flush { tables: Tables::Stay, ..*self };
+        if let Tables::More(more) = &self.tables
+            && let Some(range) = more.moved
+        {
+            flush.move_tables(range);
+        }
+        flush
     }
 
     /// Which pages.

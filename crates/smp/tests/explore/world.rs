@@ -246,7 +246,7 @@ impl Platform for Probe<'_> {
             self.note(Event::Ended(space));
         }
         if self.faults.early_answer {
-            let copies = flushes.iter().map(|(space, flush)| (*space, flush.without_tables()));
+            let copies = flushes.iter().map(|(space, flush)| (*space, flush.without_frames()));
             self.late.push(copies.collect());
             smp::pass();
         } else {

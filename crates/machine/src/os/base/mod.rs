@@ -163,7 +163,7 @@ struct Board {
 
 impl vm::Platform for Board {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
-        self.forget.extend(flushes.iter().map(|(_, flush)| flush.without_tables()));
+        self.forget.extend(flushes.iter().map(|(_, flush)| flush.without_frames()));
     }
 
     // Memory has no contents but page tables, and time is worked out of the counts.
