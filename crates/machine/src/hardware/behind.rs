@@ -59,7 +59,7 @@ pub(crate) struct HostWalk {
 }
 
 /// A miss that has come to its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Refill {
     /// The label of the region that was accessed.
     pub(crate) region: u32,

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr};
-use mmu::{EACH, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME};
+use mmu::{EACH, Found, Hit, NOTHING, SpanTlb, SpanTlbs, TIME};
 use trace::{Batch, Meta};
 
-use super::Run;
+use super::{Run, miss::AllMissed};
 use crate::{
     Error,
     count::census::{Census, SHARED},
@@ -186,8 +186,7 @@ impl Run {
         (ran, time)
     }
 
-    /// One access, whatever becomes of it; one that has `missed` every level, in the region with that label, is
-    /// not looked up again.
+    /// One access, whatever becomes of it; one that has `missed` every level is not looked up again.
     // Inlined into its callers: to hand over the arguments takes 30 instructions.
     #[inline(always)]
     pub(super) fn access<const CHECK: bool, const CACHES: u8>(
@@ -195,7 +194,7 @@ impl Run {
         batch: &Batch,
         (addr, meta): (VirtAddr, Meta),
         access: u64,
-        missed: Option<u32>,
+        missed: Option<AllMissed>,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let (kind, bytes) = (meta.kind(), meta.size());
@@ -206,7 +205,7 @@ impl Run {
         }
         let place = Place { addr, kind, unit, access, batch };
         let (phys, size) = match missed {
-            Some(region) => self.miss_all(place, Miss::Absent, region, behind)?,
+            Some(missed) => self.miss_all(place, missed, behind)?,
             None => self.translate::<CHECK>(place, behind)?,
         };
         if addr.offset_in(size) + u64::from(bytes) > size.bytes() {

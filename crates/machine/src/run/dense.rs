@@ -1,4 +1,4 @@
-//! Accesses of which many miss the first level, one after the other, as long as they hit that or the second.
+//! Accesses of which many miss the first level, one after the other.
 //!
 //! ```text
 //!   access --> first level -- hit ------------------------------> data caches, the next
@@ -6,29 +6,39 @@
 //!                  v
 //!              second level -- hit --> fill the first ----------> data caches, the next
 //!                  | miss
-//!                  +--> back to the run, which walks
+//!                  v
+//!                walk -- page of the usual size --> fill both --> data caches, the next
+//!                  | fault
+//!                  +--> back to the run, which has the operating system answer it
 //! ```
 //!
 //! What cannot be as long as no TLB changes its kind is asked once, when their parts are borrowed. Counts and
 //! contents are those of a run without this. Whatever is rare, as an access to two pages or one that an entry
-//! forbids, goes back to the run before anything was done for it.
+//! forbids, goes back to the run before anything was done for it. A lookup that has missed goes back with what
+//! has become of it ([`AllMissed`]).
+//!
+//! A machine where a walk is more than to read the page table, as one with ranges or with a host, leaves all walks to the
+//! run ([`Run::walks_alone`]).
 
-use addr::{Kind, PhysAddr, VirtAddr};
-use mmu::{DenseTlb, Evicted, Miss};
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
+use mmu::{DenseTlb, Evicted, Miss, TlbEntry};
+use pagetable::{Fault, Node, Reference, Space, Translation};
 use trace::{Batch, Meta};
 
 use super::{
     Run,
     access::{AHEAD, UNCACHED, VIRTUAL, shared_hit},
+    miss::{AllMissed, MissCounts},
     pace::APART_MAX,
 };
 use crate::{
-    count::census::{SHARED, TlbCensus},
+    count::census::{Census, SHARED, TlbCensus},
     hardware::{
-        behind::Behind,
+        behind::{Behind, Refill, Walk},
         processor::Processor,
         tlbs::{FIRST_LEVEL_MAX, NONE, Unit},
     },
+    ram::Ram,
 };
 
 /// A TLB and what is counted of it.
@@ -37,15 +47,39 @@ struct Part<'a> {
     counts: &'a mut TlbCensus,
 }
 
-/// To borrow the parts costs as much as so many entries save that the second level hands to the first.
+impl Part<'_> {
+    /// Counts a lookup in vain for a page of that size, for which another entry goes.
+    #[inline(always)]
+    fn missed(&mut self, kind: Kind, size: PageSize) {
+        self.counts.evictions += 1;
+        self.counts.missed(kind, size, false);
+    }
+
+    /// Counts such a lookup, and fills the TLB with what a walk has found for it.
+    #[inline(always)]
+    fn fill(
+        &mut self,
+        census: &mut Census,
+        is_first: bool,
+        kind: Kind,
+        entry: &TlbEntry,
+        label: u32,
+    ) {
+        self.missed(kind, entry.page.size());
+        let Part { tlb, counts } = self;
+        tlb.fill(entry, label, &mut |gone: Evicted| census.collect(counts, is_first, &gone));
+    }
+}
+
+/// To borrow the parts costs as much as so many entries save that come into the first level.
 const BORROWED_FOR: usize = 2;
 /// The most that earlier ones can have saved, in entries.
 const SAVED_MAX: usize = 16;
 /// Where it did not pay, so many accesses are run by themselves before it is tried again.
 const PAUSE: u64 = 256;
 
-/// Whether it pays to run such accesses at once: where few of those that miss the first level hit the second, it does
-/// not.
+/// Whether it pays to run such accesses at once: where few of those that miss the first level come to their end
+/// here, it does not.
 #[derive(Default)]
 pub(super) struct Worth {
     saved: usize,
@@ -54,10 +88,10 @@ pub(super) struct Worth {
 }
 
 impl Worth {
-    /// So many entries were handed over in accesses that were run at once, before access `now`.
+    /// So many entries came into the first level in accesses that were run at once, before access `now`.
     #[inline]
-    fn pays(&mut self, handed: usize, now: u64) {
-        match (self.saved + handed).checked_sub(BORROWED_FOR) {
+    fn pays(&mut self, filled: usize, now: u64) {
+        match (self.saved + filled).checked_sub(BORROWED_FOR) {
             Some(saved) => self.saved = saved.min(SAVED_MAX),
             None => self.until = now + PAUSE,
         }
@@ -65,9 +99,24 @@ impl Worth {
 }
 
 impl Run {
-    /// Runs accesses of `batch` as long as they hit some level and not too many in a row hit the first. The first of
-    /// them is that at `from` there, and has that `number` among those that are not left out. Gives how many ran; and, if the one that follows has missed every
-    /// level, as all of them have counted, the label of its region.
+    /// Whether a walk reads the page table, fills TLBs and is counted, and nothing else has a part in it.
+    fn walks_alone(&self, behind: &impl Behind) -> bool {
+        let hardware = &self.processors.here.hardware;
+        let is_refilled_alone = !self.has_pairs && self.block_pages == 0 && !self.tracks_dirty;
+        let is_read_alone = !self.ram.is_linear()
+            && self.ram.host().is_none()
+            && hardware.ranges.is_none()
+            && hardware.restseg.is_none();
+        let is_heard_of_alone = self.promotion.is_none()
+            && self.overheads.is_none()
+            && self.nodes.is_none()
+            && !behind.speculates();
+        is_refilled_alone && is_read_alone && is_heard_of_alone && !self.populated
+    }
+
+    /// Runs accesses of `batch` as long as not too many in a row hit the first level. The first of
+    /// them is that at `from` there, and has that `number` among those that are not left out. Gives how many ran; and, if
+    /// the one that follows has missed every level, as all of them have counted, what else is known of it.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,
@@ -75,8 +124,11 @@ impl Run {
         (addrs, metas): (&[u64], &[Meta]),
         (from, number): (usize, u64),
         behind: &mut impl Behind,
-    ) -> (usize, Option<u32>) {
+    ) -> (usize, Option<AllMissed>) {
+        let walks_alone = self.walks_alone(behind);
+        let (sized, root) = (self.sets_size(), self.ram.root(self.view.root));
         let Run { processors, census, history, layout, passed, ram, view, who, .. } = self;
+        let (references, origins) = (&mut self.references, &mut self.origins);
         let Processor { hardware, asid, .. } = &mut processors.here;
         let (first, second) = (hardware.first, hardware.second);
         let behind_all = second[Kind::Load as usize];
@@ -102,14 +154,11 @@ impl Run {
             if is_behind { near } else { NONE }
         });
         let mut hits = self.pace.hits();
-        let (mut ran, mut handed, mut missed) = (0, 0, None);
+        let (mut ran, mut filled, mut missed) = (0, 0, None);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (linear, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
-            let Some(Some(Part { tlb: near, counts })) = nears.get_mut(near_of[kind as usize])
-            else {
-                break;
-            };
-            let size = near.page_size();
+            let Some(Some(near)) = nears.get_mut(near_of[kind as usize]) else { break };
+            let size = near.tlb.page_size();
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
@@ -120,10 +169,10 @@ impl Run {
                 ram.soon(who.space, VirtAddr::new(addr.wrapping_sub(view.base)));
             }
             let own = VirtAddr::new(addr.wrapping_sub(view.base));
-            let phys = match near.find(linear, kind) {
+            let phys = match near.tlb.find(linear, kind) {
                 Ok(held) => {
                     hits += 1;
-                    let (phys, label) = near.hit(held, linear, kind);
+                    let (phys, label) = near.tlb.hit(held, linear, kind);
                     if label == SHARED {
                         shared_hit(layout, census, *who, own, kind);
                     }
@@ -131,34 +180,66 @@ impl Run {
                 }
                 Err(Miss::Absent) => {
                     let held = match far.as_ref().map(|far| (far, far.tlb.find(linear, kind))) {
-                        Some((far, Ok(held))) if near.is_replaced(linear, &far.tlb, held) => {
+                        Some((far, Ok(held))) if near.tlb.is_replaced(linear, &far.tlb, held) => {
                             Some(held)
                         }
                         None | Some((_, Err(Miss::Absent))) => None,
                         Some((_, Ok(_) | Err(Miss::Denied | Miss::Invalid))) => break,
                     };
                     hits = 0;
-                    near.missed(kind);
+                    near.tlb.missed(kind);
                     let region = layout.label_of(who.number, own);
                     census.region(region).l1_misses[kind as usize] += 1;
-                    let (Some(held), Some(far)) = (held, far.as_mut()) else {
-                        near.leave_absent(linear);
+                    let when = number + ran as u64 + passed.before(batch, from + ran);
+                    filled += 1;
+                    if let (Some(held), Some(far)) = (held, &mut far) {
+                        near.missed(kind, size);
+                        let Part { tlb, counts } = near;
+                        let (phys, _) = far.tlb.hit(held, linear, kind);
+                        tlb.refill(linear, &far.tlb, held, &mut |gone: Evicted| {
+                            census.collect(counts, true, &gone);
+                        });
+                        history.l1_miss(when);
+                        phys
+                    } else {
                         if let Some(far) = &mut far {
                             far.tlb.missed(kind);
-                            far.tlb.leave_absent(linear);
                         }
-                        missed = Some(region);
-                        break;
-                    };
-                    let (phys, _) = far.tlb.hit(held, linear, kind);
-                    near.refill(linear, &far.tlb, held, &mut |gone: Evicted| {
-                        census.collect(counts, true, &gone);
-                    });
-                    handed += 1;
-                    counts.evictions += 1;
-                    counts.missed(kind, size, false);
-                    history.l1_miss(number + ran as u64 + passed.before(batch, from + ran));
-                    phys
+                        let walked = walks_alone.then(|| {
+                            read(ram, (view.root, root), (linear, *asid, kind), references, behind)
+                        });
+                        let found = walked.and_then(Result::ok).map(|found| {
+                            let Translation { page, frame, rights, global } = found;
+                            let global = global || view.is_global;
+                            let entry = TlbEntry::single(page, frame, *asid, global, rights);
+                            (entry, found.apply(linear))
+                        });
+                        let is_taken = |(entry, _): &(TlbEntry, PhysAddr)| {
+                            near.tlb.is_replaced_by(entry)
+                                && far.as_ref().is_none_or(|far| far.tlb.is_replaced_by(entry))
+                        };
+                        let Some((entry, phys)) = found.filter(is_taken) else {
+                            near.tlb.leave_absent(linear);
+                            if let Some(far) = &mut far {
+                                far.tlb.leave_absent(linear);
+                            }
+                            filled -= 1;
+                            missed = Some(AllMissed { why: Miss::Absent, region, walked });
+                            break;
+                        };
+                        let data = kind != Kind::Fetch;
+                        behind.refilled(Refill { region, data, sized, ..Refill::default() });
+                        let is_single =
+                            layout.is_single(who.number, VirtRange::of_page(own.page(size)));
+                        let label = if is_single { region } else { SHARED };
+                        if let Some(far) = &mut far {
+                            far.fill(census, false, kind, &entry, label);
+                        }
+                        near.fill(census, true, kind, &entry, label);
+                        let counts = MissCounts { census, history, origins, layout, who: *who };
+                        counts.count(batch, from + ran, when, own, (region, size, false));
+                        phys
+                    }
                 }
                 Err(Miss::Denied | Miss::Invalid) => break,
             };
@@ -169,7 +250,28 @@ impl Run {
             ran += 1;
         }
         self.pace.end_dense(hits);
-        self.dense.pays(handed, number);
+        self.dense.pays(filled, number);
         (ran, missed)
     }
+}
+
+/// Reads the page table of `space`, whose root is `root`, for an access, and has what lies behind hear of it.
+#[inline(always)]
+fn read(
+    ram: &mut Ram,
+    (space, root): (Space, Node),
+    (va, asid, kind): (VirtAddr, Asid, Kind),
+    references: &mut Vec<Reference>,
+    behind: &mut impl Behind,
+) -> Result<Translation, Fault> {
+    references.clear();
+    let found = ram.walk(space, va, kind, references);
+    let size = found.map_or(PageSize::SIZE_4K, |found| found.page.size());
+    let walk = Walk { va, asid, root, found: found.is_ok(), size, nested_misses: 0 };
+    let Err(stale) = behind.walk(&walk, ram.way(references)) else { return found };
+    // Hardware goes where a forgotten flush leads it.
+    references.clear();
+    let found = ram.walk_from(stale, va, kind, references);
+    behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, ram.way(references));
+    found
 }

@@ -3,20 +3,21 @@
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{BlockKind, BlockParams, Evicted, Miss, Spot, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
-use trace::Block;
+use trace::{Batch, Block};
 
 use super::{Run, access::Place};
 use crate::{
     Error,
     count::census::{Census, SHARED, TABLES},
-    count::origins::Missed,
+    count::history::History,
+    count::origins::{Missed, Origins},
     hardware::{
         behind::{Behind, Refill, Walk},
         processor::Processor,
         range_unit::RangesFrom,
         tlbs::{NONE, Unit},
     },
-    os::{Answer, Ask},
+    os::{Answer, Ask, Layout, Who},
 };
 
 impl Run {
@@ -38,7 +39,7 @@ impl Run {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let second = hardware.second[kind as usize];
         if second == NONE {
-            return self.miss_all(place, why, region, behind);
+            return self.miss_all(place, AllMissed::here(why, region), behind);
         }
         match hardware.units[second].tlb.lookup_apart(linear, *asid, kind) {
             Ok(hit) => {
@@ -55,25 +56,25 @@ impl Run {
                 self.history.l1_miss(when);
                 Ok((hit.phys, hit.size))
             }
-            Err(Miss::Absent) => self.miss_all(place, why, region, behind),
+            Err(Miss::Absent) => self.miss_all(place, AllMissed::here(why, region), behind),
             Err(said) => {
                 self.no_hit(second, addr, said);
                 // What the walk is for: an entry that forbids the access tells more than none.
-                self.miss_all(place, said, region, behind)
+                self.miss_all(place, AllMissed::here(said, region), behind)
             }
         }
     }
 
-    /// A lookup of an address in `region` that no level of TLBs answered, because of `why`.
+    /// A lookup that no level of TLBs answered.
     #[inline(never)]
     pub(super) fn miss_all(
         &mut self,
         place: Place<'_>,
-        why: Miss,
-        region: u32,
+        missed: AllMissed,
         behind: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Place { addr, kind, access, .. } = place;
+        let region = missed.region;
         let second = self.processors.here.hardware.second[kind as usize];
         if self.processors.here.hardware.ranges.is_some()
             && let Some(found) = self.in_range(place, second)
@@ -91,7 +92,7 @@ impl Run {
             // An address that no table can hold is told by the walk.
             self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         }
-        let (translation, cold) = self.walk(place, why, region, behind)?;
+        let (translation, cold) = self.walk(place, missed, behind)?;
         match self.processors.here.hardware.ranges.as_ref().map(|ranges| ranges.from) {
             Some(RangesFrom::Table) => self.note_range(translation),
             Some(RangesFrom::Line) => self.note_line(translation),
@@ -112,18 +113,11 @@ impl Run {
         self.unit(place.unit).counts.missed(kind, page.size(), cold);
         self.fill(place.unit, kind, &pair, label);
         let when = self.when(place);
-        self.history.miss(when, addr.get(), region, cold);
-        let Run { origins, layout, who, .. } = self;
-        if let Some(origins) = origins {
-            let index = (access - self.position) as usize;
-            let site = layout.site_of(who.number, addr);
-            let what = Missed { region, site, page: translation.page.size(), cold };
-            origins.miss(place.batch, index, who.number, layout, what);
-        }
-        let census = self.census.region(region);
-        census.misses += 1;
-        census.cold_misses += u64::from(cold);
-        census.pages += u64::from(cold || populated);
+        let index = (access - self.position) as usize;
+        let Run { census, history, origins, layout, who, .. } = self;
+        let counts = MissCounts { census, history, origins, layout, who: *who };
+        counts.count(place.batch, index, when, addr, (region, page.size(), cold));
+        self.census.region(region).pages += u64::from(cold || populated);
         if self.nodes.is_some() {
             self.refer(place, translation, behind)?;
         }
@@ -192,13 +186,12 @@ impl Run {
         set.map_err(|failure| self.failed(failure, access))
     }
 
-    /// Walks until there is a translation, with the operating system's help where it faults. The
-    /// TLBs had no hit because of `why`. Says whether the page was touched for the first time.
+    /// Walks until there is a translation, with the operating system's help where it faults. Says whether the page
+    /// was touched for the first time.
     fn walk(
         &mut self,
         place: Place<'_>,
-        why: Miss,
-        region: u32,
+        AllMissed { why, region, mut walked }: AllMissed,
         behind: &mut impl Behind,
     ) -> Result<(Translation, bool), Error> {
         let Place { addr, kind, .. } = place;
@@ -209,7 +202,11 @@ impl Run {
             && self.is_clean(addr);
         self.processors.here.counts.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
-            match self.walk_once(place, behind)? {
+            let found = match walked.take() {
+                Some(found) => found,
+                None => self.walk_once(place, behind)?,
+            };
+            match found {
                 Ok(translation) => break translation,
                 // The root that is loaded lacked the entry, not the space.
                 Err(_) if self.view.base != 0 && self.copies(place, behind) => {}
@@ -225,8 +222,7 @@ impl Run {
             }
         };
         let instead = self.by_software && why != Miss::Absent;
-        let sized =
-            self.by_software && (self.always_sized || self.system.has_many_sizes(self.who.number));
+        let sized = self.sets_size();
         if behind.speculates() {
             self.missed = true;
             let wants_runs = behind.wants_runs();
@@ -236,6 +232,11 @@ impl Run {
         let data = kind != Kind::Fetch;
         behind.refilled(Refill { region, cold, data, instead, dirtied: self.dirtied, sized });
         Ok((translation, cold))
+    }
+
+    /// Whether a handler in software sets the size of each page.
+    pub(super) fn sets_size(&self) -> bool {
+        self.by_software && (self.always_sized || self.system.has_many_sizes(self.who.number))
     }
 
     /// Where `addr` lies by `translation`, for those who predict it.
@@ -482,6 +483,57 @@ impl Run {
     /// A TLB of the processor that runs.
     pub(super) fn unit(&mut self, index: usize) -> &mut Unit {
         &mut self.processors.here.hardware.units[index]
+    }
+}
+
+/// A lookup that missed every level.
+#[derive(Clone, Copy)]
+pub(super) struct AllMissed {
+    pub(super) why: Miss,
+    /// The label of the region that it was in.
+    pub(super) region: u32,
+    /// What the walk for it has found, if there was one.
+    pub(super) walked: Option<Result<Translation, Fault>>,
+}
+
+impl AllMissed {
+    /// One that missed right now.
+    fn here(why: Miss, region: u32) -> AllMissed {
+        AllMissed { why, region, walked: None }
+    }
+}
+
+/// What counts lookups that missed every level.
+pub(super) struct MissCounts<'a> {
+    pub(super) census: &'a mut Census,
+    pub(super) history: &'a mut History,
+    pub(super) origins: &'a mut Option<Origins>,
+    pub(super) layout: &'a Layout,
+    pub(super) who: Who,
+}
+
+impl MissCounts<'_> {
+    /// Counts one of `addr` in a page of some size that may be `cold`, in the region with that label: the access at
+    /// `index` of `batch`, `when` so many were before it.
+    #[inline(always)]
+    pub(super) fn count(
+        self,
+        batch: &Batch,
+        index: usize,
+        when: u64,
+        addr: VirtAddr,
+        (region, page, cold): (u32, PageSize, bool),
+    ) {
+        let MissCounts { census, history, origins, layout, who } = self;
+        history.miss(when, addr.get(), region, cold);
+        if let Some(origins) = origins {
+            let site = layout.site_of(who.number, addr);
+            let missed = Missed { region, site, page, cold };
+            origins.miss(batch, index, who.number, layout, missed);
+        }
+        let census = census.region(region);
+        census.misses += 1;
+        census.cold_misses += u64::from(cold);
     }
 }
 

@@ -17,7 +17,7 @@ use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 
 use super::{
     Ahead, Array, Tlb, TlbPolicy,
-    entry::{Evicted, Miss},
+    entry::{Evicted, Miss, Slot, TlbEntry},
     fill::retire,
 };
 use crate::{AnyReplacement, SetArray};
@@ -148,11 +148,33 @@ impl DenseTlb<'_> {
         there: DenseHit,
         evicted: &mut impl FnMut(Evicted),
     ) {
+        let entry = behind.tlb.slots[there.slot].anew(self.tlb.space);
+        self.replace(va, entry, evicted);
+    }
+
+    /// Whether `entry`, which is of this space and not here, takes the place of one entry.
+    #[inline(always)]
+    pub fn is_replaced_by(&self, entry: &TlbEntry) -> bool {
+        entry.page.size() == self.size
+            && self.sets().is_full(self.set_of(entry.page.start()).0)
+            && !(self.tlb.is_mixed && entry.global)
+    }
+
+    /// Makes `entry` part of the TLB, if it replaces one ([`DenseTlb::is_replaced_by`]). Hands out what had to go
+    /// if it was hit.
+    #[inline(always)]
+    pub fn fill(&mut self, entry: &TlbEntry, label: u32, evicted: &mut impl FnMut(Evicted)) {
+        self.replace(entry.page.start(), Slot::new(entry, label, false), evicted);
+    }
+
+    /// Puts `entry`, which is for the page at `va`, in the place of another one of its set.
+    #[inline(always)]
+    fn replace(&mut self, va: VirtAddr, entry: Slot, evicted: &mut impl FnMut(Evicted)) {
         let (set, number) = self.set_of(va);
         let Array { sets, first } = &self.tlb.arrays[self.array];
         let (first, slots) = (*first, sets.slots(set));
         let victim = self.tlb.replaced(first + slots.start..first + slots.end);
-        let Tlb { slots, shortcuts, retired, arrays, space, .. } = &mut *self.tlb;
+        let Tlb { slots, shortcuts, retired, arrays, .. } = &mut *self.tlb;
         let slot = &mut slots[victim];
         let are_kept = shortcuts.are_kept();
         if are_kept {
@@ -164,7 +186,7 @@ impl DenseTlb<'_> {
         if slot.hits != [0; Kind::COUNT] {
             retire(retired, slot, false, evicted);
         }
-        *slot = behind.tlb.slots[there.slot].anew(*space);
+        *slot = entry;
         arrays[self.array].sets.exchange(set, victim - first, number);
         if are_kept {
             shortcuts.crowd(slot.page(false), slot.bytes(), true);
