@@ -16,19 +16,30 @@
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 
 use super::{
-    Ahead, Array, Tlb, TlbPolicy,
+    Ahead, Array, Tlb, TlbCounts, TlbPolicy,
     entry::{Evicted, Miss, Slot, TlbEntry},
     fill::retire,
+    link,
+    shortcuts::Shortcuts,
 };
-use crate::{AnyReplacement, SetArray};
+use crate::SetArray;
 
-/// A TLB borrowed for lookups of which many miss, in one space.
+/// A TLB borrowed for lookups of which many miss, in one space: its parts, so that none is looked for again.
 #[derive(Debug)]
 pub struct DenseTlb<'a> {
-    tlb: &'a mut Tlb,
-    /// The array that has entries.
-    array: usize,
+    sets: &'a mut SetArray,
+    slots: &'a mut [Slot],
+    /// The number of the first slot of `sets`.
+    first: usize,
     size: PageSize,
+    space: Asid,
+    policy: &'a mut TlbPolicy,
+    shortcuts: &'a mut Shortcuts,
+    has_small_sets: bool,
+    is_mixed: bool,
+    misses: &'a mut [u64; Kind::COUNT],
+    retired: &'a mut TlbCounts,
+    absent: &'a mut Option<(VirtAddr, Asid)>,
 }
 
 /// A slot that holds what was looked up.
@@ -45,14 +56,28 @@ impl Tlb {
     #[inline(always)]
     pub fn dense(&mut self, asid: Asid) -> Option<DenseTlb<'_>> {
         let only = self.only?;
-        let is_same = matches!(self.policy.get_mut(), TlbPolicy::Same(_));
-        if asid != self.space || self.ahead != Ahead::No || !is_same {
+        let policy = self.policy.get_mut();
+        let is_told = self.ahead == Ahead::No && self.going.is_empty();
+        if asid != self.space || !is_told || !matches!(policy, TlbPolicy::Same(_)) {
             return None;
         }
+        let Array { sets, first } = self.arrays.get_mut(usize::from(only.array))?;
         // Nothing is known any more of lookups before.
         (self.is_apart, self.was_used, self.absent) = (true, true, None);
-        let size = PageSize::from_shift(only.shift)?;
-        Some(DenseTlb { tlb: self, array: only.array.into(), size })
+        Some(DenseTlb {
+            sets,
+            slots: &mut self.slots,
+            first: *first,
+            size: PageSize::from_shift(only.shift)?,
+            space: self.space,
+            policy,
+            shortcuts: &mut self.shortcuts,
+            has_small_sets: self.has_small_sets,
+            is_mixed: self.is_mixed,
+            misses: &mut self.misses,
+            retired: &mut self.retired,
+            absent: &mut self.absent,
+        })
     }
 }
 
@@ -63,42 +88,29 @@ impl DenseTlb<'_> {
         self.size
     }
 
-    #[inline(always)]
-    fn sets(&self) -> &SetArray {
-        &self.tlb.arrays[self.array].sets
-    }
-
     /// The set of the page at `va`, and the number by which the page selects it.
     #[inline(always)]
     fn set_of(&self, va: VirtAddr) -> (usize, u64) {
         let number = va.get() >> self.size.shift();
-        (self.sets().set_of(number), number)
-    }
-
-    #[inline(always)]
-    fn policy(&mut self) -> &mut AnyReplacement {
-        match self.tlb.policy.get_mut() {
-            TlbPolicy::Same(policy) => policy,
-            TlbPolicy::PerArray { policies, .. } => &mut policies[self.array],
-        }
+        (self.sets.set_of(number), number)
     }
 
     /// Looks `va` up for an access of `kind`, and counts nothing yet.
     #[inline(always)]
     pub fn find(&self, va: VirtAddr, kind: Kind) -> Result<DenseHit, Miss> {
-        let Tlb { slots, shortcuts, space, has_small_sets, arrays, .. } = &*self.tlb;
-        if !has_small_sets && let Some(slot) = shortcuts.slot_of(va, kind) {
+        if !self.has_small_sets
+            && let Some(slot) = self.shortcuts.slot_of(va, kind)
+        {
             return Ok(DenseHit { slot, wants_shortcut: false });
         }
         let (set, number) = self.set_of(va);
-        let Array { sets, first } = &arrays[self.array];
-        let slots = slots.get(*first..).unwrap_or(&[]);
-        let found = sets.find(set, number, |slot| {
-            slots.get(slot).is_some_and(|slot| slot.covers(va) && slot.serves(*space))
+        let slots = self.slots.get(self.first..).unwrap_or(&[]);
+        let found = self.sets.find(set, number, |slot| {
+            slots.get(slot).is_some_and(|slot| slot.covers(va) && slot.serves(self.space))
         });
         match found {
             Some(slot) if slots[slot].rights(va, false).allows(kind) => {
-                Ok(DenseHit { slot: first + slot, wants_shortcut: !has_small_sets })
+                Ok(DenseHit { slot: self.first + slot, wants_shortcut: !self.has_small_sets })
             }
             Some(_) => Err(Miss::Denied),
             None => Err(Miss::Absent),
@@ -109,33 +121,31 @@ impl DenseTlb<'_> {
     #[inline(always)]
     pub fn hit(&mut self, found: DenseHit, va: VirtAddr, kind: Kind) -> (PhysAddr, u32) {
         let DenseHit { slot, wants_shortcut } = found;
-        self.policy().touched(slot);
-        let held = &mut self.tlb.slots[slot];
+        self.policy.touched(slot);
+        let held = &mut self.slots[slot];
         held.hits[kind as usize] += 1;
-        let hit = (held.phys(va, false), held.label());
-        if wants_shortcut {
-            self.tlb.link(va, kind, slot);
+        let (phys, label) = (held.phys(va, false), held.label());
+        if wants_shortcut && self.shortcuts.are_kept() && self.size >= self.shortcuts.granules().0 {
+            link(self.shortcuts, (self.slots, self.policy), (va, kind), (slot, phys));
         }
-        hit
+        (phys, label)
     }
 
     /// Counts a lookup of `kind` that found nothing.
     #[inline(always)]
     pub fn missed(&mut self, kind: Kind) {
-        self.tlb.misses[kind as usize] += 1;
+        self.misses[kind as usize] += 1;
     }
 
     /// The last lookup was of `va` and found nothing, and nothing comes in here before the TLB is asked again.
     pub fn leave_absent(&mut self, va: VirtAddr) {
-        self.tlb.absent = Some((va, self.tlb.space));
+        *self.absent = Some((va, self.space));
     }
 
     /// Whether an entry for `va`, which is not here, takes the place of one entry when it comes from `behind`.
     #[inline(always)]
     pub fn is_replaced(&self, va: VirtAddr, behind: &DenseTlb<'_>, there: DenseHit) -> bool {
-        // A global one may be here for another space.
-        self.sets().is_full(self.set_of(va).0)
-            && !(self.tlb.is_mixed && behind.tlb.slots[there.slot].is_global())
+        self.is_full_for(va, behind.slots[there.slot].is_global())
     }
 
     /// Takes over the entry for `va` from the TLB `behind`, where it is held, if it replaces one
@@ -148,16 +158,14 @@ impl DenseTlb<'_> {
         there: DenseHit,
         evicted: &mut impl FnMut(Evicted),
     ) {
-        let entry = behind.tlb.slots[there.slot].anew(self.tlb.space);
+        let entry = behind.slots[there.slot].anew(self.space);
         self.replace(va, entry, evicted);
     }
 
     /// Whether `entry`, which is of this space and not here, takes the place of one entry.
     #[inline(always)]
     pub fn is_replaced_by(&self, entry: &TlbEntry) -> bool {
-        entry.page.size() == self.size
-            && self.sets().is_full(self.set_of(entry.page.start()).0)
-            && !(self.tlb.is_mixed && entry.global)
+        entry.page.size() == self.size && self.is_full_for(entry.page.start(), entry.global)
     }
 
     /// Makes `entry` part of the TLB, if it replaces one ([`DenseTlb::is_replaced_by`]). Hands out what had to go
@@ -167,31 +175,36 @@ impl DenseTlb<'_> {
         self.replace(entry.page.start(), Slot::new(entry, label, false), evicted);
     }
 
+    /// Whether an entry for `va`, which was looked for in vain, takes the place of one entry.
+    #[inline(always)]
+    fn is_full_for(&self, va: VirtAddr, is_global: bool) -> bool {
+        // A global one may be here for another space.
+        self.sets.is_full(self.set_of(va).0) && !(self.is_mixed && is_global)
+    }
+
     /// Puts `entry`, which is for the page at `va`, in the place of another one of its set.
     #[inline(always)]
     fn replace(&mut self, va: VirtAddr, entry: Slot, evicted: &mut impl FnMut(Evicted)) {
         let (set, number) = self.set_of(va);
-        let Array { sets, first } = &self.tlb.arrays[self.array];
-        let (first, slots) = (*first, sets.slots(set));
-        let victim = self.tlb.replaced(first + slots.start..first + slots.end);
-        let Tlb { slots, shortcuts, retired, arrays, .. } = &mut *self.tlb;
-        let slot = &mut slots[victim];
-        let are_kept = shortcuts.are_kept();
+        let (first, ways) = (self.first, self.sets.slots(set));
+        let victim = self.policy.replaced(first + ways.start..first + ways.end);
+        let slot = &mut self.slots[victim];
+        let are_kept = self.shortcuts.are_kept();
         if are_kept {
-            shortcuts.crowd(slot.page(false), slot.bytes(), false);
-            if shortcuts.lead_to(victim) {
-                slot.add_hits(shortcuts.forget(victim).hits);
+            self.shortcuts.crowd(slot.page(false), slot.bytes(), false);
+            if self.shortcuts.lead_to(victim) {
+                slot.add_hits(self.shortcuts.forget(victim).hits);
             }
         }
         if slot.hits != [0; Kind::COUNT] {
-            retire(retired, slot, false, evicted);
+            retire(self.retired, slot, false, evicted);
         }
         *slot = entry;
-        arrays[self.array].sets.exchange(set, victim - first, number);
+        self.sets.exchange(set, victim - first, number);
         if are_kept {
-            shortcuts.crowd(slot.page(false), slot.bytes(), true);
+            self.shortcuts.crowd(slot.page(false), slot.bytes(), true);
         }
-        retired.evictions += 1;
-        retired.fills += 1;
+        self.retired.evictions += 1;
+        self.retired.fills += 1;
     }
 }

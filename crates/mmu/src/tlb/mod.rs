@@ -465,7 +465,7 @@ impl Tlb {
     #[inline(never)]
     fn distrust_shortcuts(&mut self, page: Page) {
         let Tlb { shortcuts, slots, policy, .. } = self;
-        let mut note = |forgotten| note(slots, policy, forgotten);
+        let mut note = |forgotten| note(slots, policy.get_mut(), forgotten);
         if self.paired || self.blocks.is_some() || shortcuts.forget_page(page, &mut note) {
             self.forget_shortcuts();
         }
@@ -486,11 +486,12 @@ impl Tlb {
                 None => entry.phys(va, self.paired),
                 Some(_) => self.hit_at(slot, va).phys,
             };
-            let to_phys = phys.get().wrapping_sub(va.get());
-            let target = Target { slot, label: entry.label(), to_phys };
-            if let Some(displaced) = self.shortcuts.link(va, kind, entry.size(), target) {
-                note(&mut self.slots, &mut self.policy, displaced);
-            }
+            link(
+                &mut self.shortcuts,
+                (&mut self.slots, self.policy.get_mut()),
+                (va, kind),
+                (slot, phys),
+            );
         }
     }
 
@@ -500,7 +501,7 @@ impl Tlb {
     fn forget_shortcuts(&mut self) {
         for slot in 0..self.slots.len() {
             let forgotten = self.shortcuts.forget(slot);
-            note(&mut self.slots, &mut self.policy, forgotten);
+            note(&mut self.slots, self.policy.get_mut(), forgotten);
         }
     }
 
@@ -521,12 +522,28 @@ fn has_small_sets(params: &TlbParams) -> bool {
     params.arrays.iter().all(|array| array.ways <= SEARCHED_WAYS_MAX)
 }
 
+/// Makes `slot`, which has `va` at `phys`, what the granule there is found by for accesses of `kind`.
+#[inline]
+fn link(
+    shortcuts: &mut Shortcuts,
+    (slots, policy): (&mut [Slot], &mut TlbPolicy),
+    (va, kind): (VirtAddr, Kind),
+    (slot, phys): (usize, PhysAddr),
+) {
+    let entry = &slots[slot];
+    let to_phys = phys.get().wrapping_sub(va.get());
+    let target = Target { slot, label: entry.label(), to_phys };
+    if let Some(displaced) = shortcuts.link(va, kind, entry.size(), target) {
+        note(slots, policy, displaced);
+    }
+}
+
 /// Keeps what forgotten shortcuts knew.
 #[inline]
-fn note(slots: &mut [Slot], policy: &mut RefCell<TlbPolicy>, forgotten: Use) {
+fn note(slots: &mut [Slot], policy: &mut TlbPolicy, forgotten: Use) {
     let Use { slot, hits, last } = forgotten;
     slots[slot].add_hits(hits);
-    policy.get_mut().touched_at(slot, last);
+    policy.touched_at(slot, last);
 }
 
 /// The page sizes whose shifts are bits of `shifts`, ascending.
