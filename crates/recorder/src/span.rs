@@ -133,7 +133,12 @@ pub(crate) fn ask(vcpu: u32) -> Option<&'static Contents> {
             is_attached.then(|| &*(*cursor).ring)?
         };
         let goes_on = wait::wait_for_contents(session, ring, contents);
-        if !goes_on || global::is_stopped() || is_unwanted(session) {
+        if !goes_on {
+            global::stop(vcpu);
+        }
+        if global::is_stopped() || is_unwanted(session) {
+            // SAFETY: the caller is the thread of `vcpu`.
+            unsafe { off(vcpu) };
             return None;
         }
     }
