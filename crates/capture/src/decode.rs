@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use addr::Kind;
-use ring::{Block, Control, Derived, EventCode, HitsOf, Record, Tag, event_parts};
+use ring::{Block, Control, Derived, EventCode, HitsOf, Record, STRAYS_MIN, Tag, event_parts};
 use rustc_hash::FxHashMap;
 use trace::{Address, Counted, Op, Shape, ShapeId, Sink};
 
@@ -47,9 +47,6 @@ impl From<trace::Error> for Fault {
         Fault::Sink(error)
     }
 }
-
-/// The fewest accesses with which QEMU saves the registers of a signal's frame.
-const STRAYS_MIN: usize = 24;
 
 /// The most operations of an execution. Each may be a load and a store at once.
 const PART_OPS: usize = 2000;

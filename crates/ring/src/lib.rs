@@ -46,8 +46,8 @@ pub use layout::{
 };
 pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState, TAG_CHUNKS_MAX};
 pub use record::{
-    CLONE_VFORK, CLONE_VM, Call, Control, Derived, EventCode, HitsOf, PR_PAGEWALK, Record, Said,
-    Tag, event_header, event_parts,
+    CLONE_VFORK, CLONE_VM, Call, Control, Derived, EventCode, HitsOf, PR_PAGEWALK, Record,
+    STRAYS_MIN, Said, Tag, event_header, event_parts,
 };
 pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};
 pub use thread::{ChunkState, Mark, Next, Ring};

@@ -106,6 +106,10 @@ impl Derived {
     }
 }
 
+/// The fewest accesses with which QEMU itself saves the registers of a signal's frame. So many of one instruction, behind
+/// what a block did the last time, are not the program's.
+pub const STRAYS_MIN: usize = 24;
+
 /// What a record is that is no access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]

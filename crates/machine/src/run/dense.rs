@@ -191,8 +191,7 @@ impl Run {
                     let region = layout.label_of(who.number, own);
                     census.region(region).l1_misses[kind as usize] += 1;
                     let when = number + ran as u64 + passed.before(batch, from + ran);
-                    filled += 1;
-                    if let (Some(held), Some(far)) = (held, &mut far) {
+                    let phys = if let (Some(held), Some(far)) = (held, &mut far) {
                         near.missed(kind, size);
                         let Part { tlb, counts } = near;
                         let (phys, _) = far.tlb.hit(held, linear, kind);
@@ -223,7 +222,6 @@ impl Run {
                             if let Some(far) = &mut far {
                                 far.tlb.leave_absent(linear);
                             }
-                            filled -= 1;
                             missed = Some(AllMissed { why: Miss::Absent, region, walked });
                             break;
                         };
@@ -239,7 +237,9 @@ impl Run {
                         let counts = MissCounts { census, history, origins, layout, who: *who };
                         counts.count(batch, from + ran, when, own, (region, size, false));
                         phys
-                    }
+                    };
+                    filled += 1;
+                    phys
                 }
                 Err(Miss::Denied | Miss::Invalid) => break,
             };

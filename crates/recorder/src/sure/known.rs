@@ -19,7 +19,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use ring::{Control, HitsOf, RING_RECORDS, Record, Tag};
+use ring::{Control, HitsOf, RING_RECORDS, Record, STRAYS_MIN, Tag};
 
 use super::block::last_byte;
 use super::{PAGE_BYTES, STATE, State, is_attached, is_on, is_only_process};
@@ -31,8 +31,6 @@ use crate::{derived, span};
 const PATIENCE_TIMES: u32 = 1 << 6;
 /// What is known pays if so many instructions have run since.
 const WORTH: u64 = 100_000;
-/// The fewest accesses of a block of which the host leaves out some, since QEMU itself has made them.
-const STRAYS_MIN: usize = 24;
 
 /// Whether it is known what the TLBs hold, and when to ask.
 pub(super) struct Known {
