@@ -359,12 +359,12 @@ impl Ram {
         self.hat.table_mut().walk(space, addr, kind, references)
     }
 
-    /// Has the host fetch the entry that a walk will read last, if it can.
+    /// Has the host fetch the entry that a walk will read last, if it can; gives where that is.
     #[inline]
-    pub(crate) fn soon(&mut self, space: Space, addr: VirtAddr) {
-        if let Some(entry) = self.hat.table_mut().last_entry(space, addr) {
-            fetch(entry);
-        }
+    pub(crate) fn soon(&mut self, space: Space, addr: VirtAddr) -> Option<PhysAddr> {
+        let (at, entry) = self.hat.table_mut().last_entry(space, addr)?;
+        fetch(entry);
+        Some(at)
     }
 
     /// The walk that starts at `start`, wherever that is by now.

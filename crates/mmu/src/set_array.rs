@@ -14,6 +14,8 @@
 
 use core::ops::Range;
 
+use prefetch_index::prefetch_index;
+
 use crate::GeometryError;
 
 const EMPTY: u8 = 0;
@@ -144,6 +146,13 @@ impl SetArray {
     #[inline]
     pub fn slots(&self, set: usize) -> Range<usize> {
         set * self.ways..(set + 1) * self.ways
+    }
+
+    /// Has the host fetch what is known of `set`.
+    #[inline]
+    pub fn soon(&self, set: usize) {
+        prefetch_index(&self.fingerprints, set * self.words);
+        prefetch_index(&self.empty, set);
     }
 
     /// Whether it may hold `key`, as far as that is known without a search.

@@ -16,7 +16,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{
     Error, Fault, Flush, Footprint, Frames, Intent, Lent, Loan, Mapping, Memory, Node, PageTable,
@@ -133,8 +133,8 @@ pub trait Mounted: Send + Sync {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault>;
 
-    /// What is in the place that [`PageTable::last_entry`] says, where the memory shows it.
-    fn last_entry(&self, _space: Space, _addr: VirtAddr) -> Option<&u64> {
+    /// The place that [`PageTable::last_entry`] says, and what is in it, where the memory shows that.
+    fn last_entry(&self, _space: Space, _addr: VirtAddr) -> Option<(PhysAddr, &u64)> {
         None
     }
 
@@ -330,8 +330,9 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
         self.table.walk(space, addr, kind, &mut self.memory, each)
     }
 
-    fn last_entry(&self, space: Space, addr: VirtAddr) -> Option<&u64> {
-        self.memory.word(self.table.last_entry(space, addr, &self.memory)?)
+    fn last_entry(&self, space: Space, addr: VirtAddr) -> Option<(PhysAddr, &u64)> {
+        let at = self.table.last_entry(space, addr, &self.memory)?;
+        Some((at, self.memory.word(at)?))
     }
 
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {

@@ -114,6 +114,12 @@ pub(crate) trait Behind {
     /// What follows until the next call is done by `processor`; before the first, by 0.
     fn on(&mut self, processor: usize);
 
+    /// Whether it pays to say some time before where an access goes ([`Behind::soon`]).
+    fn is_far(&self) -> bool;
+
+    /// There will probably be an access to `phys`.
+    fn soon(&self, phys: PhysAddr);
+
     /// An access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 

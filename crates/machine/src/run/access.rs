@@ -18,9 +18,6 @@ use crate::{
     os::{Layout, Who},
 };
 
-/// Where accesses miss, the page-table entry of one that comes so many accesses later is fetched.
-pub(super) const AHEAD: usize = 4;
-
 /// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by
 /// that which the TLB was asked for.
 pub(super) const UNCACHED: u8 = 0;
@@ -103,13 +100,9 @@ impl Run {
                 self.left_out += (row - from - next - skipped) as u64;
                 skipped = row - from - next;
                 let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
-                if missed.is_none()
-                    && self.tables_are_far
-                    && self.pace.follows_miss()
-                    && let Some(&addr) = addrs.get(next + AHEAD)
-                {
-                    let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
-                    self.ram.soon(self.who.space, addr);
+                if self.pace.is_dense() {
+                    let Run { ahead, ram, who, view, .. } = self;
+                    ahead.soon::<CACHES>((addrs, next), (*who, *view), ram, behind);
                 }
                 self.access::<CHECK, CACHES>(batch, (addr, meta), access, missed, behind)?;
                 next += 1;

@@ -27,7 +27,7 @@ use trace::{Batch, Meta};
 
 use super::{
     Run,
-    access::{AHEAD, UNCACHED, VIRTUAL, shared_hit},
+    access::{UNCACHED, VIRTUAL, shared_hit},
     miss::{AllMissed, MissCounts},
     pace::APART_MAX,
 };
@@ -127,7 +127,7 @@ impl Run {
     ) -> (usize, Option<AllMissed>) {
         let walks_alone = self.walks_alone(behind);
         let (sized, root) = (self.sets_size(), self.ram.root(self.view.root));
-        let Run { processors, census, history, layout, passed, ram, view, who, .. } = self;
+        let Run { processors, census, history, layout, passed, ram, view, who, ahead, .. } = self;
         let (references, origins) = (&mut self.references, &mut self.origins);
         let Processor { hardware, asid, .. } = &mut processors.here;
         let (first, second) = (hardware.first, hardware.second);
@@ -162,11 +162,8 @@ impl Run {
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
-            if self.tables_are_far
-                && hits == 0
-                && let Some(&addr) = addrs.get(ran + AHEAD)
-            {
-                ram.soon(who.space, VirtAddr::new(addr.wrapping_sub(view.base)));
+            if hits == 0 {
+                ahead.soon::<CACHES>((addrs, ran), (*who, *view), ram, behind);
             }
             let own = VirtAddr::new(addr.wrapping_sub(view.base));
             let phys = match near.tlb.find(linear, kind) {

@@ -19,6 +19,7 @@
 //! between spans of accesses, never within one (`turn`); so does what is due by the clock (`clock`).
 
 mod access;
+mod ahead;
 mod clock;
 mod counted;
 mod dense;
@@ -60,6 +61,7 @@ use crate::{
     ram::Ram,
 };
 
+use ahead::Ahead;
 use clock::Prices;
 use counted::Passed;
 use dense::Worth;
@@ -70,9 +72,6 @@ use promotion::Promotion;
 use rows::Rows;
 use small::{Small, View};
 use watch::Watch;
-
-/// What page tables may take that the nearest caches of hosts have whole, or nearly.
-const NEAR_BYTES_MAX: u64 = 4 << 20;
 
 /// How to run.
 pub struct RunOptions<'a> {
@@ -229,9 +228,8 @@ pub(crate) struct Run {
     pace: Pace,
     /// Whether it pays to run several accesses at once where misses are dense.
     dense: Worth,
-    /// Whether page tables take more than the host's nearest caches have, so that a walk waits for the host's
-    /// memory.
-    tables_are_far: bool,
+    /// What the host fetches before it is needed.
+    ahead: Ahead,
     /// Whether some TLB holds two pages under one tag.
     has_pairs: bool,
     /// The pages of the largest block of which some TLB has entries, or 0, and what is known of the pages
@@ -326,7 +324,7 @@ impl Run {
             large_first: [false; 4],
             pace: Pace::default(),
             dense: Worth::default(),
-            tables_are_far: false,
+            ahead: Ahead::default(),
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
@@ -374,7 +372,7 @@ impl Run {
         batch: &Batch,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        self.tables_are_far = self.ram.footprint().frame_bytes > NEAR_BYTES_MAX;
+        self.ahead.look(&self.ram, behind);
         for segment in &batch.segments {
             let index = segment.thread as usize;
             if self.threads.len() <= index {

@@ -64,12 +64,6 @@ impl Pace {
         !self.is_sparse() && self.streak.is_some_and(|hits| hits < APART_MAX)
     }
 
-    /// Whether the last access missed, and no span is under way.
-    #[inline]
-    pub(super) fn follows_miss(&self) -> bool {
-        self.streak == Some(0)
-    }
-
     /// A lookup by itself hit.
     #[inline]
     pub(super) fn hit(&mut self) {

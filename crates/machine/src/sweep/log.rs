@@ -171,6 +171,13 @@ impl Behind for Log {
         }
     }
 
+    fn is_far(&self) -> bool {
+        // Who reads it knows what comes.
+        false
+    }
+
+    fn soon(&self, _phys: PhysAddr) {}
+
     #[inline]
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         // An access is never as long as that: `trace::Meta` keeps its size in 14 bits.

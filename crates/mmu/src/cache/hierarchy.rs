@@ -102,6 +102,8 @@ pub struct Hierarchy {
     walker: Served,
     /// By place: the next one behind it, and by how many bits the number of a line is shorter there.
     behind: [(Served, u32); Served::COUNT],
+    /// The last level, if what it knows of its lines is far from the host's processor.
+    far: Option<Served>,
 }
 
 impl Hierarchy {
@@ -120,7 +122,10 @@ impl Hierarchy {
             program: [Served::L1i, Served::L1d, Served::L1d],
             walker: Served::L1d,
             behind: [(Served::Memory, 0); Served::COUNT],
+            far: None,
         };
+        let is_far = |place: &Served| hierarchy.cache(*place).is_some_and(Cache::is_far);
+        hierarchy.far = Served::ALL.into_iter().rfind(is_far);
         hierarchy.check_lines()?;
         hierarchy.behind = core::array::from_fn(|place| hierarchy.next(Served::ALL[place]));
         let at_or_behind = |place| match hierarchy.cache(place) {
@@ -153,6 +158,21 @@ impl Hierarchy {
             return entry;
         }
         self.complete(entry, first, last, write, who)
+    }
+
+    /// Whether it pays to tell some time before where an access goes ([`Hierarchy::soon`]).
+    pub fn is_far(&self) -> bool {
+        self.far.is_some()
+    }
+
+    /// Has the host fetch what the last level knows of the line at `phys`.
+    #[inline]
+    pub fn soon(&self, phys: PhysAddr) {
+        if let Some(far) = self.far
+            && let Some(cache) = &self.caches[far as usize]
+        {
+            cache.soon(phys);
+        }
     }
 
     /// Uses the line of an access of `kind` by the program if it is found at once where the access comes in.

@@ -17,6 +17,7 @@ mod hierarchy;
 pub use hierarchy::{Entrance, Hierarchy, HierarchyParams, Requester, Served};
 
 use addr::PhysAddr;
+use prefetch_index::prefetch_index;
 
 use crate::{AnyReplacement, GeometryError, Learns, Policy, SetArray, hints::Hints};
 
@@ -28,6 +29,12 @@ const HINTS: usize = 2048;
 /// A cache of more lines keeps none: what misses the caches in front of it is seldom where a hint says,
 /// and each wrong hint reads a tag for nothing.
 const HINTED_LINES_MAX: usize = 1 << 14;
+
+/// So many tags lie in one line of the host's caches.
+const TAGS_FETCHED: usize = 64 / size_of::<u64>();
+
+/// What is known of so many lines is more than the nearest caches of hosts have.
+const FAR_LINES_MIN: usize = 1 << 17;
 
 /// The shape of a data cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,6 +236,27 @@ impl Cache {
         let line = phys.get() >> self.line_shift;
         let slot = self.find(self.sets.set_of(line), line)?;
         Some(self.tags[slot] & 1 != 0)
+    }
+
+    /// Whether what it knows of its lines is more than the nearest caches of hosts have.
+    fn is_far(&self) -> bool {
+        self.tags.len() >= FAR_LINES_MIN
+    }
+
+    /// Has the host fetch what it knows of the set of the line at `phys`.
+    #[inline]
+    fn soon(&self, phys: PhysAddr) {
+        let line = phys.get() >> self.line_shift;
+        let set = self.sets.set_of(line);
+        let first = set * self.sets.ways();
+        self.sets.soon(set);
+        self.policy.soon(first);
+        prefetch_index(&self.latest.tags, (line & self.latest.mask) as usize);
+        let mut slot = first;
+        while slot < first + self.sets.ways() {
+            prefetch_index(&self.tags, slot);
+            slot += TAGS_FETCHED;
+        }
     }
 
     /// Counts a request for `line`, and serves it if the line is there.

@@ -75,6 +75,13 @@ impl Replacement for Lru {
     }
 
     #[inline]
+    fn soon(&self, first: usize) {
+        if let Kept::Orders(orders) = &self.kept {
+            orders.soon(first);
+        }
+    }
+
+    #[inline]
     fn now(&self) -> u64 {
         match &self.kept {
             Kept::Times(ages) => ages.now(),

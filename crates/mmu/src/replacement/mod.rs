@@ -86,6 +86,10 @@ pub trait Replacement {
         slot
     }
 
+    /// Has the host fetch what it knows of the set that begins with the slot `first`.
+    #[inline]
+    fn soon(&self, _first: usize) {}
+
     /// The time of the last hit, for a policy that learns times.
     #[inline]
     fn now(&self) -> u64 {
@@ -234,6 +238,14 @@ macro_rules! policies {
             pub fn replaced(&mut self, set: Range<usize>) -> usize {
                 match self {
                     $(AnyReplacement::$policy(policy) => policy.replaced(set),)+
+                }
+            }
+
+            /// See [`Replacement::soon`].
+            #[inline]
+            pub fn soon(&self, first: usize) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.soon(first),)+
                 }
             }
 

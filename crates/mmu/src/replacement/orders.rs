@@ -11,6 +11,8 @@
 
 use core::ops::Range;
 
+use prefetch_index::prefetch_index;
+
 /// The most ways of a set: a word has so many places of four bits.
 const WAYS_MAX: usize = 16;
 const PLACE_BITS: u32 = 4;
@@ -41,6 +43,12 @@ impl Orders {
     #[inline(always)]
     fn set_of(&self, slot: usize) -> usize {
         ((slot as u64 * self.reciprocal) >> 32) as usize
+    }
+
+    /// Has the host fetch the order of the set of `slot`.
+    #[inline]
+    pub(super) fn soon(&self, slot: usize) {
+        prefetch_index(&self.words, self.set_of(slot));
     }
 
     /// Makes `slot` the one of its set that was used last.

@@ -16,6 +16,8 @@
 
 use core::ops::Range;
 
+use prefetch_index::prefetch_index;
+
 use super::{Learns, Replacement};
 
 /// Bits of a word of nodes.
@@ -184,6 +186,11 @@ impl Replacement for TreePlru {
     #[inline]
     fn inserted(&mut self, slot: usize) {
         self.touched(slot);
+    }
+
+    #[inline]
+    fn soon(&self, first: usize) {
+        prefetch_index(&self.nodes, self.places.of(first).word as usize);
     }
 
     #[inline]

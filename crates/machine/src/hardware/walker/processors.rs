@@ -10,7 +10,7 @@
 //! Lines that another processor has written stay in the near caches: coherence is not modelled.
 
 use addr::{Kind, PageSize, PhysAddr};
-use mmu::Spot;
+use mmu::{Hierarchy, Spot};
 use pagetable::{Node, Reference, TreeShape};
 
 use super::{RegionWalks, Speculator, Walker, build::Refusal};
@@ -98,6 +98,17 @@ impl Behind for Walkers {
                 std::mem::swap(from.l3(), to.l3());
             }
         });
+    }
+
+    fn is_far(&self) -> bool {
+        self.here.port.caches.as_ref().is_some_and(Hierarchy::is_far)
+    }
+
+    #[inline]
+    fn soon(&self, phys: PhysAddr) {
+        if let Some(caches) = &self.here.port.caches {
+            caches.soon(phys);
+        }
     }
 
     #[inline(always)]
