@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use addr::{PageSize, VirtAddr, VirtRange};
 use trace::{Event, Location, Region, RegionId, Regions};
 
+use crate::count::census::SHARED;
+
 /// A region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
 
@@ -168,13 +170,15 @@ impl Layout {
         self.places.iter().map(|(number, place)| (*number, &self.spaces[*place].regions))
     }
 
-    /// Whether at most one region has bytes in `range`.
-    pub(crate) fn is_single(&self, number: u32, range: VirtRange) -> bool {
+    /// The label of a TLB's entry for `range`, of which an address in `region` was accessed: that region's, or
+    /// [`SHARED`] if others have bytes there too.
+    pub(crate) fn label_of_entry(&self, number: u32, range: VirtRange, region: u32) -> u32 {
         // Regions begin and end on boundaries of the base page.
-        range.bytes() <= PageSize::SIZE_4K.bytes()
+        let is_single = range.bytes() <= PageSize::SIZE_4K.bytes()
             || self
                 .regions(number)
-                .is_some_and(|known| known.is_single(range.start().get(), range.last().get()))
+                .is_some_and(|known| known.is_single(range.start().get(), range.last().get()));
+        if is_single { region } else { SHARED }
     }
 
     /// The labeled regions by label: each with the number of its space.

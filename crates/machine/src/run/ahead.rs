@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   accesses    now . . . 4 . . . 8 . .
-//!                         |       +--> the entry of the page table that a walk for it will read last
-//!                         +----------> where that entry says it lies: what a large cache knows of the line
+//!                         |       +--> the entry of the page table that a walk for it will read last, and what a large
+//!                         |            cache knows of the entry's line
+//!                         +----------> where that entry says it lies: what a large cache knows of that line
 //! ```
 //!
 //! Where misses follow each other, much of the time goes into waiting for the host's own memory: a walk waits for the
@@ -11,7 +12,7 @@
 //! accessed. Addresses of a batch are known, so all of that is fetched while the accesses before are run. It
 //! changes nothing that is counted.
 
-use addr::{PhysAddr, VirtAddr};
+use addr::{PageSize, PhysAddr, VirtAddr};
 
 use super::{
     View,
@@ -27,7 +28,8 @@ const LINE_AHEAD: usize = 4;
 const NEAR_BYTES_MAX: u64 = 4 << 20;
 /// So many pages, and lines, are remembered as fetched.
 const RECENT: usize = 64;
-const PAGE_SHIFT: u32 = 12;
+/// The pages and lines that are told apart. A machine's may be larger or smaller: then something is fetched twice, or not.
+const PAGE: PageSize = PageSize::SIZE_4K;
 const LINE_SHIFT: u32 = 6;
 
 /// What is far from the host's processor, and what of it was fetched last, by the last bits of its number.
@@ -38,7 +40,7 @@ pub(super) struct Ahead {
     entries: [u64; RECENT],
     /// Lines of which a cache knows.
     lines: [u64; RECENT],
-    /// Where pages lay when that was asked last.
+    /// Where pages lay when that was asked last, in whichever space that was: it need not be true any more.
     places: [(u64, Option<PhysAddr>); RECENT],
 }
 
@@ -83,7 +85,7 @@ impl Ahead {
             return;
         }
         if let Some(&addr) = addrs.get(next + ENTRY_AHEAD)
-            && is_new(&mut self.entries, addr >> PAGE_SHIFT)
+            && is_new(&mut self.entries, addr >> PAGE.shift())
         {
             let entry = ram.soon(who.space, VirtAddr::new(addr.wrapping_sub(view.base)));
             if let (Some(entry), true) = (entry, caches_are_far && CACHES != VIRTUAL) {
@@ -104,16 +106,17 @@ impl Ahead {
         }
     }
 
-    /// Where `addr` lies, or lay.
+    /// Where `addr` probably lies.
     #[inline(always)]
     fn place(&mut self, addr: u64, (who, view): (Who, View), ram: &Ram) -> Option<PhysAddr> {
-        let page = addr >> PAGE_SHIFT;
+        let linear = VirtAddr::new(addr);
+        let page = addr >> PAGE.shift();
         let (known, frame) = &mut self.places[page as usize % RECENT];
         if *known != page {
-            let start = VirtAddr::new((page << PAGE_SHIFT).wrapping_sub(view.base));
+            let start = linear.align_down(PAGE).wrapping_add(view.base.wrapping_neg());
             let found = ram.query(who.space, start);
             (*known, *frame) = (page, found.map(|found| found.apply(start)));
         }
-        Some(PhysAddr::new(frame.as_ref()?.get() + addr % (1 << PAGE_SHIFT)))
+        Some(frame.as_ref()?.wrapping_add(linear.offset_in(PAGE)))
     }
 }

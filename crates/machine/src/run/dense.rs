@@ -224,9 +224,8 @@ impl Run {
                         };
                         let data = kind != Kind::Fetch;
                         behind.refilled(Refill { region, data, sized, ..Refill::default() });
-                        let is_single =
-                            layout.is_single(who.number, VirtRange::of_page(own.page(size)));
-                        let label = if is_single { region } else { SHARED };
+                        let pages = VirtRange::of_page(own.page(size));
+                        let label = layout.label_of_entry(who.number, pages, region);
                         if let Some(far) = &mut far {
                             far.fill(census, false, kind, &entry, label);
                         }

@@ -8,7 +8,7 @@ use trace::{Batch, Block};
 use super::{Run, access::Place};
 use crate::{
     Error,
-    count::census::{Census, SHARED, TABLES},
+    count::census::{Census, TABLES},
     count::history::History,
     count::origins::{Missed, Origins},
     hardware::{
@@ -375,7 +375,7 @@ impl Run {
         Ok(placed)
     }
 
-    /// The label of the entry for a page: its region, or [`SHARED`].
+    /// The label of the entry for a page ([`Layout::label_of_entry`]).
     pub(super) fn label(&self, translation: Translation, region: u32) -> u32 {
         // A slot is larger than any page, so both addresses of it are aligned alike.
         let start = translation.page.start().wrapping_add(self.view.base.wrapping_neg());
@@ -385,7 +385,7 @@ impl Run {
             let first = VirtAddr::new(start.get() & !(bytes - 1));
             page = VirtRange::new(first, bytes).unwrap_or(page);
         }
-        if self.layout.is_single(self.who.number, page) { region } else { SHARED }
+        self.layout.label_of_entry(self.who.number, page, region)
     }
 
     /// What the TLBs are refilled with. Where one holds pairs, it takes the neighbour too, if

@@ -172,7 +172,7 @@ impl Behind for Log {
     }
 
     fn is_far(&self) -> bool {
-        // Who reads it knows what comes.
+        // It has no caches: whoever reads it has.
         false
     }
 

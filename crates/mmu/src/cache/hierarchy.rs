@@ -102,7 +102,7 @@ pub struct Hierarchy {
     walker: Served,
     /// By place: the next one behind it, and by how many bits the number of a line is shorter there.
     behind: [(Served, u32); Served::COUNT],
-    /// The last level, if what it knows of its lines is far from the host's processor.
+    /// The last of those caches that know so much of their lines that it is far from the host's processor.
     far: Option<Served>,
 }
 
@@ -165,7 +165,7 @@ impl Hierarchy {
         self.far.is_some()
     }
 
-    /// Has the host fetch what the last level knows of the line at `phys`.
+    /// Has the host fetch what a cache that knows much, the last such one, knows of the line at `phys`.
     #[inline]
     pub fn soon(&self, phys: PhysAddr) {
         if let Some(far) = self.far
