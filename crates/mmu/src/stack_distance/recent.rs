@@ -19,17 +19,27 @@ impl Recent {
     /// that made room for it.
     #[inline]
     pub(super) fn touch(&mut self, key: u64) -> Result<usize, Option<u64>> {
-        let found = self.keys[..self.len].iter().position(|&held| held == key);
-        let (depth, outcome) = match found {
-            Some(depth) => (depth, Ok(depth)),
-            None if self.len < Recent::KEYS => {
-                self.len += 1;
-                (self.len - 1, Err(None))
-            }
-            None => (Recent::KEYS - 1, Err(Some(self.keys[Recent::KEYS - 1]))),
+        let Some(depth) = self.keys[..self.len].iter().position(|&held| held == key) else {
+            return Err(self.push(key));
         };
-        self.keys.copy_within(..depth, 1);
+        // Not `copy_within`: most are a few steps deep, and a call costs more than these.
+        let mut before = key;
+        for place in &mut self.keys[..=depth] {
+            before = core::mem::replace(place, before);
+        }
+        Ok(depth)
+    }
+
+    /// Adds `key`, which is not here, as the youngest. Gives the key that made room for it.
+    #[inline]
+    fn push(&mut self, key: u64) -> Option<u64> {
+        let last = self.keys[Recent::KEYS - 1];
+        self.keys.copy_within(..Recent::KEYS - 1, 1);
         self.keys[0] = key;
-        outcome
+        if self.len == Recent::KEYS {
+            return Some(last);
+        }
+        self.len += 1;
+        None
     }
 }
