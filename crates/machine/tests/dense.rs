@@ -61,10 +61,11 @@ fn dense_misses_are_counted_as_a_checked_run_counts_them() {
 /// host, and where pages are large, of several sizes, or of two regions.
 #[test]
 fn walks_among_dense_misses_are_those_of_a_checked_run() {
-    let hardware: [&[&str]; 6] = [
+    let hardware: [&[&str]; 7] = [
         &[],
         &["walker.kind=software"],
         &["walker.tracks_dirty=true"],
+        &["walker.kind=software", "walker.tracks_dirty=true"],
         &["mmu_cache.design=uptc", "mmu_cache.entries=24"],
         &["mmu_cache.design=utc", "mmu_cache.entries=24"],
         &["nested.page_size=4K"],

@@ -71,6 +71,11 @@ impl Ahead {
         self.caches_are_far = behind.is_far();
     }
 
+    /// Whether that is what caches know.
+    pub(super) fn caches_are_far(&self) -> bool {
+        self.caches_are_far
+    }
+
     /// The access at `next` is about to be run, by `who` and through `view`, and many miss.
     #[inline(always)]
     pub(super) fn soon<const CACHES: u8>(

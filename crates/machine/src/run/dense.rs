@@ -28,7 +28,7 @@ use trace::{Batch, Meta};
 use super::{
     Run,
     access::{UNCACHED, VIRTUAL, shared_hit},
-    miss::{AllMissed, MissCounts},
+    miss::{AllMissed, MissCounts, without_dirt},
     pace::APART_MAX,
 };
 use crate::{
@@ -102,7 +102,9 @@ impl Run {
     /// Whether a walk reads the page table, fills TLBs and is counted, and nothing else has a part in it.
     fn walks_alone(&self, behind: &impl Behind) -> bool {
         let hardware = &self.processors.here.hardware;
-        let is_refilled_alone = !self.has_pairs && self.block_pages == 0 && !self.tracks_dirty;
+        let is_refilled_alone = !self.has_pairs && self.block_pages == 0;
+        // Else a handler is trapped to for the first store to a page.
+        let is_marked_alone = !self.tracks_dirty || self.marks;
         let is_read_alone = !self.ram.is_linear()
             && self.ram.host().is_none()
             && hardware.ranges.is_none()
@@ -111,7 +113,11 @@ impl Run {
             && self.overheads.is_none()
             && self.nodes.is_none()
             && !behind.speculates();
-        is_refilled_alone && is_read_alone && is_heard_of_alone && !self.populated
+        is_refilled_alone
+            && is_marked_alone
+            && is_read_alone
+            && is_heard_of_alone
+            && !self.populated
     }
 
     /// Runs accesses of `batch` as long as not too many in a row hit the first level. The first of
@@ -127,6 +133,7 @@ impl Run {
     ) -> (usize, Option<AllMissed>) {
         let walks_alone = self.walks_alone(behind);
         let (sized, root) = (self.sets_size(), self.ram.root(self.view.root));
+        let tracks_dirty = self.tracks_dirty;
         let Run { processors, census, history, layout, passed, ram, view, who, ahead, .. } = self;
         let (references, origins) = (&mut self.references, &mut self.origins);
         let Processor { hardware, asid, .. } = &mut processors.here;
@@ -162,7 +169,8 @@ impl Run {
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
-            if hits == 0 {
+            // What is far for a line is so whether or not its page hits.
+            if hits == 0 || ahead.caches_are_far() {
                 ahead.soon::<CACHES>((addrs, ran), (*who, *view), ram, behind);
             }
             let own = VirtAddr::new(addr.wrapping_sub(view.base));
@@ -205,7 +213,10 @@ impl Run {
                             read(ram, (view.root, root), (linear, *asid, kind), references, behind)
                         });
                         let found = walked.and_then(Result::ok).map(|found| {
-                            let Translation { page, frame, rights, global } = found;
+                            let Translation { page, frame, mut rights, global } = found;
+                            if tracks_dirty {
+                                rights = without_dirt(ram, *who, own, kind, rights);
+                            }
                             let global = global || view.is_global;
                             let entry = TlbEntry::single(page, frame, *asid, global, rights);
                             (entry, found.apply(linear))

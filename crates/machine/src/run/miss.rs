@@ -18,6 +18,7 @@ use crate::{
         tlbs::{NONE, Unit},
     },
     os::{Answer, Ask, Layout, Who},
+    ram::Ram,
 };
 
 impl Run {
@@ -99,7 +100,10 @@ impl Run {
             None => {}
         }
         let label = self.label(translation, region);
-        let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
+        let Translation { page, frame, mut rights, global } = translation;
+        if self.tracks_dirty {
+            rights = without_dirt(&self.ram, self.who, addr, kind, rights);
+        }
         let asid = self.processors.here.asid;
         let global = global || self.view.is_global;
         let pair = self.pair(TlbEntry::single(page, frame, asid, global, rights));
@@ -142,21 +146,6 @@ impl Run {
                 });
                 counts.dropped += dropped;
             }
-        }
-    }
-
-    /// What the TLBs are given of `translation`: a clean page without the right to store, if the
-    /// machine tracks dirty pages.
-    fn without_dirt(&self, translation: Translation, place: Place<'_>) -> Translation {
-        let Translation { rights, .. } = translation;
-        let is_clean = self.tracks_dirty
-            && place.kind != Kind::Store
-            && rights.allows(Kind::Store)
-            && self.is_clean(place.addr);
-        if is_clean {
-            Translation { rights: read_only(rights), ..translation }
-        } else {
-            translation
         }
     }
 
@@ -315,9 +304,7 @@ impl Run {
 
     /// Whether the page that holds `addr` allows stores and has not been stored to.
     pub(super) fn is_clean(&self, addr: VirtAddr) -> bool {
-        self.ram.mapping(self.who.space, addr).is_some_and(|mapping| {
-            mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
-        })
+        is_clean(&self.ram, self.who, addr)
     }
 
     /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.
@@ -603,6 +590,27 @@ impl Pair {
         entry.rights[1 - odd] = self.other.map_or(Rights::NONE, |(_, rights)| rights);
         entry
     }
+}
+
+/// Whether the page that holds `addr` allows stores and has not been stored to.
+fn is_clean(ram: &Ram, who: Who, addr: VirtAddr) -> bool {
+    ram.mapping(who.space, addr).is_some_and(|mapping| {
+        mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
+    })
+}
+
+/// What the TLBs are given of the `rights` to a page that was walked for, if the machine tracks dirty pages: not
+/// that to store if it is clean.
+#[inline]
+pub(super) fn without_dirt(
+    ram: &Ram,
+    who: Who,
+    addr: VirtAddr,
+    kind: Kind,
+    rights: Rights,
+) -> Rights {
+    let is_clean = kind != Kind::Store && rights.allows(Kind::Store) && is_clean(ram, who, addr);
+    if is_clean { read_only(rights) } else { rights }
 }
 
 /// These rights without the one to store.
