@@ -449,6 +449,13 @@ impl Ram {
         self.hat.table().query(space, addr)
     }
 
+    /// Whether the page that holds `addr` allows stores and has not been stored to.
+    pub(crate) fn is_clean(&self, space: Space, addr: VirtAddr) -> bool {
+        self.mapping(space, addr).is_some_and(|mapping| {
+            mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
+        })
+    }
+
     /// A frame for `page`.
     pub(crate) fn allocate(&mut self, page: Page) -> Result<PhysAddr, Failure> {
         if !self.has_frames {

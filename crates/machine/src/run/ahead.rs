@@ -71,7 +71,7 @@ impl Ahead {
         self.caches_are_far = behind.is_far();
     }
 
-    /// Whether that is what caches know.
+    /// Whether what the machine's last cache knows is far.
     pub(super) fn caches_are_far(&self) -> bool {
         self.caches_are_far
     }

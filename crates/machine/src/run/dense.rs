@@ -103,7 +103,7 @@ impl Run {
     fn walks_alone(&self, behind: &impl Behind) -> bool {
         let hardware = &self.processors.here.hardware;
         let is_refilled_alone = !self.has_pairs && self.block_pages == 0;
-        // Else a handler is trapped to for the first store to a page.
+        // Where hardware does not set the bits, a handler is trapped to for the first store to a page.
         let is_marked_alone = !self.tracks_dirty || self.marks;
         let is_read_alone = !self.ram.is_linear()
             && self.ram.host().is_none()
@@ -169,7 +169,7 @@ impl Run {
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
-            // What is far for a line is so whether or not its page hits.
+            // What a cache knows of a line can be far though the line's page hits.
             if hits == 0 || ahead.caches_are_far() {
                 ahead.soon::<CACHES>((addrs, ran), (*who, *view), ram, behind);
             }
@@ -214,8 +214,8 @@ impl Run {
                         });
                         let found = walked.and_then(Result::ok).map(|found| {
                             let Translation { page, frame, mut rights, global } = found;
-                            if tracks_dirty {
-                                rights = without_dirt(ram, *who, own, kind, rights);
+                            if tracks_dirty && kind != Kind::Store {
+                                rights = without_dirt(ram, *who, own, rights);
                             }
                             let global = global || view.is_global;
                             let entry = TlbEntry::single(page, frame, *asid, global, rights);

@@ -101,8 +101,8 @@ impl Run {
         }
         let label = self.label(translation, region);
         let Translation { page, frame, mut rights, global } = translation;
-        if self.tracks_dirty {
-            rights = without_dirt(&self.ram, self.who, addr, kind, rights);
+        if self.tracks_dirty && kind != Kind::Store {
+            rights = without_dirt(&self.ram, self.who, addr, rights);
         }
         let asid = self.processors.here.asid;
         let global = global || self.view.is_global;
@@ -159,7 +159,7 @@ impl Run {
     ) -> Result<(), Error> {
         let Place { addr, kind, access, .. } = place;
         let may_trap = self.tracks_dirty && !self.marks && found && kind == Kind::Store;
-        if !may_trap || !self.is_clean(addr) {
+        if !may_trap || !self.ram.is_clean(self.who.space, addr) {
             return Ok(());
         }
         self.processors.here.counts.modify_traps += 1;
@@ -188,7 +188,7 @@ impl Run {
         self.dirtied = self.marks
             && self.tracks_dirty
             && (kind, why) == (Kind::Store, Miss::Denied)
-            && self.is_clean(addr);
+            && self.ram.is_clean(self.who.space, addr);
         self.processors.here.counts.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
             let found = match walked.take() {
@@ -302,11 +302,6 @@ impl Run {
         Ok(answer)
     }
 
-    /// Whether the page that holds `addr` allows stores and has not been stored to.
-    pub(super) fn is_clean(&self, addr: VirtAddr) -> bool {
-        is_clean(&self.ram, self.who, addr)
-    }
-
     /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.
     fn walk_once(
         &mut self,
@@ -401,8 +396,10 @@ impl Run {
                 return None;
             }
             let page = self.ram.query(self.who.space, va)?;
-            let is_clean = self.tracks_dirty && self.is_clean(va);
-            let rights = if is_clean { read_only(page.rights) } else { page.rights };
+            let mut rights = page.rights;
+            if self.tracks_dirty {
+                rights = without_dirt(&self.ram, self.who, va, rights);
+            }
             (page.page.size() == size && page.global == entry.global)
                 .then_some((page.frame, rights))
         }));
@@ -415,8 +412,10 @@ impl Run {
         let page = entry.page;
         let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
         let other = self.ram.query(self.who.space, neighbour)?;
-        let is_clean = self.tracks_dirty && self.is_clean(neighbour);
-        let rights = if is_clean { read_only(other.rights) } else { other.rights };
+        let mut rights = other.rights;
+        if self.tracks_dirty {
+            rights = without_dirt(&self.ram, self.who, neighbour, rights);
+        }
         (other.page.size() == page.size()).then_some((other.frame, rights))
     }
 
@@ -592,24 +591,11 @@ impl Pair {
     }
 }
 
-/// Whether the page that holds `addr` allows stores and has not been stored to.
-fn is_clean(ram: &Ram, who: Who, addr: VirtAddr) -> bool {
-    ram.mapping(who.space, addr).is_some_and(|mapping| {
-        mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
-    })
-}
-
-/// What the TLBs are given of the `rights` to a page that was walked for, if the machine tracks dirty pages: not
-/// that to store if it is clean.
+/// What a machine that tracks dirty pages gives its TLBs of the `rights` to the page that holds `addr`: all but the one
+/// to store if the page is clean.
 #[inline]
-pub(super) fn without_dirt(
-    ram: &Ram,
-    who: Who,
-    addr: VirtAddr,
-    kind: Kind,
-    rights: Rights,
-) -> Rights {
-    let is_clean = kind != Kind::Store && rights.allows(Kind::Store) && is_clean(ram, who, addr);
+pub(super) fn without_dirt(ram: &Ram, who: Who, addr: VirtAddr, rights: Rights) -> Rights {
+    let is_clean = rights.allows(Kind::Store) && ram.is_clean(who.space, addr);
     if is_clean { read_only(rights) } else { rights }
 }
 

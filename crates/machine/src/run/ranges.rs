@@ -31,7 +31,7 @@ impl Run {
         second: usize,
     ) -> Option<(PhysAddr, PageSize)> {
         let Place { addr, kind, .. } = place;
-        let is_clean = self.tracks_dirty && self.is_clean(addr);
+        let is_clean = self.tracks_dirty && self.ram.is_clean(self.who.space, addr);
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
         let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;

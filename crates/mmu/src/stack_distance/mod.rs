@@ -31,7 +31,7 @@ pub struct StackDistance {
 
 impl StackDistance {
     /// An empty stack that remembers `depth_max` keys: the entries of the largest array asked
-    /// about. Its memory depends on that alone.
+    /// about. Its memory is bounded by that.
     pub fn new(depth_max: usize) -> StackDistance {
         let recent = Recent::new();
         let older = Older::new(depth_max.saturating_sub(Recent::KEYS));

@@ -1,15 +1,17 @@
 //! The deep part of an LRU stack: keys by the time when they got there.
 //!
 //! ```text
-//!   times    0 1 2 3 4 5 6 7 | 8 ...            every push takes the next one
-//!   keys     - d b - c - a f |                  c left 3 deep: a and f are younger, and 1 more
+//!   times    0 1 2 3 4 5 6 7 8 9            every push takes the next one
+//!   keys     - d b - c - a f                c is taken: a and f are younger, so it was 2 deep here
 //!   count    a tree over the times (Fenwick 1994), one leaf for 64 of them
 //! ```
 //!
 //! When the times are used up the keys move together, in order, and time goes on behind them.
 //!
-//! Eight keys that follow each other have their times side by side: keys are page numbers, and programs use pages
-//! that lie near each other. So the times of 65536 keys take a third of a megabyte in place of two.
+//! Keys are page numbers, and programs use pages that lie near each other. So the eight keys that differ
+//! in their last bits only share an entry of the map from keys to times. For 65536 keys that lie side
+//! by side the map takes 0.7 megabytes; with an entry for each it would be two. For keys that all lie
+//! far apart it takes five to eleven.
 
 use std::collections::hash_map::Entry;
 
@@ -18,8 +20,8 @@ use rustc_hash::FxHashMap;
 /// So many times share a leaf of the tree, as the bits of a word.
 const LEAF: usize = u64::BITS as usize;
 
-/// So many keys that follow each other have their times side by side.
-const NEAR: u64 = 8;
+/// So many keys, the same but for their last bits, share an entry of the map.
+const NEAR: usize = 8;
 /// The time of a key that is not here.
 const NONE: u32 = u32::MAX;
 
@@ -29,8 +31,8 @@ pub(super) struct Older {
     keys_max: usize,
     /// How many there are.
     len: usize,
-    /// The times of keys, by the number of these keys without what tells them apart.
-    times: FxHashMap<u64, [u32; NEAR as usize]>,
+    /// The times of keys that share an entry, or [`NONE`], by [`split`].
+    times: FxHashMap<u64, [u32; NEAR]>,
     /// The key of each time, where its bit in `present` is set.
     keys: Box<[u64]>,
     present: Box<[u64]>,
@@ -40,6 +42,12 @@ pub(super) struct Older {
     now: usize,
     /// No key is older than this.
     oldest: usize,
+}
+
+/// The number of the entry that has the time of `key`, and its place there.
+#[inline]
+fn split(key: u64) -> (u64, usize) {
+    (key / NEAR as u64, key as usize % NEAR)
 }
 
 impl Older {
@@ -61,12 +69,14 @@ impl Older {
 
     /// Removes `key` if it is held, and says how many are younger.
     pub(super) fn take(&mut self, key: u64) -> Option<usize> {
-        // They stay there though it may have been the last of them: it comes back soon.
-        let time = self
-            .times
-            .get_mut(&(key / NEAR))
-            .map(|near| core::mem::replace(&mut near[(key % NEAR) as usize], NONE));
-        let time = time.filter(|&time| time != NONE)? as usize;
+        let (entry, place) = split(key);
+        // An entry may stay without a time: its key is among the youngest now, and is pushed again when
+        // it leaves them. So there are at most as many such entries as youngest keys.
+        let time = core::mem::replace(&mut self.times.get_mut(&entry)?[place], NONE);
+        if time == NONE {
+            return None;
+        }
+        let time = time as usize;
         let not_younger = self.before(time / LEAF)
             + (self.present[time / LEAF] << (LEAF - 1 - time % LEAF)).count_ones() as usize;
         let younger = self.len - not_younger;
@@ -96,8 +106,8 @@ impl Older {
     /// `key` has that time.
     #[inline]
     fn set(&mut self, key: u64, time: usize) {
-        let near = self.times.entry(key / NEAR).or_insert([NONE; NEAR as usize]);
-        near[(key % NEAR) as usize] = time as u32;
+        let (entry, place) = split(key);
+        self.times.entry(entry).or_insert([NONE; NEAR])[place] = time as u32;
     }
 
     fn forget_oldest(&mut self) {
@@ -106,11 +116,11 @@ impl Older {
             leaf += 1;
         }
         self.oldest = leaf * LEAF + self.present[leaf].trailing_zeros() as usize;
-        let key = self.keys[self.oldest];
-        if let Entry::Occupied(mut near) = self.times.entry(key / NEAR) {
-            near.get_mut()[(key % NEAR) as usize] = NONE;
-            if *near.get() == [NONE; NEAR as usize] {
-                near.remove();
+        let (entry, place) = split(self.keys[self.oldest]);
+        if let Entry::Occupied(mut times) = self.times.entry(entry) {
+            times.get_mut()[place] = NONE;
+            if *times.get() == [NONE; NEAR] {
+                times.remove();
             }
         }
         self.clear(self.oldest);
