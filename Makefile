@@ -43,7 +43,7 @@ torture: tools build ## record 37 kinds of programs that make trouble, kill the 
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
-	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test explore --quiet every_scheme
+	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz

@@ -1,7 +1,8 @@
 //! A disk that fills up while a program is recorded.
 //!
-//! In a file of its own: the limit on file sizes that stands for a full disk is the process's.
+//! In a program of its own: the limit on file sizes that stands for a full disk is the process's.
 
+#[path = "capture/common/mod.rs"]
 mod common;
 
 use std::fs;

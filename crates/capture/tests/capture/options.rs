@@ -1,0 +1,209 @@
+//! What is recorded is what was asked for, measured against the whole of the same program.
+
+use std::path::PathBuf;
+
+use addr::Kind;
+use capture::{Live, Options};
+use trace::{Event, Filter};
+
+use crate::common::{Row, Whole, compile, directory, options, record};
+
+/// A program that does the same each time: no addresses from outside, no clock.
+const STEADY: &str = r#"
+    #include <stdlib.h>
+    #include <string.h>
+    static long table[1 << 16];
+    int main(void) {
+        unsigned long x = 1;
+        for (int i = 0; i < 60000; i++) {
+            x = x * 6364136223846793005ul + 1442695040888963407ul;
+            table[x >> 48] += i;
+            if (i % 1000 == 0) { char *p = malloc(5000); memset(p, 1, 5000); }
+        }
+        return 0;
+    }"#;
+
+fn steady(name: &str) -> (PathBuf, Options) {
+    let directory = directory(name);
+    let program = compile(&directory, "steady", "gcc", STEADY);
+    let options = options(&program, &[]);
+    (directory, options)
+}
+
+fn recorded(directory: &std::path::Path, options: &Options) -> Whole {
+    let outcome = record(directory, options);
+    assert_eq!(outcome.status, 0);
+    Whole::read(&outcome.summary.path)
+}
+
+/// Rows without what depends on the row before: the instructions since then.
+fn plain(rows: &[Row]) -> Vec<(u64, Kind, u32)> {
+    rows.iter().map(|row| (row.addr, row.kind(), row.meta.size())).collect()
+}
+
+fn instructions(whole: &Whole) -> u64 {
+    let rows: u64 = whole.rows.iter().map(|row| u64::from(row.meta.instructions())).sum();
+    let gaps = whole.events.iter().map(|(_, _, event)| match event {
+        Event::Gap { instructions, .. } => *instructions,
+        _ => 0,
+    });
+    rows + gaps.sum::<u64>()
+}
+
+#[test]
+fn two_recordings_are_the_same() {
+    let (directory, options) = steady("same");
+    let first = recorded(&directory, &options);
+    let second = recorded(&directory, &options);
+    assert!(first.rows.len() > 200_000, "{}", first.rows.len());
+    assert_eq!(first.rows, second.rows);
+}
+
+#[test]
+fn skip_and_max_give_exactly_that_part() {
+    let (directory, mut options) = steady("window");
+    let whole = recorded(&directory, &options);
+    let rows = plain(&whole.rows);
+    let total = rows.len() as u64;
+    for (skip, max) in [
+        (0, Some(1)),
+        (0, Some(12_345)),
+        (1, None),
+        (777, Some(2)),
+        (50_001, Some(100_000)),
+        (50_002, Some(33_333)),
+        (total - 5, None),
+        (total + 100_000, None),
+    ] {
+        options.skip_accesses = skip;
+        options.accesses_max = max;
+        let part = recorded(&directory, &options);
+        let from = skip.min(total) as usize;
+        let to = (skip + max.unwrap_or(total)).min(total) as usize;
+        assert_eq!(plain(&part.rows), rows[from..to], "skip {skip}, max {max:?}");
+        if skip != 0 {
+            let gap = part.events.iter().find_map(|(at, _, event)| match event {
+                Event::Gap { accesses, instructions } => Some((*at, *accesses, *instructions)),
+                _ => None,
+            });
+            let (at, accesses, gap_instructions) = gap.expect("a gap says what was skipped");
+            assert_eq!((at, accesses), (0, from as u64), "skip {skip}");
+            let before: u64 =
+                whole.rows[..from].iter().map(|row| u64::from(row.meta.instructions())).sum();
+            // Instructions without a row of their own count at the next row.
+            assert!(gap_instructions.abs_diff(before) <= 512, "{gap_instructions} of {before}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_is_not_wanted_any_more_is_ended() {
+    let directory = directory("ends-early");
+    let forever = "int main(void) { static volatile int x; for (;;) x++; }";
+    let program = compile(&directory, "forever", "gcc", forever);
+    let mut options = options(&program, &[]);
+    options.accesses_max = Some(300_000);
+    options.ends = true;
+    let outcome = record(&directory, &options);
+    assert_eq!(outcome.status, 128 + 9);
+    assert_eq!(outcome.summary.accesses, 300_000);
+    assert_eq!(Whole::read(&outcome.summary.path).rows.len(), 300_000);
+}
+
+#[test]
+fn without_fetches_the_rest_is_the_same() {
+    let (directory, mut options) = steady("no_fetch");
+    let whole = recorded(&directory, &options);
+    options.fetches = false;
+    let part = recorded(&directory, &options);
+    let data: Vec<Row> =
+        whole.rows.iter().filter(|row| row.kind() != Kind::Fetch).copied().collect();
+    assert_eq!(plain(&part.rows), plain(&data));
+    assert_eq!(instructions(&part), instructions(&whole));
+}
+
+#[test]
+fn the_filter_keeps_what_the_model_keeps() {
+    let (directory, mut options) = steady("filter");
+    let whole = recorded(&directory, &options);
+    options.filter = Filter::Page16;
+    let part = recorded(&directory, &options);
+    // The model: one table of 16 pages for fetches, one for data; the first store is kept.
+    let mut fetch = [None; 16];
+    let mut data = [None; 16];
+    let mut kept = Vec::new();
+    for row in &whole.rows {
+        let last = (row.addr + u64::from(row.meta.size()) - 1) >> 12;
+        let pages = [row.addr >> 12, last];
+        let stores = row.kind() == Kind::Store;
+        let table = if row.kind() == Kind::Fetch { &mut fetch } else { &mut data };
+        let held = |entry: Option<(u64, bool)>, page: u64| {
+            entry.is_some_and(|(held, stored)| held == page && (stored || !stores))
+        };
+        if pages.iter().all(|&page| held(table[page as usize % 16], page)) {
+            continue;
+        }
+        for page in pages {
+            let stored = matches!(table[page as usize % 16], Some((held, true)) if held == page);
+            table[page as usize % 16] = Some((page, stored || stores));
+        }
+        kept.push(*row);
+    }
+    assert_eq!(plain(&part.rows), plain(&kept));
+    assert!(part.rows.len() < whole.rows.len() / 2, "it drops something");
+    assert_eq!(instructions(&part), instructions(&whole));
+    let dropped = part.events.iter().filter_map(|(_, _, event)| match event {
+        Event::Gap { accesses, .. } => Some(*accesses),
+        _ => None,
+    });
+    assert_eq!(dropped.sum::<u64>(), (whole.rows.len() - kept.len()) as u64);
+}
+
+#[test]
+fn live_is_what_is_stored() {
+    let (directory, options) = steady("live");
+    let stored = recorded(&directory, &options);
+    let mut live = Live::start(&options).unwrap();
+    let seen = Whole::of(&mut live);
+    assert_eq!(live.finish(), 0);
+    assert_eq!(seen.rows, stored.rows);
+    let calls = |whole: &Whole| -> Vec<Event> {
+        let is_told = |event: &Event| !matches!(event, Event::ThreadStart { .. });
+        whole.events.iter().map(|(_, _, event)| event.clone()).filter(is_told).collect()
+    };
+    assert_eq!(calls(&seen), calls(&stored));
+}
+
+#[test]
+fn a_live_program_nobody_looks_at_runs_to_its_end() {
+    let (_, options) = steady("unseen");
+    let live = Live::start(&options).unwrap();
+    assert_eq!(live.finish(), 0);
+}
+
+#[test]
+fn a_program_runs_on_when_its_live_source_is_dropped() {
+    let directory = directory("dropped");
+    let source = r#"
+        #include <stdio.h>
+        static volatile long table[1 << 16];
+        int main(int argc, char **argv) {
+            for (long i = 0; i < 30000000; i++) table[i & 0xffff] += i;
+            FILE *f = fopen(argv[1], "w");
+            return fclose(f);
+        }"#;
+    let program = compile(&directory, "long", "gcc", source);
+    let said = directory.join("said");
+    let mut live = Live::start(&options(&program, &[said.to_str().unwrap()])).unwrap();
+    let mut batch = trace::Batch::default();
+    for _ in 0..10 {
+        assert!(trace::Source::next(&mut live, &mut batch).unwrap());
+    }
+    drop(live);
+    assert!(!said.exists(), "it was dropped in between");
+    let begin = std::time::Instant::now();
+    while !said.exists() {
+        assert!(begin.elapsed().as_secs() < 60, "the program does not end");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

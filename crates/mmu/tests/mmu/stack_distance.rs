@@ -1,0 +1,68 @@
+//! Stack distances against a list kept in order, and against TLBs of every size.
+
+use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr};
+use mmu::{ArrayParams, Policy, StackDistance, Tlb, TlbEntry, TlbParams};
+
+use crate::model::Rng;
+
+/// The stack as a list, youngest first.
+struct ModelStack(Vec<u64>);
+
+impl ModelStack {
+    fn touch(&mut self, key: u64) -> Option<usize> {
+        let depth = self.0.iter().position(|&held| held == key);
+        depth.map(|depth| self.0.remove(depth));
+        self.0.insert(0, key);
+        depth
+    }
+}
+
+#[test]
+fn depths_are_those_of_a_list_kept_in_order() {
+    for seed in 0..60 {
+        let mut rng = Rng(seed);
+        let depth_max = rng.pick(&[1, 2, 15, 16, 17, 18, 40, 64, 65, 200]);
+        let span = rng.pick(&[3, 16, 20, 70, 300, 5000]);
+        let (mut stack, mut model) = (StackDistance::new(depth_max), ModelStack(Vec::new()));
+        for step in 0..4000 {
+            // Keys near the last ones, and keys from anywhere, page numbers and hashes alike.
+            let key = if rng.chance(50) { rng.below(span.min(20)) } else { rng.below(span) };
+            let key = if seed % 2 == 0 { key } else { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+            let expected = model.touch(key).filter(|&depth| depth < depth_max);
+            assert_eq!(stack.touch(key), expected, "seed {seed}, step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_depth_says_which_tlbs_hit() {
+    let sizes: Vec<u32> = (1..=40).collect();
+    let mut tlbs: Vec<Tlb> = sizes.iter().map(|&entries| lru_tlb(entries)).collect();
+    let mut stack = StackDistance::new(40);
+    let mut rng = Rng(7);
+    for step in 0..6000 {
+        let span = rng.pick(&[4, 30, 90]);
+        let page = VirtAddr::new(rng.below(span) << 12).page(PageSize::SIZE_4K);
+        let depth = stack.touch(page.number());
+        for (tlb, &entries) in tlbs.iter_mut().zip(&sizes) {
+            let hit = tlb.lookup(page.start(), Asid(0), Kind::Load).is_ok();
+            assert_eq!(hit, depth.is_some_and(|depth| depth < entries as usize), "step {step}");
+            if !hit {
+                let frame = PhysAddr::new(page.start().get());
+                let entry = TlbEntry::single(page, frame, Asid(0), false, Rights::READ);
+                tlb.fill(&entry, 0, Kind::Load, &mut |_| {});
+            }
+        }
+    }
+}
+
+fn lru_tlb(entries: u32) -> Tlb {
+    let array = ArrayParams {
+        page_sizes: vec![PageSize::SIZE_4K],
+        entries,
+        ways: entries,
+        replacement: Policy::Lru,
+        seed: 1,
+    };
+    Tlb::new(&TlbParams { arrays: vec![array], paired: false, blocks: None }).unwrap()
+}

@@ -1,0 +1,16 @@
+//! Traces written, read, cut, mixed and made, against models that are vectors of rows.
+
+mod blocking;
+mod common;
+mod copy;
+mod damage;
+mod data_only;
+mod export;
+mod generators;
+mod info;
+mod kernel;
+mod mix;
+mod recording;
+mod round_trip;
+mod spread;
+mod window;
