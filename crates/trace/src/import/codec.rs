@@ -4,13 +4,18 @@
 //!   file --Hashing--> gzip | xz | bzip2 | zstd | lz4 | snappy | zip | none --> bytes of the trace
 //! ```
 //!
-//! Every decoder works in memory bounded by a constant whatever the file claims.
+//! Every decoder works in memory bounded by a constant whatever the file claims. What may stand behind
+//! the last stream is what the codec's own tool takes: `gzip` passes over zeros, as tapes and disks
+//! are filled up with, and warns of anything else; `bzip2` warns; `xz` takes zeros in fours. The tools
+//! of the others refuse such a file.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lz4_flex::frame::FrameDecoder;
 
 use super::zip::ZipReader;
+use crate::count::counted;
 
 /// A compression that trace files come in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +37,21 @@ pub(crate) const MAGIC_BYTES: usize = 10;
 const XZ_MEMORY_MAX_BYTES: u64 = 256 << 20;
 /// The largest window of a zstd stream, as log2: 128 MiB, what `zstd -d` takes without being told.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// What is to be said of a file that can be unpacked all the same.
+#[derive(Clone, Default)]
+pub(crate) struct Remark(Arc<Mutex<Option<String>>>);
+
+impl Remark {
+    fn set(&self, remark: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(remark);
+    }
+
+    /// What there is to be said so far.
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 impl Codec {
     /// The codec of a file that starts with `bytes`.
@@ -92,16 +112,17 @@ impl Codec {
         }
     }
 
-    /// What `file` holds; it is read `buffer_bytes` at a time.
+    /// What `file` holds; it is read `buffer_bytes` at a time. What is odd about it goes to `remark`.
     pub(crate) fn decode(
         self,
         file: Box<dyn Read + Send>,
         buffer_bytes: usize,
+        remark: Remark,
     ) -> io::Result<Box<dyn Read + Send>> {
         let file = BufReader::with_capacity(buffer_bytes, file);
         Ok(match self {
             Codec::Plain => Box::new(file),
-            Codec::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+            Codec::Gzip => Box::new(Members::<flate2::bufread::GzDecoder<_>>::new(file, remark)),
             Codec::Xz => {
                 let stream = liblzma::stream::Stream::new_stream_decoder(
                     XZ_MEMORY_MAX_BYTES,
@@ -109,39 +130,214 @@ impl Codec {
                 )?;
                 Box::new(liblzma::bufread::XzDecoder::new_stream(file, stream))
             }
-            Codec::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(file)),
+            Codec::Bzip2 => Box::new(Members::<bzip2::bufread::BzDecoder<_>>::new(file, remark)),
             Codec::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(file)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
                 Box::new(decoder)
             }
-            Codec::Lz4 => Box::new(Lz4Frames { frame: Some(FrameDecoder::new(file)) }),
+            Codec::Lz4 => Box::new(Members::<FrameDecoder<_>>::new(file, remark)),
             Codec::Snappy => Box::new(snap::read::FrameDecoder::new(file)),
             Codec::Zip => Box::new(ZipReader::new(file)),
         })
     }
 }
 
-/// The frames of an lz4 file, one after the other.
-struct Lz4Frames<R: Read> {
-    frame: Option<FrameDecoder<R>>,
+/// A decoder of one compressed stream, of which a file may hold several.
+trait Member: Read {
+    /// What it reads from.
+    type Input: BufRead;
+    const CODEC: Codec;
+    /// How each stream begins.
+    const MAGIC: &[u8];
+    /// Bytes without which a stream is cut, whatever the decoder says.
+    const BYTES_MIN: usize;
+    /// What may stand behind the last stream.
+    const BEHIND: Behind;
+
+    fn begin(input: Peeked<Self::Input>) -> Self;
+    fn into_input(self) -> Peeked<Self::Input>;
 }
 
-impl<R: BufRead> Read for Lz4Frames<R> {
+/// What becomes of bytes behind the last stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Behind {
+    /// Zeros are passed over, and of others it is said that they are left out.
+    Zeros,
+    /// It is said that they are left out.
+    Anything,
+    /// The file is damaged.
+    Nothing,
+}
+
+impl<R: BufRead> Member for flate2::bufread::GzDecoder<Peeked<R>> {
+    type Input = R;
+    const CODEC: Codec = Codec::Gzip;
+    const MAGIC: &[u8] = &[0x1f, 0x8b];
+    const BYTES_MIN: usize = 2;
+    const BEHIND: Behind = Behind::Zeros;
+
+    fn begin(input: Peeked<R>) -> Self {
+        flate2::bufread::GzDecoder::new(input)
+    }
+
+    fn into_input(self) -> Peeked<R> {
+        self.into_inner()
+    }
+}
+
+impl<R: BufRead> Member for bzip2::bufread::BzDecoder<Peeked<R>> {
+    type Input = R;
+    const CODEC: Codec = Codec::Bzip2;
+    const MAGIC: &[u8] = b"BZh";
+    const BYTES_MIN: usize = 3;
+    const BEHIND: Behind = Behind::Anything;
+
+    fn begin(input: Peeked<R>) -> Self {
+        bzip2::bufread::BzDecoder::new(input)
+    }
+
+    fn into_input(self) -> Peeked<R> {
+        self.into_inner()
+    }
+}
+
+impl<R: BufRead> Member for FrameDecoder<Peeked<R>> {
+    type Input = R;
+    const CODEC: Codec = Codec::Lz4;
+    const MAGIC: &[u8] = &[0x04, 0x22, 0x4d, 0x18];
+    // The decoder takes a shorter header for the end of the file.
+    const BYTES_MIN: usize = 7;
+    const BEHIND: Behind = Behind::Nothing;
+
+    fn begin(input: Peeked<R>) -> Self {
+        FrameDecoder::new(input)
+    }
+
+    fn into_input(self) -> Peeked<R> {
+        self.into_inner()
+    }
+}
+
+/// The streams of a file, one after the other, up to what is none.
+struct Members<M> {
+    member: Option<M>,
+    remark: Remark,
+}
+
+impl<M: Member> Members<M> {
+    fn new(file: M::Input, remark: Remark) -> Members<M> {
+        Members { member: Some(M::begin(Peeked::new(file))), remark }
+    }
+
+    /// The stream that follows in `input`; none if nothing does, or something that is passed over.
+    fn next(&self, mut input: Peeked<M::Input>) -> io::Result<Option<M>> {
+        let begin = input.peek(M::BYTES_MIN)?;
+        if begin.len() == M::BYTES_MIN && begin.starts_with(M::MAGIC) {
+            return Ok(Some(M::begin(input)));
+        }
+        let part = begin.len().min(M::MAGIC.len());
+        if part > 0 && begin[..part] == M::MAGIC[..part] {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if part > 0 && M::BEHIND == Behind::Nothing {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // All of it is read, as the digest is of the whole file.
+        let (mut bytes, mut zeros) = (0, M::BEHIND == Behind::Zeros);
+        loop {
+            let rest = input.fill_buf()?;
+            if rest.is_empty() {
+                break;
+            }
+            zeros &= rest.iter().all(|&byte| byte == 0);
+            let used = rest.len();
+            input.consume(used);
+            bytes += used as u64;
+        }
+        if bytes > 0 && !zeros {
+            let rest = format!("behind the {} data: left out", M::CODEC.name());
+            self.remark.set(counted(
+                bytes,
+                "byte of something else is",
+                "bytes of something else are",
+                &rest,
+            ));
+        }
+        Ok(None)
+    }
+}
+
+impl<M: Member> Read for Members<M> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while let Some(frame) = &mut self.frame {
-            let read = frame.read(out)?;
+        while let Some(member) = &mut self.member {
+            let read = member.read(out)?;
             if read > 0 || out.is_empty() {
                 return Ok(read);
             }
-            let mut rest = self.frame.take().map(FrameDecoder::into_inner);
-            if let Some(rest) = &mut rest
-                && rest.fill_buf()?.is_empty()
-            {
-                break;
-            }
-            self.frame = rest.map(FrameDecoder::new);
+            let input = self.member.take().map(M::into_input);
+            self.member = input.map(|input| self.next(input)).transpose()?.flatten();
         }
         Ok(0)
+    }
+}
+
+/// Input whose next bytes can be looked at without being taken, wherever its buffer ends.
+struct Peeked<R> {
+    front: [u8; PEEKED_BYTES_MAX],
+    start: usize,
+    end: usize,
+    inner: R,
+}
+
+/// The most bytes that are looked at.
+const PEEKED_BYTES_MAX: usize = 8;
+
+impl<R: BufRead> Peeked<R> {
+    fn new(inner: R) -> Peeked<R> {
+        Peeked { front: [0; PEEKED_BYTES_MAX], start: 0, end: 0, inner }
+    }
+
+    /// The next `bytes`, at most [`PEEKED_BYTES_MAX`], or fewer if the input ends before.
+    fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        self.front.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        while self.end < bytes.min(PEEKED_BYTES_MAX) {
+            match self.inner.read(&mut self.front[self.end..bytes.min(PEEKED_BYTES_MAX)]) {
+                Ok(0) => break,
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(&self.front[..self.end])
+    }
+}
+
+impl<R: BufRead> Read for Peeked<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.start == self.end {
+            return self.inner.read(out);
+        }
+        let read = (&self.front[self.start..self.end]).read(out)?;
+        self.start += read;
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Peeked<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.start == self.end {
+            return self.inner.fill_buf();
+        }
+        Ok(&self.front[self.start..self.end])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        if self.start == self.end {
+            self.inner.consume(bytes);
+        } else {
+            self.start = (self.start + bytes).min(self.end);
+        }
     }
 }

@@ -9,11 +9,11 @@
 //!   paddr  | p0 | p1 | p2 |     0 stands for "not known"
 //! ```
 
-use addr::Kind;
-use rustc_hash::FxHashMap;
-
-use super::rows::{BATCH_ROWS, THREADS_MAX, too_many_threads};
+use super::rows::BATCH_ROWS;
+use super::tags::Tags;
+use super::threads::Threads;
 use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
+use addr::Kind;
 
 /// The names of the columns, in the order of [`Row`].
 pub const COLUMNS: [&str; 6] = ["addr", "size", "kind", "thread", "paddr", "instrs"];
@@ -52,8 +52,7 @@ pub(crate) struct Row {
 /// Turns rows of a table into rows of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct RowImporter {
-    threads: FxHashMap<u64, u32>,
-    last: Option<(u64, u32)>,
+    threads: Threads,
 }
 
 impl RowImporter {
@@ -72,7 +71,7 @@ impl RowImporter {
         }
         let thread = match row.thread {
             None => 0,
-            Some(tid) => self.thread(batch, tid)?,
+            Some(tid) => self.threads.number(tid, batch)?,
         };
         let mut instructions = row.instrs.unwrap_or(u64::from(kind == Kind::Fetch));
         if instructions > u64::from(Meta::INSTRUCTIONS_MAX) {
@@ -86,27 +85,9 @@ impl RowImporter {
         }
         Ok(())
     }
-
-    fn thread(&mut self, batch: &mut Batch, tid: u64) -> Result<u32, String> {
-        if let Some((last, thread)) = self.last
-            && last == tid
-        {
-            return Ok(thread);
-        }
-        if self.threads.len() == THREADS_MAX && !self.threads.contains_key(&tid) {
-            return Err(too_many_threads());
-        }
-        let next = self.threads.len() as u32;
-        let thread = *self.threads.entry(tid).or_insert_with(|| {
-            batch.push_event(next, Event::ThreadStart { tid: tid as i64 });
-            next
-        });
-        self.last = Some((tid, thread));
-        Ok(thread)
-    }
 }
 
-/// What is known of a trace that was a table.
+/// What is known of a trace of which the file says nothing, as a table or another text.
 pub(crate) fn header(format: &str, fetches: bool) -> Header {
     Header {
         producer: format!("pagewalk import {format} {}", env!("CARGO_PKG_VERSION")),
@@ -166,6 +147,13 @@ where
         ColumnSource { keep_going, ..self }
     }
 
+    /// The table is of a program for `arch`, whose rules hold for its addresses.
+    #[must_use]
+    pub fn with_arch(self, arch: Option<Arch>) -> ColumnSource<F> {
+        let header = Header { arch: arch.unwrap_or(self.header.arch), ..self.header };
+        ColumnSource { header, ..self }
+    }
+
     /// Fills `batch` with the next rows.
     fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
         while batch.len() < BATCH_ROWS && !self.done {
@@ -219,7 +207,9 @@ where
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         batch.clear();
         batch.first = self.rows;
-        if let Err(error) = self.fill(batch) {
+        let filled = self.fill(batch);
+        Tags::of(self.header.arch).strip_all(&mut batch.addr);
+        if let Err(error) = filled {
             self.done = true;
             if !self.keep_going || matches!(error, Error::Interrupted) {
                 return Err(error);

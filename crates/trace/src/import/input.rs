@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 
-use super::codec::{Codec, MAGIC_BYTES};
+use super::codec::{Codec, MAGIC_BYTES, Remark};
 use crate::Error;
 
 /// What standard input is called in messages.
@@ -38,6 +38,7 @@ pub(crate) struct Input {
     ended: bool,
     failure: Option<Error>,
     digest: Arc<Mutex<Sha256>>,
+    remark: Remark,
 }
 
 impl Input {
@@ -73,7 +74,9 @@ impl Input {
         let digest = Arc::new(Mutex::new(Sha256::new()));
         let hashing =
             Hashing { inner: io::Cursor::new(magic).chain(reader), digest: Arc::clone(&digest) };
-        let reader = codec.decode(Box::new(hashing), window_bytes / 4).map_err(io)?;
+        let remark = Remark::default();
+        let reader =
+            codec.decode(Box::new(hashing), window_bytes / 4, remark.clone()).map_err(io)?;
         Ok(Input {
             path: path.to_owned(),
             codec,
@@ -85,6 +88,7 @@ impl Input {
             ended: false,
             failure: None,
             digest,
+            remark,
         })
     }
 
@@ -141,6 +145,11 @@ impl Input {
         let within = if self.codec == Codec::Plain { "" } else { " of what it unpacks to" };
         let offset = self.offset + (self.start + at) as u64;
         Error::Corrupt { path: self.path.clone(), offset, within, what: what.into() }
+    }
+
+    /// What is odd about the file's compression, as far as it has been read.
+    pub(crate) fn remark(&self) -> Option<String> {
+        self.remark.get().map(|what| format!("{}: {what}", self.path.display()))
     }
 
     /// SHA-256 of the file's own bytes, as far as they have been read.

@@ -28,6 +28,8 @@ pub(crate) mod own;
 mod rows;
 mod sniff;
 mod stream;
+mod tags;
+mod threads;
 mod zip;
 
 use std::fmt;

@@ -9,10 +9,14 @@
 //!
 //! Instructions that follow each other in memory become one fetch row, whose size grows while
 //! they come; a branch, a jump, another thread or the end of the batch ends the block.
+//!
+//! A row has room for 16383 bytes. A larger access becomes several rows, each of which ends at a
+//! multiple of 8 KiB, so that base pages and lines of caches are touched as often as by the access.
 
 use addr::Kind;
 
 use crate::carry::Carry;
+use crate::count::counted;
 use crate::{Batch, Event, Meta};
 
 /// How an importer gives the instructions of a trace.
@@ -36,6 +40,9 @@ pub(crate) fn too_many_threads() -> String {
     format!("more than {THREADS_MAX} threads: these are no threads' numbers")
 }
 
+/// Where an access is cut that is too large for a row.
+const PIECE_BYTES: u32 = 1 << 13;
+
 /// Accesses after which a batch is handed over.
 pub(crate) const BATCH_ROWS: usize = 1 << 16;
 /// The most instructions, accesses and bytes of one block. A shape of the trace format holds
@@ -50,6 +57,19 @@ pub(crate) struct Rows {
     fetches: Fetches,
     carry: Carry,
     block: Option<Block>,
+    /// Accesses that became several rows.
+    split: u64,
+}
+
+/// What is to be said of `accesses` that became several rows.
+pub(crate) fn split_warning(accesses: u64) -> Option<String> {
+    (accesses > 0).then(|| {
+        let what = format!(
+            "larger than {} bytes: counted as several, cut at multiples of 8 KiB",
+            Meta::SIZE_MAX
+        );
+        counted(accesses, "access is", "accesses are", &what)
+    })
 }
 
 /// The block whose fetch row still grows.
@@ -64,7 +84,7 @@ struct Block {
 impl Rows {
     /// Rows of a stream that has not begun.
     pub(crate) fn new(fetches: Fetches) -> Rows {
-        Rows { fetches, carry: Carry::default(), block: None }
+        Rows { fetches, carry: Carry::default(), block: None, split: 0 }
     }
 
     /// Whether instructions become rows.
@@ -108,7 +128,7 @@ impl Rows {
             _ => {
                 let row = batch.len();
                 self.carry.now += 1;
-                self.push(batch, Kind::Fetch, pc, bytes);
+                self.access(batch, Kind::Fetch, pc, bytes);
                 let next = pc.wrapping_add(u64::from(bytes));
                 self.block = Some(Block { row, next, bytes, instructions: 1 });
             }
@@ -145,7 +165,28 @@ impl Rows {
     /// An access of the last instruction.
     #[inline]
     pub(crate) fn access(&mut self, batch: &mut Batch, kind: Kind, addr: u64, size: u32) {
-        self.push(batch, kind, addr, size);
+        if size <= Meta::SIZE_MAX {
+            self.push(batch, kind, addr, size);
+        } else {
+            self.split(batch, kind, addr, size);
+        }
+    }
+
+    /// An access that is too large for one row.
+    #[cold]
+    fn split(&mut self, batch: &mut Batch, kind: Kind, mut addr: u64, mut size: u32) {
+        self.split += 1;
+        while size > 0 {
+            let piece = (PIECE_BYTES - (addr % u64::from(PIECE_BYTES)) as u32).min(size);
+            self.push(batch, kind, addr, piece);
+            addr = addr.wrapping_add(u64::from(piece));
+            size -= piece;
+        }
+    }
+
+    /// Accesses that became several rows, since they were too large for one.
+    pub(crate) fn split_accesses(&self) -> u64 {
+        self.split
     }
 
     /// Something happened to the present thread.

@@ -5,7 +5,8 @@
 //! ```
 
 use super::input::{Input, hex};
-use super::rows::{BATCH_ROWS, Rows};
+use super::rows::{BATCH_ROWS, Rows, split_warning};
+use super::tags::Tags;
 use crate::{Batch, Error, Header, Source};
 
 /// What one format's bytes mean.
@@ -125,6 +126,7 @@ impl<D: Decode> Source for Stream<D> {
             return Ok(false);
         }
         let result = self.decode_batch(batch);
+        Tags::of(self.header.arch).strip_all(&mut batch.addr);
         self.rows.cut();
         if let Err(error) = result {
             self.done = true;
@@ -135,6 +137,8 @@ impl<D: Decode> Source for Stream<D> {
         }
         if self.done {
             self.rows.finish(batch);
+            self.warnings.extend(self.input.remark());
+            self.warnings.extend(split_warning(self.rows.split_accesses()));
             self.warnings.extend(self.decode.warnings());
         }
         self.given += batch.len() as u64;

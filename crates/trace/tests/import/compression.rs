@@ -86,6 +86,49 @@ fn every_compression_gives_the_same_rows() {
     }
 }
 
+/// What may stand behind the last stream is what the codec's own tool takes.
+#[test]
+fn what_stands_behind_the_data_is_taken_as_the_tools_take_it() {
+    let text = text();
+    let text = text.split_inclusive(|&byte| byte == b'\n').take(2000).collect::<Vec<_>>().concat();
+    let plain = import(&text, &Options::default()).unwrap();
+    for (name, bytes) in packed(&text) {
+        // Longer than a buffer, and such that parts of a magic number end it.
+        for (tail, accepted, warned) in [
+            (vec![0; 4], &["gzip", "xz", "bzip2", "zip"][..], &["bzip2"][..]),
+            (vec![0; 100_000], &["gzip", "xz", "bzip2", "zip"], &["bzip2"]),
+            (vec![0; 3], &["gzip", "bzip2", "zip"], &["bzip2"]),
+            (b"\0\0garbage".to_vec(), &["gzip", "bzip2", "zip"], &["gzip", "bzip2"]),
+            (vec![b'x'; 100_000], &["gzip", "bzip2", "zip"], &["gzip", "bzip2"]),
+            // A magic number, or a part of one: another stream that was cut.
+            (b"\x1f".to_vec(), &["bzip2", "zip"], &["bzip2"]),
+            (b"\x1f\x8b".to_vec(), &["bzip2", "zip"], &["bzip2"]),
+            (b"BZ".to_vec(), &["gzip", "zip"], &["gzip"]),
+            (b"\x04\x22\x4d\x18\x64".to_vec(), &["gzip", "bzip2", "zip"], &["gzip", "bzip2"]),
+        ] {
+            let padded = [&bytes[..], &tail].concat();
+            let what = format!("{name} and {:?}", &tail[..tail.len().min(9)]);
+            match import(&padded, &Options::default()) {
+                Err(error) => assert!(!accepted.contains(&name), "{what}: {error}"),
+                Ok(given) => {
+                    assert!(accepted.contains(&name), "{what} was accepted");
+                    same(&given.rows, &plain.rows, &what);
+                    assert_eq!(given.warnings.len(), usize::from(warned.contains(&name)), "{what}");
+                    let whole =
+                        import(&padded, &Options { keep_going: true, ..Options::default() });
+                    assert_eq!(whole.unwrap().digest, given.digest);
+                    assert_eq!(given.digest.unwrap(), sha256(&padded), "{what}");
+                }
+            }
+        }
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A cut file never passes for a whole one, and what is whole before the cut is kept.
 #[test]
 fn cut_files_are_refused_or_kept_as_far_as_they_go() {

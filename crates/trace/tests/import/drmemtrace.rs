@@ -321,6 +321,144 @@ fn pages_may_be_listed_beside_the_trace() {
     }
 }
 
+/// The lists of public traces have groups, each with pages of one size.
+#[test]
+fn pages_may_be_listed_in_groups() {
+    let folder = Folder::new("v2p-groups");
+    let rows = [
+        load(0x10_0000, 8),
+        load(0x40_1234, 8),
+        load(0x7f00_0000_1008, 8),
+        load(0x7f00_0000_2008, 8),
+        load(0x5000_0000, 8),
+    ];
+    folder.write("trace/x.trace", &file(&rows));
+    let text = "# VirtualToPhysical\naddress_mapping_group    {\n  page_size: 0x200000\n\
+        address_mapping {\n physical_address: 0x40000000\n }\n\
+        address_mapping {\n virtual_address: 0x400000\n physical_address: 0x80000000\n }\n\
+        address_mapping {\n virtual_address: 0x7f0000000000\n physical_address: 0xc0000000\n }\n\
+        information {\n page_count: 0x2\n bytes_mapped: 0x400000\n }\n}\n\
+        address_mapping_group {\n page_size: 4096\n address_mapping { virtual_address: \
+        139637976731648 physical_address: 0x9000 } }\n\
+        information {\n page_count: 0x3\n bytes_mapped: 0x401000\n}\n";
+    // In the folder, in `aux`, beside the trace, and for who gives the folder `trace` itself.
+    let whole = folder.0.display().to_string();
+    for (name, spec) in [
+        ("v2p.textproto", whole.clone()),
+        ("aux/v2p.textproto", whole.clone()),
+        ("trace/v2p.textproto", whole.clone()),
+        ("aux/v2p.textproto", format!("{whole}/trace")),
+    ] {
+        let list = folder.write(name, text.as_bytes());
+        let given = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();
+        assert_eq!(given.paddr, [0x4010_0000, 0x8000_1234, 0x9008, 0xc000_2008, 0], "{name}");
+        assert!(given.warnings.is_empty(), "{:?}", given.warnings);
+        std::fs::remove_file(list).unwrap();
+    }
+}
+
+/// A list that nobody asked for is left out if it is damaged; one that was named is refused.
+#[test]
+fn a_damaged_list_of_pages_does_not_close_the_trace() {
+    let folder = Folder::new("v2p-damaged");
+    folder.write("trace/x.trace", &file(&[load(0x10_0000, 8)]));
+    let spec = folder.0.display().to_string();
+    for (text, part) in [
+        (&b"address_mapping_group {\n page_size: 3\n"[..], "no power of two"),
+        (b"address_mapping_group {\n page_size: 4096\n", "was cut"),
+        (b"address_mapping_group {\n address_mapping { }\n }\n", "no page_size"),
+        (b"address_mapping_group {\n address_mapping_group {\n", "within another block"),
+        (b"}\n", "closes nothing"),
+        (b"\xff\xff\n", "not text"),
+        (b"\x1f\x8b\x08\0", "cut"),
+    ] {
+        let list = folder.write("aux/v2p.textproto", text);
+        let given = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();
+        assert_eq!((given.rows.len(), given.paddr.len()), (1, 0));
+        let [warning] = &given.warnings[..] else { panic!("{:?}", given.warnings) };
+        assert!(warning.contains(part) && warning.contains("v2p.textproto"), "{warning}");
+        let named = Options { v2p: Some(list.into()), ..Options::default() };
+        let error = open(&spec, &named).err().unwrap().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+/// A file of AArch64 around `records`.
+fn aarch64_file(records: &[Vec<u8>]) -> Vec<u8> {
+    let header = [record(25, 0, 7), marker(12, 7), marker(9, 0x8), record(22, 4, 5)].concat();
+    let header = [header, record(24, 4, 5), marker(18, 4096)].concat();
+    [header, time(100), records.concat(), end(5)].concat()
+}
+
+/// Eight tags of one page are one page, for markers, lists and system calls too.
+#[test]
+fn tags_of_aarch64_are_no_part_of_an_address() {
+    let tagged = |tag: u64| tag << 56 | 0x4000_1000;
+    let mut records = vec![instr(0x1000, 4)];
+    records.extend([marker(15, 0x9000), marker(17, tagged(7))]);
+    records.extend((0..8).map(|tag| load(tagged(tag) + 8 * tag, 8)));
+    records.push(store_to(0xf0ff_8000_0000_2000, 8));
+    // madvise of a tagged address.
+    let call = (1u64 << 32) + 233;
+    records.extend([marker(4, call), marker(6, tagged(3)), marker(6, 4096), marker(6, 14)]);
+    records.extend([marker(4, call), marker(7, 0)]);
+    let given = read(&aarch64_file(&records));
+    let mut expected = vec![(0, F, 0x1000, 4, 1)];
+    expected.extend((0..8).map(|tag| (0, L, 0x4000_1000 + 8 * tag, 8, 0)));
+    expected.push((0, S, 0xffff_8000_0000_2000, 8, 0));
+    assert_eq!(given.rows, expected);
+    let frames: Vec<u64> = (0..8).map(|tag| 0x9000 + 8 * tag).collect();
+    assert_eq!(given.paddr, [&[0][..], &frames, &[0]].concat());
+    let advised = Event::Madvise { addr: 0x4000_1000, bytes: 4096, advice: 14, result: 0 };
+    assert!(given.events.contains(&(10, 0, advised)), "{:?}", given.events);
+    // Other instruction sets have no tags.
+    assert_eq!(read(&file(&[load(tagged(3), 8)])).rows, [(0, L, tagged(3), 8, 0)]);
+
+    let folder = Folder::new("v2p-tags");
+    folder.write("trace/x.trace", &aarch64_file(&[load(tagged(1), 8), load(tagged(2), 8)]));
+    let text = format!(
+        "address_mapping_group {{ page_size: 4096\n address_mapping {{ virtual_address: {}\n \
+         physical_address: 0x5000 }} }}\n",
+        0x4000_1000
+    );
+    folder.write("aux/v2p.textproto", text.as_bytes());
+    let path = folder.0.display().to_string();
+    let given = drain(open(&path, &Options::default()).unwrap().as_mut()).unwrap();
+    assert_eq!(given.paddr, [0x5000, 0x5000]);
+}
+
+/// An access that is larger than a row becomes several, none of which is cut in silence.
+#[test]
+fn accesses_of_any_size_touch_all_of_their_bytes() {
+    for (addr, bytes) in [
+        (0x7000_0000u64, 65535u16),
+        (0x7000_0fff, 65535),
+        (0x7000_1ff0, 16384),
+        (0x7000_0001, 16383),
+    ] {
+        let given = read(&file(&[instr(0x1000, 4), store_to(addr, bytes), load(0x10, 8)]));
+        let stores: Vec<_> = given.rows.iter().filter(|row| row.1 == S).collect();
+        let lines = |row: &Row| (row.2 / 64)..=(row.2 + u64::from(row.3) - 1) / 64;
+        let touched: Vec<u64> = stores.iter().flat_map(|row| lines(row)).collect();
+        let expected: Vec<u64> = (addr / 64..=(addr + u64::from(bytes) - 1) / 64).collect();
+        assert_eq!(touched, expected, "{addr:#x} {bytes}");
+        assert_eq!(stores.iter().map(|row| row.3).sum::<u32>(), u32::from(bytes));
+        let pages = |row: &Row| row.2 >> 12..=(row.2 + u64::from(row.3) - 1) >> 12;
+        let touched: Vec<u64> = stores.iter().flat_map(|row| pages(row)).collect();
+        assert!(touched.is_sorted_by(|a, b| a < b), "a page is looked up twice: {touched:x?}");
+        assert_eq!(given.instructions(), 1);
+        match bytes {
+            16383 => assert!(given.warnings.is_empty()),
+            _ => assert_eq!(
+                given.warnings,
+                [
+                    "1 access is larger than 16383 bytes: counted as several, cut at multiples of 8 KiB"
+                ]
+            ),
+        }
+    }
+}
+
 /// Two threads of one process and one of another, by time.
 fn three_threads(folder: &Folder, ties: bool) {
     let piece = |pc: u64| [instr(pc, 4), load(pc << 8, 8)].concat();

@@ -14,8 +14,9 @@ use addr::Kind;
 
 use super::super::rows::{BATCH_ROWS, Fetches, Rows};
 use super::super::stream::Fault;
+use super::super::tags::Tags;
 use super::physical::Pages;
-use super::record::{RECORD_BYTES, Record, VERSIONS, kind, marker};
+use super::record::{RECORD_BYTES, Record, VERSIONS, filetype, kind, marker};
 use super::shared::Shared;
 use super::syscalls::Calls;
 use crate::{Batch, Event};
@@ -40,6 +41,7 @@ pub(crate) struct Decoder {
     /// Whether thread or process changed since the last row.
     moved: bool,
     filetype: u64,
+    tags: Tags,
     page_bytes: u64,
     timestamp: Option<u64>,
     /// Address and length of the last instruction.
@@ -60,6 +62,7 @@ impl Decoder {
             pid: 0,
             moved: true,
             filetype: 0,
+            tags: Tags::default(),
             page_bytes: 4096,
             timestamp: None,
             pc: 0,
@@ -101,6 +104,11 @@ impl Decoder {
         self.calls.incomplete
     }
 
+    /// Accesses that became several rows.
+    pub(crate) fn split_accesses(&self) -> u64 {
+        self.rows.split_accesses()
+    }
+
     /// The batch is handed over, or another file writes into it.
     pub(crate) fn cut(&mut self) {
         self.rows.cut();
@@ -120,8 +128,10 @@ impl Decoder {
         shared: &mut Shared,
         batch: &mut Batch,
     ) -> Result<(usize, Stop), Fault> {
+        let start = batch.len();
         let result = self.records(bytes, last, shared, batch);
         self.locate(shared, batch);
+        self.tags.strip_all(&mut batch.addr[start..]);
         result
     }
 
@@ -284,12 +294,17 @@ impl Decoder {
                 return Ok(Some(value));
             }
             marker::VERSION => version(value)?,
-            marker::FILETYPE => self.filetype = value,
+            marker::FILETYPE => {
+                self.filetype = value;
+                self.tags = Tags::of(filetype::arch(value));
+                self.set_rules();
+            }
             marker::PAGE_SIZE => {
                 if !value.is_power_of_two() || value > 1 << 30 {
                     return Err(format!("a page of {value} bytes"));
                 }
                 self.page_bytes = value;
+                self.set_rules();
             }
             // The time between two windows was not traced; how long it was is not told.
             marker::WINDOW_ID if shared.enter_window(value) => {
@@ -328,11 +343,18 @@ impl Decoder {
         Ok(None)
     }
 
+    /// The rules for addresses, which the file's own markers say, hold for its pages.
+    fn set_rules(&mut self) {
+        if let Some(pages) = &mut self.pages {
+            pages.set_rules(self.tags, self.page_bytes);
+        }
+    }
+
     fn tell(&mut self, event: Event, shared: &mut Shared, batch: &mut Batch) -> Result<(), String> {
         if self.moved {
             self.settle(shared, batch)?;
         }
-        self.rows.event(batch, event);
+        self.rows.event(batch, self.tags.strip_event(event));
         Ok(())
     }
 
@@ -343,8 +365,13 @@ impl Decoder {
             shared.physical = true;
             batch.paddr.resize(batch.len(), 0);
         }
-        let page_bytes = self.page_bytes;
-        self.pages.get_or_insert_with(|| Pages::new(page_bytes)).set(virt, phys);
+        let (tags, page_bytes) = (self.tags, self.page_bytes);
+        let pages = self.pages.get_or_insert_with(|| {
+            let mut pages = Pages::new(page_bytes);
+            pages.set_rules(tags, page_bytes);
+            pages
+        });
+        pages.set(virt, phys);
     }
 
     /// Gives the new rows of `batch` their physical addresses.

@@ -61,8 +61,11 @@ impl Folder {
             path.join("aux/v2p.textproto"),
             path.join("v2p.textproto"),
             within.join("v2p.textproto"),
+            // Of `trace` itself the folder that holds it has the others.
+            path.join("../aux/v2p.textproto"),
         ]
         .into_iter()
+        .take(if path.file_name().is_some_and(|name| name == "trace") { 4 } else { 3 })
         .find(|file| file.is_file());
         if folder.traces.is_empty() {
             let raw =

@@ -26,7 +26,7 @@ mod syscalls;
 use std::path::Path;
 
 use super::input::{Input, combined, hex};
-use super::rows::{BATCH_ROWS, Fetches};
+use super::rows::{BATCH_ROWS, Fetches, split_warning};
 use crate::count::counted;
 use crate::process::named;
 use crate::{Arch, Batch, Error, Event, Filter, Header, Process, Program, Source};
@@ -105,21 +105,33 @@ impl DrMemTrace {
                 )));
             }
         };
-        let v2p = settings.v2p.or(folder.v2p.as_deref());
-        DrMemTrace::new(inputs?, schedule, &Settings { v2p, ..settings.clone() })
+        // A list that nobody asked for must not keep the trace from being read.
+        let found = match (settings.v2p, &folder.v2p) {
+            (None, Some(beside)) => Pages::read(beside).map(Some),
+            _ => Ok(None),
+        };
+        let refused = found.as_ref().err().map(|error| {
+            format!("{error}; left out, so that no physical addresses are known from it")
+        });
+        DrMemTrace::new(inputs?, schedule, found.unwrap_or_default(), settings).map(|mut trace| {
+            trace.warnings.extend(refused);
+            trace
+        })
     }
 
     /// The trace in one file.
     pub(crate) fn file(input: Input, settings: &Settings<'_>) -> Result<DrMemTrace, Error> {
-        DrMemTrace::new(vec![input], None, settings)
+        DrMemTrace::new(vec![input], None, None, settings)
     }
 
+    /// The trace in `inputs`. `pages` are those of a list that was found beside it.
     fn new(
         inputs: Vec<Input>,
         schedule: Option<Schedule>,
+        pages: Option<Pages>,
         settings: &Settings<'_>,
     ) -> Result<DrMemTrace, Error> {
-        let pages = settings.v2p.map(Pages::read).transpose()?;
+        let pages = settings.v2p.map(Pages::read).transpose()?.or(pages);
         let mut trace = DrMemTrace {
             header: header(settings.fetches),
             lanes: Vec::with_capacity(inputs.len()),
@@ -174,12 +186,7 @@ impl DrMemTrace {
     fn describe(&mut self) {
         let Some(first) = self.lanes.first() else { return };
         let bits = first.decoder.filetype();
-        self.header.arch = match bits {
-            _ if bits & filetype::X86_64 != 0 => Arch::X86_64,
-            _ if bits & filetype::AARCH64 != 0 => Arch::Aarch64,
-            _ if bits & filetype::X86_32 != 0 => Arch::I386,
-            _ => Arch::Unknown,
-        };
+        self.header.arch = filetype::arch(bits);
         self.header.page_bytes = first.decoder.page_bytes();
         self.header.notes.extend(record::notes(bits));
     }
@@ -307,6 +314,9 @@ impl DrMemTrace {
     fn finish(&mut self) {
         self.done = true;
         let incomplete: u64 = self.lanes.iter().map(|lane| lane.decoder.calls_incomplete()).sum();
+        let split = self.lanes.iter().map(|lane| lane.decoder.split_accesses()).sum();
+        self.warnings.extend(self.lanes.iter().filter_map(|lane| lane.input.remark()));
+        self.warnings.extend(split_warning(split));
         let shared = &self.shared;
         if shared.prefetches > 0 {
             let rest = "no accesses of the program: left out";

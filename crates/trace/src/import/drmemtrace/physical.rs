@@ -1,68 +1,126 @@
 //! Where pages were in physical memory, as a tracer saw it.
 //!
 //! Two sources: markers in the trace, as the pages are met, and `v2p.textproto`, a list for
-//! the whole run that lies beside the trace:
+//! the whole run that lies beside the trace, in groups of pages of one size:
 //!
 //! ```text
-//!   page_size: 0x1000
-//!   address_mapping { virtual_address: 0x7f0012340000 physical_address: 0x2a4f000 }
+//!   address_mapping_group {
+//!     page_size: 0x200000
+//!     address_mapping { virtual_address: 0x7f0012200000 physical_address: 0x2a400000 }
+//!     information { page_count: 1 bytes_mapped: 0x200000 }
+//!   }
 //! ```
 //!
-//! Source: DynamoRIO, `clients/drcachesim/common/v2p.proto` and `reader/v2p_reader.cpp`.
+//! The first lists had no groups: one size of pages, and mappings of it. Of two groups that have an
+//! address the one of smaller pages says where it is.
+//!
+//! Source: DynamoRIO, `clients/drcachesim/reader/v2p_reader.cpp` and the lists of its tests
+//! (`clients/drcachesim/tests/v2p_example.textproto`).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::super::input::Input;
+use super::super::tags::Tags;
 use crate::Error;
 
-/// The pages of a program, all of one size.
+/// The pages of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
+    /// What addresses have that translation ignores.
+    tags: Tags,
+    /// Those of the list, which all files of the trace share, by ascending size.
+    listed: Arc<[Group]>,
+    /// The size of those that the file's own markers name.
     mask: u64,
-    /// Those of the list, which all files of the trace share.
-    listed: Arc<FxHashMap<u64, u64>>,
-    /// What the file's own markers said since; no frame where they said that none is known.
+    /// What these markers said since; no frame where they said that none is known.
     marked: FxHashMap<u64, Option<u64>>,
-    last: (u64, u64),
+    last: Page,
+}
+
+/// Pages of one size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Group {
+    mask: u64,
+    frames: FxHashMap<u64, u64>,
+}
+
+/// The page that was found last.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    mask: u64,
+    start: u64,
+    frame: u64,
+}
+
+impl Page {
+    /// No address is in it.
+    const NONE: Page = Page { mask: 0, start: 1, frame: 0 };
+
+    fn is_of(self, virt: u64) -> bool {
+        virt & !self.mask == self.start && self.mask != 0
+    }
 }
 
 /// The most pages of a list, 128 GiB of 4K pages: it is held in memory.
 const PAGES_MAX: usize = 1 << 25;
-/// No page starts here.
-const NO_PAGE: u64 = u64::MAX;
+/// The most sizes of pages of a list: no processor has as many.
+const GROUPS_MAX: usize = 64;
 
 impl Pages {
-    /// No page is known; pages have `page_bytes`, a power of two.
+    /// No page is known; those that are marked have `page_bytes`, a power of two.
     pub(crate) fn new(page_bytes: u64) -> Pages {
-        let (listed, marked) = (Arc::default(), FxHashMap::default());
-        Pages { mask: page_bytes - 1, listed, marked, last: (NO_PAGE, 0) }
+        Pages {
+            tags: Tags::default(),
+            listed: Arc::new([]),
+            mask: page_bytes - 1,
+            marked: FxHashMap::default(),
+            last: Page::NONE,
+        }
+    }
+
+    /// Addresses may have `tags`, and pages that are marked have `page_bytes`, a power of two.
+    pub(crate) fn set_rules(&mut self, tags: Tags, page_bytes: u64) {
+        (self.tags, self.mask, self.last) = (tags, page_bytes - 1, Page::NONE);
     }
 
     /// The page of `virt` is at that of `phys`, or nowhere.
     pub(crate) fn set(&mut self, virt: u64, phys: Option<u64>) {
-        let page = virt & !self.mask;
-        self.last = (NO_PAGE, 0);
+        let page = self.tags.strip(virt) & !self.mask;
+        self.last = Page::NONE;
         self.marked.insert(page, phys.map(|phys| phys & !self.mask));
     }
 
     /// Where `virt` is; 0 if that is not known.
     #[inline]
     pub(crate) fn translate(&mut self, virt: u64) -> u64 {
-        let page = virt & !self.mask;
-        if self.last.0 == page {
-            return self.last.1 | virt & self.mask;
-        }
-        let listed = || self.listed.get(&page).copied();
-        match self.marked.get(&page).copied().unwrap_or_else(listed) {
-            Some(frame) => {
-                self.last = (page, frame);
-                frame | virt & self.mask
+        let virt = self.tags.strip(virt);
+        if !self.last.is_of(virt) {
+            match self.find(virt) {
+                Some(page) => self.last = page,
+                None => return 0,
             }
-            None => 0,
         }
+        self.last.frame | virt & self.last.mask
+    }
+
+    /// The page of `virt`, if it is known.
+    fn find(&self, virt: u64) -> Option<Page> {
+        let start = virt & !self.mask;
+        if let Some(frame) = self.marked.get(&start) {
+            return frame.map(|frame| Page { mask: self.mask, start, frame });
+        }
+        self.listed.iter().find_map(|group| {
+            let start = virt & !group.mask;
+            let frame = *group.frames.get(&start)?;
+            // What a marker said of a part is not hidden by the rest of a large page.
+            let mask = if self.marked.is_empty() { group.mask } else { group.mask & self.mask };
+            let start = virt & !mask;
+            Some(Page { mask, start, frame: frame | start & group.mask })
+        })
     }
 
     /// Reads a `v2p.textproto`.
@@ -98,11 +156,35 @@ impl Pages {
 /// What has been read of the file.
 #[derive(Default)]
 struct Parser {
-    page_bytes: Option<u64>,
-    within: bool,
+    /// The blocks that are open, the outermost first.
+    within: Vec<Block>,
     virt: u64,
     phys: Option<u64>,
+    /// The size of the group's pages, or of all, and where they are.
+    page_bytes: Option<u64>,
     pairs: Vec<(u64, u64)>,
+    groups: BTreeMap<u64, FxHashMap<u64, u64>>,
+    pages: usize,
+}
+
+/// A block of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Block {
+    Group,
+    Mapping,
+    Information,
+}
+
+impl Block {
+    const ALL: [(&'static str, Block); 3] = [
+        ("address_mapping_group", Block::Group),
+        ("address_mapping", Block::Mapping),
+        ("information", Block::Information),
+    ];
+
+    fn name(self) -> &'static str {
+        Block::ALL.iter().find(|(_, block)| *block == self).map_or("", |(name, _)| name)
+    }
 }
 
 impl Parser {
@@ -112,50 +194,106 @@ impl Parser {
         let spaced = line.replace('{', " { ").replace('}', " } ").replace(':', " : ");
         let mut words = spaced.split_whitespace();
         while let Some(word) = words.next() {
-            match word {
-                "address_mapping" => match (self.within, words.find(|word| *word != ":")) {
-                    (false, Some("{")) => (self.within, self.virt, self.phys) = (true, 0, None),
-                    _ => return Err("`address_mapping` without its brace".to_owned()),
+            let block = Block::ALL.iter().find(|(name, _)| *name == word);
+            match (word, block) {
+                (_, Some(&(_, block))) => match words.find(|word| *word != ":") {
+                    Some("{") => self.open(block)?,
+                    _ => return Err(format!("`{word}` without its brace")),
                 },
-                "}" if self.within => {
-                    // Protocol buffers leave a value of 0 out.
-                    self.pairs.push((self.virt, self.phys.unwrap_or(0)));
-                    self.within = false;
-                    if self.pairs.len() > PAGES_MAX {
-                        return Err(format!("more than {PAGES_MAX} pages"));
-                    }
-                }
-                key => {
+                ("}", None) => self.close()?,
+                (key, None) => {
                     let text = (words.next() == Some(":")).then(|| words.next()).flatten();
                     let value = text
                         .and_then(number)
                         .ok_or_else(|| format!("`{}` without a number", key.escape_debug()))?;
-                    match key {
-                        "virtual_address" if self.within => self.virt = value,
-                        "physical_address" if self.within => self.phys = Some(value),
-                        "page_size" if !value.is_power_of_two() => {
-                            return Err(format!("page_size {value} is no power of two"));
-                        }
-                        "page_size" => self.page_bytes = Some(value),
-                        "page_count" | "bytes_mapped" => {}
-                        _ => return Err(format!("unknown key `{}`", key.escape_debug())),
-                    }
+                    self.set(key, value)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Pages, String> {
-        if self.within {
-            return Err("the file ends within an address_mapping: it was cut".to_owned());
+    fn open(&mut self, block: Block) -> Result<(), String> {
+        let fits = match (block, self.within.last()) {
+            (Block::Group, outer) => outer.is_none(),
+            (Block::Mapping | Block::Information, outer) => {
+                matches!(outer, None | Some(Block::Group))
+            }
+        };
+        if !fits {
+            return Err(format!("`{}` within another block", block.name()));
         }
-        let page_bytes = self.page_bytes.ok_or("no page_size in the file")?;
-        let mask = page_bytes - 1;
-        let listed = self.pairs.iter().map(|(virt, phys)| (virt & !mask, phys & !mask)).collect();
-        Ok(Pages { listed: Arc::new(listed), ..Pages::new(page_bytes) })
+        match block {
+            // A list of mappings without a group may stand before.
+            Block::Group => self.end_group()?,
+            Block::Mapping => (self.virt, self.phys) = (0, None),
+            Block::Information => {}
+        }
+        self.within.push(block);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        match self.within.pop().ok_or("a brace that closes nothing")? {
+            Block::Group => self.end_group()?,
+            Block::Mapping => {
+                // Protocol buffers leave a value of 0 out.
+                self.pairs.push((self.virt, self.phys.unwrap_or(0)));
+                self.pages += 1;
+                if self.pages > PAGES_MAX {
+                    return Err(format!("more than {PAGES_MAX} pages"));
+                }
+            }
+            Block::Information => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: u64) -> Result<(), String> {
+        match (key, self.within.last()) {
+            ("virtual_address", Some(Block::Mapping)) => self.virt = value,
+            ("physical_address", Some(Block::Mapping)) => self.phys = Some(value),
+            ("page_size", None | Some(Block::Group)) if !value.is_power_of_two() => {
+                return Err(format!("page_size {value} is no power of two"));
+            }
+            ("page_size", None | Some(Block::Group)) => self.page_bytes = Some(value),
+            ("page_count" | "bytes_mapped", None | Some(Block::Information)) => {}
+            _ => return Err(format!("unknown key `{}`", key.escape_debug())),
+        }
+        Ok(())
+    }
+
+    /// The pages since the last group are all of one size.
+    fn end_group(&mut self) -> Result<(), String> {
+        let pairs = std::mem::take(&mut self.pairs);
+        let mask = match self.page_bytes.take() {
+            Some(page_bytes) => page_bytes - 1,
+            None if pairs.is_empty() => return Ok(()),
+            None => return Err("no page_size for the pages".to_owned()),
+        };
+        let pages = self.groups.entry(mask).or_default();
+        pages.extend(pairs.iter().map(|(virt, phys)| (virt & !mask, phys & !mask)));
+        if self.groups.len() > GROUPS_MAX {
+            return Err(format!("more than {GROUPS_MAX} sizes of pages"));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Pages, String> {
+        if let Some(block) = self.within.last() {
+            return Err(format!("the file ends within an {}: it was cut", block.name()));
+        }
+        if self.page_bytes.is_none() && self.groups.is_empty() {
+            return Err("no page_size in the file".to_owned());
+        }
+        self.end_group()?;
+        let groups = self.groups.into_iter().map(|(mask, frames)| Group { mask, frames });
+        Ok(Pages { listed: groups.collect(), ..Pages::new(BASE_BYTES) })
     }
 }
+
+/// The size of pages that are marked before a marker says how large they are.
+const BASE_BYTES: u64 = 4096;
 
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
