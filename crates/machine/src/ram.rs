@@ -95,6 +95,8 @@ pub(crate) struct Ram {
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
     is_linear: bool,
+    /// Whether the page table could have a fifth level, and has none.
+    lacks_fifth_level: bool,
     /// By the trace's number.
     spaces: BTreeMap<u32, (HatSpace, Space)>,
     /// What backs this memory, if it is a virtual machine's.
@@ -191,6 +193,7 @@ impl Ram {
             frames: Physical::new(frames),
             has_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
+            lacks_fifth_level: description.page_table.as_ref().is_some_and(lacks_fifth_level),
             spaces: BTreeMap::new(),
             host: host(description)?.map(Box::new),
             splintered: 0,
@@ -444,6 +447,11 @@ impl Ram {
         self.hat.page_sizes()
     }
 
+    /// Whether the page table could have a fifth level, for addresses of 57 bits, and has none.
+    pub(crate) fn lacks_fifth_level(&self) -> bool {
+        self.lacks_fifth_level
+    }
+
     /// What the page table says of `addr` in `space`, without a walk.
     pub(crate) fn mapping(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
         self.hat.table().query(space, addr)
@@ -693,4 +701,10 @@ fn host(description: &Description) -> Result<Option<Host>, (String, String)> {
 /// Whether walks of a table ask the TLB for the table itself.
 pub(crate) fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
+}
+
+/// Whether a table of that format can have five levels, and has fewer.
+fn lacks_fifth_level(table: &description::PageTable) -> bool {
+    Format::named(&table.format).is_some_and(|format| format.takes_levels())
+        && table.levels.is_none_or(|levels| levels < 5)
 }

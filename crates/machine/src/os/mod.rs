@@ -256,14 +256,25 @@ pub(crate) enum Answer {
     Granted,
 }
 
-/// Why nothing can be done about an address.
-fn unfit(addr: VirtAddr) -> Failure {
+/// Why nothing can be done about an address that the page table in `ram` cannot hold.
+fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
+    let is_signed = |bits: u32| {
+        let beyond = 64 - bits;
+        (addr.get() << beyond) as i64 >> beyond == addr.get() as i64
+    };
     // Every table holds what lies between but those of 32 bits.
-    let narrow = (1 << 32..1 << 47).contains(&addr.get());
-    let hint = "; it takes programs of 32 bits: one recorded as such, or generate:PATTERN,bits=32";
+    let hint = if (1 << 32..1 << 47).contains(&addr.get()) {
+        "; it takes programs of 32 bits: one recorded as such, or generate:PATTERN,bits=32"
+    } else if is_signed(57) && !is_signed(48) && ram.lacks_fifth_level() {
+        ", which holds addresses of 48 bits; one of five levels holds 57: --set page_table.levels=5"
+    } else if !is_signed(57) {
+        "; if its upper byte is a tag, as programs for AArch64 have them, read the trace with \
+         --arch aarch64, which leaves tags out"
+    } else {
+        ""
+    };
     Failure::Table(format!(
-        "the address {addr} is none that this machine's page table can hold{}",
-        if narrow { hint } else { "" }
+        "the address {addr} is none that this machine's page table can hold{hint}"
     ))
 }
 

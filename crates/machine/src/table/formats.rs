@@ -335,6 +335,11 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
     ];
 
+    /// Whether machine files say how many levels it has.
+    pub(crate) fn takes_levels(&self) -> bool {
+        self.keys.contains(&"levels")
+    }
+
     /// The format of that name.
     pub(crate) fn named(name: &str) -> Option<Format<M>> {
         Format::ALL.into_iter().find(|format| format.name == name)

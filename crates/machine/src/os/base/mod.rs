@@ -492,7 +492,7 @@ impl System for Base {
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
         let Ask { who: Who { number, space: inner }, addr, kind, fault } = *ask;
         if fault == Fault::Unfit {
-            return Err(unfit(addr));
+            return Err(unfit(addr, platform.ram()));
         }
         let space = self.space(number, platform)?;
         // Where pages have one size, the manager's own look at the page table is the only one.

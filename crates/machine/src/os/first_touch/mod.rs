@@ -234,7 +234,7 @@ impl System for FirstTouch {
             Kind::Store => Rights::WRITE,
         };
         if fault == Fault::Unfit {
-            return Err(unfit(addr));
+            return Err(unfit(addr, platform.ram()));
         }
         // A page without any rights is absent to hardware and known to the table.
         if let Some(Mapping { translation: known, .. }) = platform.ram().mapping(space, addr) {
