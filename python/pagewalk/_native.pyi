@@ -39,6 +39,7 @@ class Reading:
         format: str | None,  # noqa: A002
         keep_going: bool,
         fetches: str,
+        arch: str | None,
         columns: Sequence[tuple[str, str]],
         interleave: str,
         v2p: str | PathLike[str] | None,

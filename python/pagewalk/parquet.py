@@ -17,6 +17,12 @@ COLUMNS = ("addr", "size", "kind", "thread", "paddr", "instrs")
 BATCH_ROWS = 1 << 16
 READ_BYTES = 1 << 20
 
+KIND_NAMES = {
+    "fetch": 0, "load": 1, "store": 2, "r": 1, "w": 2, "read": 1, "write": 2,
+    "l": 1, "s": 2, "i": 0, "f": 0, "ifetch": 0, "ld": 1, "st": 2,
+}  # fmt: skip
+"""Names of kinds in any case of letters, as tables in text have them too."""
+
 _EXPORTED = {"instrs": "instructions"}
 """What `pagewalk export parquet` calls a column of another name."""
 
@@ -140,18 +146,20 @@ def _bytes(ours: str, column: "pa.Array[Any]") -> bytes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from pagewalk.trace import KINDS
-
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()  # type: ignore[attr-defined]
     if ours == "kind" and (
         pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     ):
-        known = pc.index_in(column, value_set=pa.array(KINDS, column.type))
+        known = pc.index_in(
+            pc.utf8_lower(column), value_set=pa.array(list(KIND_NAMES), column.type)
+        )
         strange = column.filter(pc.and_(known.is_null(), column.is_valid()))
         if len(strange):
-            raise ValueError(f"kind `{strange[0].as_py()}` is none of {', '.join(KINDS)}")
-        column = known
+            raise ValueError(
+                f"kind `{strange[0].as_py()}` is none of fetch, load, store, R, W, 0, 1, 2"
+            )
+        column = pa.array(list(KIND_NAMES.values())).take(known)
     elif ours == "paddr":
         column = column.fill_null(0)
     if column.null_count:

@@ -42,10 +42,15 @@ class Trace:
             `generate:join,table=16G,accesses=50M,seed=1`; or `mix:` and several of these, as in
             `mix:cpus=2,a.pwt*3,b.pwt`.
         format: The format of another tool's file, where its first bytes do not tell:
-            `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `csv`, `parquet`.
+            `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `pinatrace`, `dinero`, `ramulator`,
+            `usimm`, `perf`, `csv`, `parquet`.
         keep_going: Whether a damaged file is a trace that ends at the damage.
         fetches: Whether its instructions are rows by block, each one, or none.
-        columns: What a table calls our columns, as in `{"addr": "vaddr"}`.
+        arch: The instruction set of the program, where the format does not tell it: `x86-64`,
+            `i386`, `aarch64` or `riscv64`. Its rules hold for addresses: tags in the top byte of
+            those of `aarch64` are left out.
+        columns: What a table calls our columns, as in `{"addr": "vaddr"}`; by number, from 1, where
+            it has no line of names.
         interleave: What orders the threads of a drmemtrace.
         v2p: Physical addresses of a drmemtrace, a `v2p.textproto`.
         process: The only process of a recording to read: its number at the system, or the name or
@@ -81,6 +86,7 @@ class Trace:
         format: str | None = None,  # noqa: A002
         keep_going: bool = False,
         fetches: Fetches = "blocks",
+        arch: str | None = None,
         columns: Mapping[str, str] | None = None,
         interleave: Interleave = "timestamps",
         v2p: str | os.PathLike[str] | None = None,
@@ -102,6 +108,7 @@ class Trace:
             "format": format,
             "keep_going": keep_going,
             "fetches": fetches,
+            "arch": arch,
             "columns": dict(columns or {}),
             "interleave": interleave,
             "v2p": None if v2p is None else os.fspath(v2p),

@@ -123,6 +123,14 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "machines" / "epyc-9005.toml", folder / "here.toml")
     (folder / "join.place").write_text("region hash table = 1M\n")
     (folder / "misses.csv").write_text("vaddr;kind\n0x1000;load\n8192;store\n")
+    (folder / "headless.csv").write_text("0x1000,8\n0x2000,4\n")
+    (folder / "pinatrace.out").write_text("0x4005d0: R 0x7f1000\n0x4005d4: W 0x7f2000\n#eof\n")
+    (folder / "app.din").write_text("2 4005d0\n0 7f1000\n1 7f2000\n")
+    (folder / "dram.trace").write_text("0x7f1000 R\n0x7f2000 W\n")
+    (folder / "black.usimm").write_text("3 R 0x7f1000 0x4005d0\n0 W 0x7f2000\n")
+    (folder / "samples.txt").write_text(
+        "app 7 1.5: cpu/mem-loads/P: 7f1000 68100142 |OP LOAD|LVL L1 hit|\n"
+    )
     return folder
 
 

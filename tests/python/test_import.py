@@ -222,6 +222,66 @@ def test_damage_ends_an_import_or_with_keep_going_the_trace(pagewalk, tmp_path: 
     assert data(out) == CHAMPSIM_DATA[:2]
 
 
+TEXTS = {
+    "pinatrace": ("0x4005d0: R 0x7f1000\n0x4005d4: W 0x7f2000 8 0x2a\n", [1, 8]),
+    "dinero": ("0 7f1000\n1 7f2000\n", [4, 4]),
+    "ramulator": ("0x7f1000 R\n0x7f2000 W\n", [1, 1]),
+    "usimm": ("3 R 0x7f1000 0x4005d0\n0 W 0x7f2000\n", [1, 1]),
+    "perf": (
+        "app 7 1.5: cpu/mem-loads/P: 7f1000 68100142 |OP LOAD|LVL L1 hit|\n"
+        "app 7 1.6: cpu/mem-stores/P: 7f2000 5080144 |OP STORE|LVL L1 hit|\n",
+        [1, 1],
+    ),
+    "csv": ("0x7f1000,R\n0x7f2000,W\n", [1, 1]),
+}
+
+
+@pytest.mark.parametrize("format_", list(TEXTS))
+def test_texts_of_other_tools_are_found_out_and_imported(
+    pagewalk, tmp_path: Path, format_: str
+) -> None:
+    text, sizes = TEXTS[format_]
+    (tmp_path / "t").write_text(text)
+    out = tmp_path / "t.pwt"
+    done = pagewalk("import", format_, tmp_path / "t", "-o", out)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    expected = [(0x7F_1000, sizes[0], LOAD), (0x7F_2000, sizes[1], STORE)]
+    assert rows(out) == expected
+    found = json.loads(pagewalk("info", tmp_path / "t", "--json").stdout)
+    assert found["accesses"] == {"fetch": 0, "load": 1, "store": 1}
+
+
+def test_tags_of_aarch64_leave_tables_of_any_kind(pagewalk, tmp_path: Path) -> None:
+    tagged = [tag << 56 | 0x7F_1000 for tag in range(8)]
+    lines = [f"{addr:#x}\n" for addr in tagged]
+    (tmp_path / "t.csv").write_text("".join(["addr\n", *lines]))
+    pq.write_table(pa.table({"addr": pa.array(tagged, pa.uint64())}), tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        out = tmp_path / f"{name}.pwt"
+        format_ = name.partition(".")[2]
+        done = pagewalk("import", format_, tmp_path / name, "--arch", "aarch64", "-o", out)
+        assert done.returncode == 0, done.stderr
+        assert rows(out) == [(0x7F_1000, 1, LOAD)] * 8
+        assert library.Trace(out).header["arch"] == "aarch64"
+        refused = pagewalk("run", tmp_path / name)
+        assert refused.returncode == 1 and "--arch aarch64" in refused.stderr, refused.stderr
+
+
+def test_addresses_of_57_bits_are_refused_with_the_setting_that_holds_them(
+    pagewalk, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("addr\n0x00f0000000000000\n0x7f1234567000\n")
+    refused = pagewalk("run", tmp_path / "t.csv")
+    assert refused.returncode == 1 and "--set page_table.levels=5" in refused.stderr
+    done = pagewalk("run", tmp_path / "t.csv", "--set", "page_table.levels=5")
+    assert done.returncode == 0, done.stderr
+    # No number of levels holds it, and a format without levels is not told to have five.
+    (tmp_path / "u.csv").write_text("addr\n0x0f00000000000000\n")
+    for trace, setting in (("u.csv", []), ("t.csv", ["--set", "page_table.format=flattened"])):
+        refused = pagewalk("run", tmp_path / trace, *setting)
+        assert refused.returncode == 1 and "levels=5" not in refused.stderr, refused.stderr
+
+
 TABLE = {
     "addr": pa.array([0x7FFF_0000_1000, (1 << 64) - 4096, 3 << 12], pa.uint64()),
     "size": pa.array([8, 4, 16], pa.int32()),
@@ -245,7 +305,15 @@ def test_parquet_is_imported_with_all_columns(pagewalk, tmp_path: Path) -> None:
     assert frame["thread"].to_list() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("kind", [None, pa.array([1, 2, 0]), pa.array(["load", "store", "fetch"])])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        pa.array([1, 2, 0]),
+        pa.array(["load", "store", "fetch"]),
+        pa.array(["R", "Write", "i"], pa.large_string()),
+    ],
+)
 def test_parquet_needs_only_addresses(pagewalk, tmp_path: Path, kind) -> None:
     # Tools without unsigned numbers keep the upper half of the address space as negative ones.
     columns = {"va": pa.array([4096, -4096, 12288], pa.int64())}

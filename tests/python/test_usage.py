@@ -104,7 +104,7 @@ def test_a_window_is_the_same_for_every_command_that_reads_a_trace() -> None:
 
 def test_options_of_other_formats_are_in_the_help_of_import_alone() -> None:
     found = {leaf.prog: leaf.format_help() for leaf in leaves(parser())}
-    foreign = ("--cloudsuite", "--interleave", "--v2p", "--column", "--fetches")
+    foreign = ("--cloudsuite", "--interleave", "--v2p", "--column", "--arch", "--fetches")
     for command in ("run", "sweep", "curve", "info", "export"):
         assert not any(flag in found[f"pagewalk {command}"] for flag in foreign), command
         assert set(foreign) <= set(options(next(

@@ -57,8 +57,10 @@ pub(crate) fn open_table(
             })
         })
     };
-    let rows =
-        ColumnSource::new("parquet", fetches, pull).with_total(rows).keep_going(options.keep_going);
+    let rows = ColumnSource::new("parquet", fetches, pull)
+        .with_total(rows)
+        .with_arch(options.arch)
+        .keep_going(options.keep_going);
     Ok(Box::new(TableReader { rows, digest, done: false }))
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Reading {
 impl Reading {
     #[new]
     #[pyo3(signature = (
-        *, format, keep_going, fetches, columns, interleave, v2p, process, no_fetch, spread,
+        *, format, keep_going, fetches, arch, columns, interleave, v2p, process, no_fetch, spread,
         skip, warmup, max_accesses, kernel
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
@@ -43,6 +43,7 @@ impl Reading {
         format: Option<&str>,
         keep_going: bool,
         fetches: &str,
+        arch: Option<&str>,
         columns: Vec<(String, String)>,
         interleave: &str,
         v2p: Option<PathBuf>,
@@ -66,12 +67,14 @@ impl Reading {
             "schedule" => Interleave::Schedule,
             other => return Err(refused(format!("interleave `{other}`: timestamps, schedule"))),
         };
+        let arch = arch.map(str::parse).transpose().map_err(refused)?;
         let kernel = kernel.map(str::parse).transpose().map_err(refused)?;
         let bounds = Bounds { skip, warmup, accesses_max: max_accesses };
         let options = Options {
             format,
             keep_going,
             fetches,
+            arch,
             columns,
             interleave,
             v2p,

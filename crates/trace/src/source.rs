@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,18 @@ impl Arch {
             Arch::Riscv64 => "riscv64",
             Arch::Unknown => "an unknown processor",
         }
+    }
+}
+
+impl FromStr for Arch {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Arch, Error> {
+        const KNOWN: [Arch; 4] = [Arch::X86_64, Arch::I386, Arch::Aarch64, Arch::Riscv64];
+        KNOWN.into_iter().find(|arch| arch.name() == text).ok_or_else(|| {
+            let names = KNOWN.map(Arch::name).join(", ");
+            Error::Parameters(format!("`{text}` is no instruction set; there are {names}"))
+        })
     }
 }
 

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
     from pagewalk.trace import Trace
 
+FORMATS = {
+    "drmemtrace": "DynamoRIO's final traces: a folder, or one of its files",
+    "champsim": "ChampSim's records of 64 bytes",
+    "cloudsuite": "ChampSim's records of 96 bytes",
+    "lackey": "the output of Valgrind's --tool=lackey --trace-mem=yes",
+    "pinatrace": "the output of Pin's pinatrace and of pintools like it",
+    "dinero": "traces for Dinero (.din): a label and an address a line",
+    "ramulator": "traces for Ramulator, or of addresses for Ramulator 2",
+    "usimm": "traces for USIMM",
+    "perf": "the text of `perf script`, with the addresses of data",
+    "csv": "a text table, with or without a line of names",
+    "parquet": "a Parquet file with the same columns",
+}
+"""Formats of traces of other tools, and what each is."""
+
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
 COUNT_END = 1 << 64
 """The first number that is no count."""
@@ -649,12 +664,13 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--format",
-        choices=["drmemtrace", "champsim", "cloudsuite", "lackey", "csv", "parquet"],
+        choices=list(FORMATS),
         help="the format, where the first bytes do not tell",
     )
     add_cloudsuite(group)
     add_drmemtrace(group)
     add_columns(group)
+    add_arch(group)
     add_fetches(group)
     for action in group._group_actions:
         action.help = argparse.SUPPRESS
@@ -680,6 +696,16 @@ def add_drmemtrace(parser: _Parser) -> None:
     )
 
 
+def add_arch(parser: _Parser) -> None:
+    """`--arch`."""
+    parser.add_argument(
+        "--arch",
+        choices=["x86-64", "i386", "aarch64", "riscv64"],
+        help="the program's instruction set, which the format does not tell; tags in addresses of "
+        "aarch64 are left out",
+    )
+
+
 def add_columns(parser: _Parser) -> None:
     """`--column`."""
     parser.add_argument(
@@ -688,7 +714,8 @@ def add_columns(parser: _Parser) -> None:
         type=_column,
         default=[],
         metavar="OURS=THEIRS",
-        help="tables: what a column is called, as in addr=vaddr; may be given again",
+        help="tables: what a column is called, as in addr=vaddr, or its number where no line names "
+        "them; may be given again",
     )
 
 
@@ -726,6 +753,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
         format=format_,
         keep_going=given["keep_going"],
         fetches=given.get("fetches", "blocks"),
+        arch=given.get("arch"),
         columns=dict(given.get("column", [])),
         interleave=given.get("interleave", "timestamps"),
         v2p=given.get("v2p"),
@@ -742,7 +770,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
 def no_reading(options: argparse.Namespace) -> None:
     """Raises `UsageError` if an option of `add_reading` is given where no file is read."""
     given = vars(options)
-    for name in ("format", "cloudsuite", "v2p", "column", "keep_going"):
+    for name in ("format", "cloudsuite", "v2p", "column", "arch", "keep_going"):
         if given[name]:
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag} is for traces of other tools, not for a live program")

@@ -9,20 +9,12 @@ from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
 from pagewalk.terminal import say
 
-FORMATS = {
-    "drmemtrace": "DynamoRIO's final traces: a folder, or one of its files",
-    "champsim": "ChampSim's records of 64 bytes",
-    "cloudsuite": "ChampSim's records of 96 bytes",
-    "lackey": "the output of Valgrind's --tool=lackey --trace-mem=yes",
-    "csv": "a text table with a line of names",
-    "parquet": "a Parquet file with the same columns",
-}
-
 EPILOG = """\
 examples:
   pagewalk import drmemtrace drmemtrace.app.1234.0000.dir -o app.pwt
   pagewalk import champsim 600.perlbench_s-210B.champsimtrace.xz -o perlbench.pwt
   pagewalk import csv misses.csv --column addr=vaddr -o misses.pwt
+  pagewalk import pinatrace pinatrace.out -o app.pwt
 
 Compression is found out from the file: gzip, xz, bzip2, zstd, lz4, snappy, zip.
 `pagewalk run` and `pagewalk info` take all of these as they are.
@@ -39,7 +31,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     formats = parser.add_subparsers(title="formats", metavar="FORMAT", required=True)
-    for name, what in FORMATS.items():
+    for name, what in arguments.FORMATS.items():
         format_ = formats.add_parser(name, help=what, description=f"Import {what}.")
         path = "the file to read" if name == "parquet" else "what to read, or - for standard input"
         format_.add_argument("path", metavar="PATH", help=path)
@@ -52,8 +44,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
             arguments.add_drmemtrace(format_)
         if name in ("csv", "parquet"):
             arguments.add_columns(format_)
-        else:
+        if name in ("drmemtrace", "champsim", "cloudsuite", "lackey", "dinero"):
             arguments.add_fetches(format_)
+        if name != "drmemtrace":
+            arguments.add_arch(format_)
         arguments.add_keep_going(format_)
         arguments.add_window(format_)
         arguments.add_json(format_, "what was written")

@@ -8,31 +8,42 @@
 //!
 //! Commas, semicolons or tabs separate; the first line tells which. A field may stand in double
 //! quotes. Columns of other names are left out, or taken by `--column addr=vaddr`.
+//!
+//! A table whose first line is an access already has no names. Its columns are called by their
+//! numbers, from 1, as in `--column addr=2`; the only one of numbers has the addresses, and the only
+//! one of words the kinds.
 
 use super::columns::{COLUMNS, KIND, Row, RowImporter};
-use super::digits::{decimal, hexadecimal};
-use super::rows::{BATCH_ROWS, Rows};
+use super::kinds;
+use super::lines::{LINE_BYTES_MAX, Lines, number, shown};
+use super::rows::Rows;
 use super::stream::{Decode, Fault};
 use crate::Batch;
 
-/// The longest line in bytes.
-const LINE_BYTES_MAX: usize = 1 << 16;
+/// Which of [`COLUMNS`] is the address.
+const ADDR: usize = 0;
 /// The most columns of a table, whether they are taken or not.
 const TABLE_COLUMNS_MAX: usize = 1024;
 
-/// Decodes the lines after the first.
+/// Decodes the lines of accesses.
 #[derive(Debug)]
 pub(crate) struct Csv {
+    layout: Layout,
+    table: RowImporter,
+    lines: Lines,
+}
+
+/// What the fields of a line are.
+#[derive(Debug)]
+struct Layout {
     separator: u8,
     /// For each column of the table which of [`COLUMNS`] it is; one beyond for none.
     columns: Vec<usize>,
-    table: RowImporter,
-    line: u64,
 }
 
 impl Csv {
-    /// Reads the first line of `bytes`; gives the decoder and the line's length. `named` says
-    /// what some of our columns are called in the file.
+    /// Reads the first line of `bytes`; gives the decoder and the bytes before the first access.
+    /// `named` says what some of our columns are called in the file.
     pub(crate) fn new(bytes: &[u8], named: &[(String, String)]) -> Result<(Csv, usize), Fault> {
         let bom = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
@@ -41,14 +52,22 @@ impl Csv {
         }
         let line = bytes[bom..end].trim_ascii();
         let separator = *b",;\t".iter().find(|&&byte| line.contains(&byte)).unwrap_or(&b',');
+        let fields: Vec<&[u8]> = line
+            .split(|&byte| byte == separator)
+            .map(|field| unquoted(field.trim_ascii()))
+            .collect();
+        let is_value = |field: &&[u8]| number(field).is_some() || kinds::kind(field).is_some();
+        let is_headless = fields.iter().all(is_value) && fields.iter().any(|f| number(f).is_some());
+        let names: Vec<String> = match is_headless {
+            true => (1..=fields.len()).map(|column| column.to_string()).collect(),
+            false => fields.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+        };
         let mut columns = Vec::new();
-        let mut names = Vec::new();
-        for field in line.split(|&byte| byte == separator) {
-            let name = unquoted(field.trim_ascii());
+        for name in &names {
             let ours = COLUMNS.iter().position(|ours| {
                 let theirs =
                     named.iter().find(|(from, _)| from == ours).map_or(*ours, |(_, to)| to);
-                theirs.as_bytes() == name
+                theirs == name.as_str()
             });
             if let Some(ours) = ours
                 && columns.contains(&ours)
@@ -56,20 +75,28 @@ impl Csv {
                 return Err(Fault::new(0, format!("two columns are `{}`", COLUMNS[ours])));
             }
             columns.push(ours.unwrap_or(COLUMNS.len()));
-            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        if is_headless {
+            find_columns(&fields, named, &mut columns);
         }
         if columns.len() > TABLE_COLUMNS_MAX {
             return Err(Fault::new(0, format!("more than {TABLE_COLUMNS_MAX} columns")));
         }
-        if !columns.contains(&0) {
-            names.truncate(8);
+        if !columns.contains(&ADDR) {
+            let first = shown(line);
             return Err(Fault::new(
                 0,
-                format!(
-                    "no column is called `addr`; the first line names {}. Say which one holds the \
+                match is_headless {
+                    true => format!(
+                        "the first line, `{first}`, has no names of columns: say by number which one holds \
+                     what, as in --column addr=1 --column size=2"
+                    ),
+                    false => format!(
+                        "no column is called `addr`; the first line names {}. Say which one holds the \
                      addresses with --column addr=NAME",
-                    shown(names.join(", ").as_bytes())
-                ),
+                        shown(names[..names.len().min(8)].join(", ").as_bytes())
+                    ),
+                },
             ));
         }
         if let Some((ours, theirs)) = named.iter().find(|(ours, _)| {
@@ -80,15 +107,21 @@ impl Csv {
                 format!("--column {ours}={theirs}: no column has that name"),
             ));
         }
-        let used = (end + 1).min(bytes.len());
-        Ok((Csv { separator, columns, table: RowImporter::default(), line: 1 }, used))
+        let (used, lines) = match is_headless {
+            true => (bom, Lines::default()),
+            false => ((end + 1).min(bytes.len()), Lines::after(1)),
+        };
+        let layout = Layout { separator, columns };
+        Ok((Csv { layout, table: RowImporter::default(), lines }, used))
     }
 
     /// Whether the table says which accesses are fetches.
     pub(crate) fn has_kinds(&self) -> bool {
-        self.columns.contains(&KIND)
+        self.layout.columns.contains(&KIND)
     }
+}
 
+impl Layout {
     /// The row of one line; `Err` says what is wrong and at which byte.
     #[inline]
     fn row(&self, line: &[u8]) -> Result<Row, Fault> {
@@ -101,12 +134,11 @@ impl Csv {
             let end = rest.iter().position(|&byte| byte == self.separator);
             let field = &rest[..end.unwrap_or(rest.len())];
             let Some(&column) = columns.next() else {
-                return Err(self.wrong(start, "more fields than columns"));
+                return Err(Fault::new(start, "more fields than columns"));
             };
             if let Some(value) = values.get_mut(column) {
-                *value = Some(
-                    value_of(column, field).ok_or_else(|| self.no_value(column, field, start))?,
-                );
+                *value =
+                    Some(value_of(column, field).ok_or_else(|| no_value(column, field, start))?);
             }
             match end {
                 Some(end) => start += end + 1,
@@ -114,28 +146,38 @@ impl Csv {
             }
         }
         if columns.next().is_some() {
-            return Err(self.wrong(0, "fewer fields than columns"));
+            return Err(Fault::new(0, "fewer fields than columns"));
         }
         let [addr, size, kind, thread, paddr, instrs] = values;
         // The first line has been checked to name the addresses, and every column has a field.
         let addr = addr.unwrap_or_default();
         Ok(Row { addr, size, kind, thread, paddr, instrs })
     }
+}
 
-    #[cold]
-    fn wrong(&self, at: usize, what: &str) -> Fault {
-        Fault::new(at, format!("line {}: {what}", self.line + 1))
+/// Takes the only column of numbers for the addresses, and the only one of words for the kinds,
+/// where they are not `named`.
+fn find_columns(fields: &[&[u8]], named: &[(String, String)], columns: &mut [usize]) {
+    for (ours, is_number) in [(ADDR, true), (KIND, false)] {
+        let mut found = (0..fields.len()).filter(|&at| {
+            columns[at] == COLUMNS.len() && number(fields[at]).is_some() == is_number
+        });
+        if named.iter().all(|(name, _)| name != COLUMNS[ours])
+            && let (Some(only), None) = (found.next(), found.next())
+        {
+            columns[only] = ours;
+        }
     }
+}
 
-    #[cold]
-    fn no_value(&self, column: usize, field: &[u8], at: usize) -> Fault {
-        let why = if column == KIND {
-            "is none of fetch, load, store, 0, 1, 2"
-        } else {
-            "is no number: write it in decimal, or in hexadecimal after 0x"
-        };
-        self.wrong(at, &format!("`{}` {why} (column {})", shown(field), COLUMNS[column]))
-    }
+#[cold]
+fn no_value(column: usize, field: &[u8], at: usize) -> Fault {
+    let why = if column == KIND {
+        "is none of fetch, load, store, R, W, 0, 1, 2"
+    } else {
+        "is no number: write it in decimal, or in hexadecimal after 0x"
+    };
+    Fault::new(at, format!("`{}` {why} (column {})", shown(field), COLUMNS[column]))
 }
 
 /// What `field` says in `column`.
@@ -149,6 +191,7 @@ fn value_of(column: usize, field: &[u8]) -> Option<u64> {
             b"store" => return Some(2),
             _ => {}
         }
+        return number(field).or_else(|| kinds::kind(field).map(|kind| kind as u64));
     }
     number(field)
 }
@@ -161,26 +204,14 @@ impl Decode for Csv {
         _rows: &mut Rows,
         batch: &mut Batch,
     ) -> Result<usize, Fault> {
-        let mut at = 0;
-        while batch.len() < BATCH_ROWS {
-            let rest = &bytes[at..];
-            let (line, used) = match memchr::memchr(b'\n', rest) {
-                Some(end) => (&rest[..end], end + 1),
-                None if last && !rest.is_empty() => (rest, rest.len()),
-                None => break,
-            };
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if !line.is_empty() {
-                let moved = |fault: Fault| Fault { at: at + fault.at, what: fault.what };
-                let row = self.row(line).map_err(moved)?;
-                self.table
-                    .push(batch, row)
-                    .map_err(|what| Fault::new(at, format!("line {}: {what}", self.line + 1)))?;
+        let Csv { layout, table, lines } = self;
+        lines.decode(bytes, last, batch, |line, batch| {
+            if line.is_empty() {
+                return Ok(());
             }
-            self.line += 1;
-            at += used;
-        }
-        Ok(at)
+            let row = layout.row(line)?;
+            table.push(batch, row).map_err(|what| Fault::new(0, what))
+        })
     }
 
     fn record_bytes_max(&self) -> usize {
@@ -188,50 +219,9 @@ impl Decode for Csv {
     }
 }
 
-/// A number in decimal, or in hexadecimal after 0x.
-#[inline]
-fn number(field: &[u8]) -> Option<u64> {
-    match field {
-        [b'0', b'x' | b'X', digits @ ..] => {
-            let (value, rest) = hexadecimal(digits)?;
-            rest.is_empty().then_some(value)
-        }
-        digits => decimal(digits),
-    }
-}
-
 fn unquoted(field: &[u8]) -> &[u8] {
     match field {
         [b'"', inner @ .., b'"'] => inner,
         _ => field,
-    }
-}
-
-fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).escape_debug().to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_read_or_refused() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("18446744073709551615", Some(u64::MAX)),
-            ("18446744073709551616", None),
-            ("0xffffffffffffffff", Some(u64::MAX)),
-            ("0XaB", Some(0xab)),
-            ("0x1ffffffffffffffff", None),
-            ("0x", None),
-            ("", None),
-            ("-1", None),
-            ("+1", None),
-            ("1.5", None),
-            ("7f", None),
-        ] {
-            assert_eq!(number(text.as_bytes()), expected, "{text:?}");
-        }
     }
 }

@@ -1,13 +1,16 @@
 //! Whether what was asked of the reading fits what is read.
 //!
 //! ```text
-//!                  drmemtrace  champsim  cloudsuite  lackey  csv  parquet  pagewalk  generator
-//!   --fetches          x          x          x         x
+//!                  drmemtrace  champsim    lackey  dinero  pinatrace  csv      pagewalk  generator
+//!                              cloudsuite                  ramulator  parquet
+//!                                                          usimm perf
+//!   --fetches          x          x          x       x
 //!   --interleave     folder
 //!   --v2p              x
-//!   --column                                                  x      x
-//!   --process          x                                                       x
-//!   --keep-going       x          x          x         x      x      x         x
+//!   --column                                                             x
+//!   --arch                        x          x       x         x         x
+//!   --process          x                                                          x
+//!   --keep-going       x          x          x       x         x         x        x
 //! ```
 //!
 //! An option that would change nothing is refused: whoever gave it takes the file for another.
@@ -20,22 +23,36 @@ use crate::Error;
 /// An option: its name, whether it was given, and what takes it.
 type Rule = (&'static str, fn(&Options) -> bool, &'static [Format]);
 
-const RULES: [Rule; 6] = {
-    use Format::{ChampSim, CloudSuite, Csv, DrMemTrace, Lackey, Pagewalk, Parquet};
+const RULES: [Rule; 7] = {
+    use Format::{
+        ChampSim, CloudSuite, Csv, Dinero, DrMemTrace, Lackey, Pagewalk, Parquet, Perf, Pinatrace,
+        Ramulator, Usimm,
+    };
     [
         (
             "--fetches",
             |options| options.fetches != Fetches::Blocks,
-            &[DrMemTrace, ChampSim, CloudSuite, Lackey],
+            &[DrMemTrace, ChampSim, CloudSuite, Lackey, Dinero],
         ),
         ("--interleave", |options| options.interleave != Interleave::Timestamps, &[DrMemTrace]),
         ("--v2p", |options| options.v2p.is_some(), &[DrMemTrace]),
         ("--column", |options| !options.columns.is_empty(), &[Csv, Parquet]),
+        (
+            "--arch",
+            |options| options.arch.is_some(),
+            &[
+                ChampSim, CloudSuite, Lackey, Pinatrace, Dinero, Ramulator, Usimm, Perf, Csv,
+                Parquet,
+            ],
+        ),
         ("--process", |options| options.process.is_some(), &[DrMemTrace, Pagewalk]),
         (
             "--keep-going",
             |options| options.keep_going,
-            &[DrMemTrace, ChampSim, CloudSuite, Lackey, Csv, Parquet, Pagewalk],
+            &[
+                DrMemTrace, ChampSim, CloudSuite, Lackey, Pinatrace, Dinero, Ramulator, Usimm,
+                Perf, Csv, Parquet, Pagewalk,
+            ],
         ),
     ]
 };

@@ -5,18 +5,21 @@
 //!    L 1fff000748,8      its load
 //!    S 1fff000748,8      its store
 //!    M 1fff000748,8      its load and store of one place
+//!   SB 0401ab70          a superblock is entered, with --trace-superblocks=yes
 //!   ==9902== ...         Valgrind's own messages, which are left out
 //! ```
 //!
-//! Source: `lackey/lk_main.c` of Valgrind 3.19, its head comment and `flushEvents`.
+//! Control has come to a superblock from anywhere, so that it begins a block of instructions.
+//!
+//! Source: `lackey/lk_main.c` of Valgrind 3.19, its head comment and `flushEvents`, `trace_superblock`.
 
 use addr::Kind;
 
 use super::digits::{decimal, hexadecimal};
-use super::rows::{BATCH_ROWS, Rows};
+use super::rows::{ACCESS_BYTES_MAX, BATCH_ROWS, Rows};
 use super::stream::{Decode, Fault};
 use crate::count::counted;
-use crate::{Arch, Batch, Filter, Header, Meta};
+use crate::{Arch, Batch, Filter, Header};
 
 /// A line is 30 bytes long; messages of Valgrind or of the program may be longer.
 const LINE_BYTES_MAX: usize = 1 << 16;
@@ -53,15 +56,12 @@ impl Lackey {
 
     /// Whether `bytes` start like lackey's output.
     pub(crate) fn is(bytes: &[u8]) -> bool {
-        let mut lines = bytes.split_inclusive(|&byte| byte == b'\n').take(100);
-        let mut found = false;
-        let all = lines.all(|line| {
-            let whole = line.ends_with(b"\n");
-            let line = line.trim_ascii_end();
-            found |= whole && parse(line).is_some();
-            !whole || found || is_message(line)
-        });
-        all && found
+        first_other(bytes).is_some_and(|line| line.ends_with(b"\n") && parse(line).is_some())
+    }
+
+    /// Whether `bytes` are messages of Valgrind's and nothing else: a log without accesses.
+    pub(crate) fn is_log_without_accesses(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"==") && first_other(bytes).is_none()
     }
 }
 
@@ -89,6 +89,7 @@ impl Decode for Lackey {
                     rows.access(batch, Kind::Load, addr, size);
                     rows.access(batch, Kind::Store, addr, size);
                 }
+                None if is_superblock(line) => rows.cut(),
                 None if is_message(line) => {}
                 // A last line without its end: the file was cut within it.
                 None if used == line.len() => break,
@@ -122,8 +123,20 @@ fn parse(line: &[u8]) -> Option<(u8, u64, u32)> {
     };
     let (addr, rest) = hexadecimal(number)?;
     let [b',', size @ ..] = rest else { return None };
-    let size = decimal(size.strip_suffix(b"\r").unwrap_or(size))?;
-    (1..=u64::from(Meta::SIZE_MAX)).contains(&size).then_some((letter, addr, size as u32))
+    let size = decimal(size).or_else(|| decimal(size.trim_ascii_end()))?;
+    (1..=u64::from(ACCESS_BYTES_MAX)).contains(&size).then_some((letter, addr, size as u32))
+}
+
+/// The first line that is neither a message nor the entry of a superblock.
+fn first_other(bytes: &[u8]) -> Option<&[u8]> {
+    let mut lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    lines.find(|line| !is_message(line) && !is_superblock(line))
+}
+
+/// Whether a superblock is entered.
+fn is_superblock(line: &[u8]) -> bool {
+    let pc = line.strip_prefix(b"SB ").map(|pc| hexadecimal(pc.trim_ascii()));
+    matches!(pc, Some(Some((_, []))))
 }
 
 /// Whether Valgrind wrote the line about itself.
@@ -163,8 +176,10 @@ mod tests {
             (" L 12,", None),
             (" L 12", None),
             (" L 12,0", None),
-            (" L 12,16384", None),
-            (" L 12,8 ", None),
+            (" L 12,16384", Some((b'L', 0x12, 16384))),
+            (" L 12,1048577", None),
+            (" L 12,8 ", Some((b'L', 0x12, 8))),
+            (" L 12,8 x", None),
             ("L 12,8", None),
             ("I 0401ab70,3", None),
             ("", None),
@@ -179,6 +194,8 @@ mod tests {
             ("==1== Lackey\n==1== \nI  0401ab70,3\n S 12,8\n", true),
             ("I  0401ab70,3\n", true),
             ("==1== Memcheck\n==1==\n", false),
+            ("SB 0401ab70\nI  0401ab70,3\n", true),
+            ("SB main\nI  0401ab70,3\n", false),
             ("addr,size\n12,8\n", false),
             ("I  0401ab70", false),
             ("", false),

@@ -5,7 +5,9 @@
 //!                                    +--> generate          "generate:uniform,..."
 //!                                    +--> DrMemTrace        a folder or a file of DynamoRIO's
 //!                                    +--> Stream<ChampSim>  \
-//!                                    +--> Stream<Lackey>     > Input: decompressed bytes
+//!                                    +--> Stream<Lackey>    |
+//!                                    +--> Stream<Pinatrace>  > Input: decompressed bytes
+//!                                    +--> ... Dinero, Ramulator, Usimm, PerfScript
 //!                                    +--> Stream<Csv>       /
 //!                                    +--> Error::Table       Parquet, read on the Python side
 //! ```
@@ -20,36 +22,51 @@ mod codec;
 mod columns;
 mod csv;
 mod digits;
+mod dinero;
 mod drmemtrace;
 mod fit;
+mod foreign;
 mod input;
+mod kinds;
 mod lackey;
+mod lines;
 pub(crate) mod own;
+mod perf;
+mod pinatrace;
+mod ramulator;
 mod rows;
 mod sniff;
 mod stream;
 mod tags;
 mod threads;
+mod usimm;
 mod zip;
 
 use std::fmt;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::kernel::{Kernel, KernelPath};
 use crate::mix::{MIX, Mix};
-use crate::{Bounds, DataOnly, Error, Source, Spread, Window, generate};
+use crate::{Arch, Bounds, DataOnly, Error, Header, Source, Spread, Window, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
+use codec::Codec;
 use csv::Csv;
+use dinero::Dinero;
 use drmemtrace::{DrMemTrace, Settings};
 use input::Input;
 pub(crate) use input::is_pipe;
 use lackey::Lackey;
+use perf::PerfScript;
+use pinatrace::Pinatrace;
+use ramulator::Ramulator;
 use rows::Rows;
 use sniff::sniff;
 use stream::{Decode, Stream};
+use usimm::Usimm;
 
 pub use columns::{COLUMNS, ColumnSource, Columns};
 pub use drmemtrace::Interleave;
@@ -69,7 +86,17 @@ pub enum Format {
     CloudSuite,
     /// Valgrind's `--tool=lackey --trace-mem=yes`.
     Lackey,
-    /// A text table with names of columns.
+    /// The text of Pin's example tool `pinatrace` and of tools like it.
+    Pinatrace,
+    /// A trace for Dinero: a label and an address a line.
+    Dinero,
+    /// A trace for Ramulator, or of addresses for Ramulator 2.
+    Ramulator,
+    /// A trace for USIMM.
+    Usimm,
+    /// The text of `perf script`, with the addresses of data.
+    Perf,
+    /// A text table, with or without names of columns.
     Csv,
     /// A Parquet file, which [`open`] knows and gives back as [`Error::Table`].
     Parquet,
@@ -77,12 +104,17 @@ pub enum Format {
 
 impl Format {
     /// All formats with the names that commands use.
-    pub const ALL: [(Format, &'static str); 7] = [
+    pub const ALL: [(Format, &'static str); 12] = [
         (Format::Pagewalk, "pagewalk"),
         (Format::DrMemTrace, "drmemtrace"),
         (Format::ChampSim, "champsim"),
         (Format::CloudSuite, "cloudsuite"),
         (Format::Lackey, "lackey"),
+        (Format::Pinatrace, "pinatrace"),
+        (Format::Dinero, "dinero"),
+        (Format::Ramulator, "ramulator"),
+        (Format::Usimm, "usimm"),
+        (Format::Perf, "perf"),
         (Format::Csv, "csv"),
         (Format::Parquet, "parquet"),
     ];
@@ -121,7 +153,11 @@ pub struct Options {
     pub keep_going: bool,
     /// How instructions are given.
     pub fetches: Fetches,
-    /// What columns of a table are called in it: ours first, as in `("addr", "vaddr")`.
+    /// The instruction set of the program, where the format does not tell it. Its rules hold for the
+    /// addresses: the tags of [`Arch::Aarch64`] are left out.
+    pub arch: Option<Arch>,
+    /// What columns of a table are called in it: ours first, as in `("addr", "vaddr")`. Where a table
+    /// has no line of names its columns are called by their numbers, from 1.
     pub columns: Vec<(String, String)>,
     /// The order of several threads' files.
     pub interleave: Interleave,
@@ -198,14 +234,38 @@ pub(crate) fn whole(
     }
     fit::check(path.display(), format, options)?;
     match (format, input) {
-        (Some(Format::Parquet), _) if !is_pipe => Err(Error::Table(path.to_owned())),
+        (Some(Format::Parquet), _) if !is_pipe => {
+            check_unwrapped(path)?;
+            Err(Error::Table(path.to_owned()))
+        }
         (Some(format), Some(input)) if format != Format::Pagewalk || is_pipe => {
             Ahead::start(decoder(format, input, options)?)
         }
-        _ => match Mix::of_recording(path, options)? {
-            Some(mix) => Ahead::start(Box::new(mix)),
-            None => own::open(path, options.keep_going, options.process.as_deref()),
-        },
+        _ => {
+            check_unwrapped(path)?;
+            match Mix::of_recording(path, options)? {
+                Some(mix) => Ahead::start(Box::new(mix)),
+                None => own::open(path, options.keep_going, options.process.as_deref()),
+            }
+        }
+    }
+}
+
+/// That the file at `path`, whose format is read at any place of it, is neither packed nor something
+/// that came in its place. What else is wrong with it is for who reads it to say.
+fn check_unwrapped(path: &Path) -> Result<(), Error> {
+    let mut begin = Vec::new();
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(foreign::BYTES).read_to_end(&mut begin);
+    }
+    let refused = |what: &str| Err(Error::Parameters(format!("{}: {what}", path.display())));
+    match (foreign::certain(&begin), Codec::sniff(&begin)) {
+        (Some(what), _) => refused(what),
+        (None, Codec::Plain) => Ok(()),
+        (None, codec) => refused(&format!(
+            "packed by {}, where traces of its format are compressed within: unpack it first",
+            codec.name()
+        )),
     }
 }
 
@@ -325,6 +385,26 @@ fn decoder(
             let header = Lackey::header(fetches);
             stream(input, Lackey::new(options.keep_going), rows, header, options)
         }
+        Format::Pinatrace => {
+            let decode = Pinatrace::new(input.window());
+            stream(input, decode, rows, noted(format, false, pinatrace::NOTE), options)
+        }
+        Format::Dinero => {
+            let header = noted(format, fetches, dinero::NOTE);
+            stream(input, Dinero::default(), rows, header, options)
+        }
+        Format::Ramulator => {
+            let header = noted(format, false, ramulator::NOTE);
+            stream(input, Ramulator::default(), rows, header, options)
+        }
+        Format::Usimm => {
+            let header = noted(format, false, ramulator::NOTE);
+            stream(input, Usimm::default(), rows, header, options)
+        }
+        Format::Perf => {
+            let header = noted(format, false, perf::NOTE);
+            stream(input, PerfScript::default(), rows, header, options)
+        }
         Format::Csv => {
             let (csv, used) = Csv::new(input.window(), &options.columns)
                 .map_err(|fault| input.corrupt(fault.at, fault.what))?;
@@ -335,12 +415,18 @@ fn decoder(
     })
 }
 
+/// What is known of a file of `format`, about which `note` must be known.
+fn noted(format: Format, fetches: bool, note: &str) -> Header {
+    Header { notes: vec![note.to_owned()], ..columns::header(format.name(), fetches) }
+}
+
 fn stream(
     input: Input,
     decode: impl Decode + 'static,
     rows: Rows,
-    header: crate::Header,
+    header: Header,
     options: &Options,
 ) -> Box<dyn Source + Send> {
+    let header = Header { arch: options.arch.unwrap_or(header.arch), ..header };
     Box::new(Stream::new(input, decode, rows, header, options.keep_going))
 }

@@ -40,6 +40,8 @@ pub(crate) fn too_many_threads() -> String {
     format!("more than {THREADS_MAX} threads: these are no threads' numbers")
 }
 
+/// The most bytes of one access that is read; it becomes at most 129 rows.
+pub(crate) const ACCESS_BYTES_MAX: u32 = 1 << 20;
 /// Where an access is cut that is too large for a row.
 const PIECE_BYTES: u32 = 1 << 13;
 
@@ -162,7 +164,13 @@ impl Rows {
         self.instruction(batch, pc, 1, ends);
     }
 
-    /// An access of the last instruction.
+    /// So many instructions ran that are no rows.
+    #[inline]
+    pub(crate) fn executed(&mut self, instructions: u64) {
+        self.carry.now = self.carry.now.saturating_add(instructions);
+    }
+
+    /// An access of the last instruction, of at most [`ACCESS_BYTES_MAX`].
     #[inline]
     pub(crate) fn access(&mut self, batch: &mut Batch, kind: Kind, addr: u64, size: u32) {
         if size <= Meta::SIZE_MAX {

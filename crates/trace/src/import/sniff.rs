@@ -5,9 +5,16 @@
 
 use super::champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use super::csv::Csv;
+use super::dinero::Dinero;
 use super::drmemtrace::Sniffed;
+use super::foreign;
 use super::input::Input;
 use super::lackey::Lackey;
+use super::lines::shown;
+use super::perf::{self, PerfScript};
+use super::pinatrace::Pinatrace;
+use super::ramulator::Ramulator;
+use super::usimm::Usimm;
 use super::{Format, Options};
 use crate::Error;
 use crate::format::MAGIC;
@@ -23,7 +30,8 @@ pub(crate) fn sniff(
     if bytes.is_empty() {
         return no("the file is empty");
     }
-    if let Some(what) = Sniffed::new(bytes).refusal() {
+    let refusal = foreign::certain(bytes).or_else(|| Sniffed::new(bytes).refusal());
+    if let Some(what) = refusal.or_else(|| without_accesses(bytes)) {
         return no(what);
     }
     match (named, marked(bytes)) {
@@ -35,19 +43,82 @@ pub(crate) fn sniff(
             Some(what) => no(what),
             None => Ok(named),
         },
-        (None, None) if is_text(bytes) => match Csv::new(bytes, &options.columns) {
-            Ok(_) => Ok(Format::Csv),
-            Err(fault) => Err(input.corrupt(fault.at, fault.what)),
+        (None, None) if is_text(bytes) => match text(bytes) {
+            Ok(Some(format)) => Ok(format),
+            Ok(None) => match Csv::new(bytes, &options.columns) {
+                Ok(_) => Ok(Format::Csv),
+                Err(fault) => Err(input.corrupt(fault.at, fault.what)),
+            },
+            Err(what) => no(&what),
         },
         (None, None) if ChampSim::is(CHAMPSIM, bytes) => Ok(Format::ChampSim),
         (None, None) if ChampSim::is(CLOUDSUITE, bytes) => {
             no("this looks like a CloudSuite trace; say so with --cloudsuite")
         }
-        (None, None) => {
-            no("no known format; name it with --format if it is one of drmemtrace, champsim, \
-             cloudsuite, lackey, csv")
-        }
+        (None, None) => no(foreign::likely(bytes).unwrap_or(
+            "no known format; name it with --format if it is one of drmemtrace, champsim, \
+             cloudsuite, lackey, pinatrace, dinero, ramulator, usimm, perf, csv",
+        )),
     }
+}
+
+/// The format of a text that has no line of names, if it is one of those with an access a line;
+/// the others are tables.
+fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
+    if Pinatrace::is(bytes) {
+        return Ok(Some(Format::Pinatrace));
+    }
+    if Usimm::is(bytes) {
+        return Ok(Some(Format::Usimm));
+    }
+    if PerfScript::is(bytes) {
+        return Ok(Some(Format::Perf));
+    }
+    if Dinero::is(bytes) {
+        return Ok(Some(Format::Dinero));
+    }
+    if Ramulator::is(bytes) {
+        if Dinero::could_be(bytes) {
+            return Err(
+                "two numbers a line, as traces for Dinero and for Ramulator have: say which \
+                        with --format dinero or --format ramulator"
+                    .to_owned(),
+            );
+        }
+        return Ok(Some(Format::Ramulator));
+    }
+    let first = bytes.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+    let first = first.unwrap_or_default().trim_ascii();
+    let one_word = !first.iter().any(u8::is_ascii_whitespace);
+    if one_word || first.iter().any(|byte| b",;\t".contains(byte)) {
+        return Ok(None);
+    }
+    Err(format!(
+        "text of no known format, which begins with `{}`; read are the lines of lackey, pinatrace, \
+         Dinero, Ramulator, USIMM and perf script, and tables with a line of names: \
+         `addr,kind`, and below it an access a line, as in `0x7f12a0079d40,load`",
+        shown(first)
+    ))
+}
+
+/// What is to be done about text of a tool's that would have accesses in it if the tool had been
+/// asked for them.
+fn without_accesses(bytes: &[u8]) -> Option<&'static str> {
+    if Lackey::is_log_without_accesses(bytes) {
+        return Some(if memchr::memmem::find(bytes, b"Lackey").is_some() {
+            "a log of Valgrind's lackey without accesses: --trace-mem=yes was not given"
+        } else {
+            "a log of Valgrind's without accesses: give it --tool=lackey --trace-mem=yes"
+        });
+    }
+    if Ramulator::has_places(bytes) {
+        return Some(
+            "a trace for Ramulator 2's ReadWriteTrace, which is not read: it has places in DRAM \
+             (channel, rank, ..., row, column) and no addresses. Give the trace that it was made \
+             of, or write the addresses as a csv with the columns `addr,kind`",
+        );
+    }
+    PerfScript::is_without_addresses(bytes).then_some(perf::WITHOUT_ADDRESS)
 }
 
 /// The format of a file whose first bytes leave no doubt.
@@ -70,9 +141,15 @@ fn mistaken(named: Format, bytes: &[u8]) -> Option<&'static str> {
         Format::ChampSim => ChampSim::mistaken(CHAMPSIM, bytes),
         Format::CloudSuite => ChampSim::mistaken(CLOUDSUITE, bytes),
         // The program's own output may be among lackey's lines, but no text has a zero in it.
-        Format::Lackey | Format::Csv if bytes.contains(&0) => Some("this is no text"),
+        Format::Lackey
+        | Format::Pinatrace
+        | Format::Dinero
+        | Format::Ramulator
+        | Format::Usimm
+        | Format::Perf
+        | Format::Csv => bytes.contains(&0).then_some("this is no text"),
         Format::Parquet => Some("this is no Parquet file"),
-        _ => None,
+        Format::Pagewalk | Format::DrMemTrace => None,
     }
 }
 

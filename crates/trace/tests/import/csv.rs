@@ -45,6 +45,54 @@ fn columns_may_have_other_names() {
 }
 
 #[test]
+fn kinds_may_be_letters_or_words_in_any_case() {
+    let text = b"addr,kind\n1,R\n2,W\n3,read\n4,Write\n5,r\n6,w\n7,LOAD\n8,Store\n9,I\n10,0\n";
+    let given = import(text, &Options::default()).unwrap();
+    let kinds: Vec<_> = given.rows.iter().map(|row| row.1).collect();
+    assert_eq!(kinds, [L, S, L, S, L, S, L, S, F, F]);
+}
+
+/// A first line of values is an access. Its columns are found, or named by their numbers.
+#[test]
+fn a_table_may_have_no_line_of_names() {
+    let rows = |text: &str, options: &Options| import(text.as_bytes(), options).map(|it| it.rows);
+    let no = Options::default();
+    let both = [(0, L, 0x1000, 1, 0), (0, S, 0x2000, 1, 0)];
+    for text in
+        ["0x1000,R\n0x2000,W\n", "read;4096\r\nwrite;8192\r\n", "\u{feff}load\t4096\nstore\t8192"]
+    {
+        assert_eq!(rows(text, &no).unwrap(), both, "{text:?}");
+    }
+    assert_eq!(rows("0x1000\n8192", &no).unwrap(), [(0, L, 0x1000, 1, 0), (0, L, 0x2000, 1, 0)]);
+    let by_number = named(&[("addr", "2"), ("size", "1"), ("thread", "4")]);
+    assert_eq!(rows("8,0x1000,store,7\n", &by_number).unwrap(), [(0, S, 0x1000, 8, 0)]);
+    let error = rows("0x1000,8\n", &no).unwrap_err().to_string();
+    assert!(error.contains("by number") && error.contains("`0x1000,8`"), "{error}");
+    let error = rows("0x1000,R\nx,W\n", &no).unwrap_err().to_string();
+    assert!(error.contains("line 2: `x` is no number"), "{error}");
+    refused(b"0x1000,R\n", &named(&[("addr", "3")]), "by number");
+    refused(b"0x1000,8\n", &named(&[("addr", "1"), ("size", "3")]), "--column size=3: no column");
+}
+
+/// The instruction set of a table is told by an option; its addresses follow its rules.
+#[test]
+fn tags_leave_a_table_of_aarch64() {
+    let text = b"addr\n0x0700000040001000\n0xf400ffff00002000\n0xf0ff800000002000\n";
+    let tagged = [0x0700_0000_4000_1000, 0xf400_ffff_0000_2000, 0xf0ff_8000_0000_2000];
+    let addrs = |arch| -> Vec<u64> {
+        let given = import(text, &Options { arch, ..Options::default() }).unwrap();
+        let mut columns = Some(Columns { addr: tagged.to_vec(), ..Columns::default() });
+        let mut source = ColumnSource::new("parquet", false, || Ok(columns.take())).with_arch(arch);
+        assert_eq!(drain(&mut source).unwrap().rows, given.rows);
+        given.rows.iter().map(|row| row.2).collect()
+    };
+    let plain = [0x4000_1000, 0xffff_0000_2000, 0xffff_8000_0000_2000];
+    assert_eq!(addrs(Some(trace::Arch::Aarch64)), plain);
+    assert_eq!(addrs(Some(trace::Arch::X86_64)), tagged);
+    assert_eq!(addrs(None), tagged);
+}
+
+#[test]
 fn fetches_without_counts_are_an_instruction_each() {
     let given = import(b"addr,kind\n1,0\n2,1\n3,0\n", &Options::default()).unwrap();
     assert_eq!(given.instructions(), 2);

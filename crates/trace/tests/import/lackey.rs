@@ -58,6 +58,39 @@ fn instructions_can_be_rows_of_their_own_or_none() {
     );
 }
 
+/// Control has come to a superblock from anywhere, so that it is a row of its own.
+#[test]
+fn superblocks_begin_blocks() {
+    let text = b"==1== Lackey, an example Valgrind tool\nSB 00400000\nI  00400000,3\n L 1ffe50,8\n\
+        I  00400003,3\nSB 00400006\nI  00400006,3\n==1== \n";
+    let given = import(text, &Options::default()).unwrap();
+    assert_eq!(
+        given.rows,
+        [(0, F, 0x40_0000, 6, 1), (0, L, 0x1f_fe50, 8, 0), (0, F, 0x40_0006, 3, 2)]
+    );
+    assert_eq!(given.instructions(), 3);
+}
+
+#[test]
+fn blanks_at_the_ends_of_lines_are_nothing() {
+    let given = import(b" L 10,4 \n S 18,4\t\r\n L 20,4\n", &Options::default()).unwrap();
+    assert_eq!(given.rows, [(0, L, 0x10, 4, 0), (0, S, 0x18, 4, 0), (0, L, 0x20, 4, 0)]);
+}
+
+/// A log may begin with more messages than any line count that one would look at.
+#[test]
+fn a_log_without_accesses_is_named() {
+    let no = Options::default();
+    let lackey = "==1== Lackey, an example Valgrind tool\n==1== Command: ./a\n";
+    let counts = "==1== Counted 1 call to main()\n==1==   total:         10\n";
+    for text in [format!("{lackey}{counts}"), format!("{lackey}SB 00400000\n{counts}")] {
+        refused(text.as_bytes(), &no, "lackey without accesses: --trace-mem=yes was not given");
+    }
+    refused(b"==1== Memcheck\n==1== \n", &no, "--tool=lackey --trace-mem=yes");
+    let late = format!("{lackey}{}I  1000,4\n", counts.repeat(500));
+    assert_eq!(import(late.as_bytes(), &no).unwrap().rows, [(0, F, 0x1000, 4, 1)]);
+}
+
 #[test]
 fn a_last_line_needs_no_end_and_trailing_instructions_are_counted() {
     let given = import(b"I  1000,4\n L 20,8\nI  1004,4\nI  1008,2", &Options::default()).unwrap();

@@ -8,4 +8,5 @@ mod fuzz;
 mod lackey;
 mod sniffing;
 mod support;
+mod texts;
 mod zip;

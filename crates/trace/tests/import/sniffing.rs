@@ -140,12 +140,14 @@ fn options_that_do_not_fit_the_format_are_refused() {
     let schedule = Options { interleave: Interleave::Schedule, ..no() };
     let v2p = Options { v2p: Some("v2p".into()), ..no() };
     let columns = Options { columns: vec![("addr".into(), "a".into())], ..no() };
+    let arch = Options { arch: Some(trace::Arch::Aarch64), ..no() };
     let keep = Options { keep_going: true, ..no() };
     for (options, flag, unfit) in [
         (fetches, "--fetches", vec![&csv, &own, &given]),
         (schedule, "--interleave", vec![&csv, &own, &given, &lackey, &champsim, &drmemtrace]),
         (v2p, "--v2p", vec![&csv, &own, &given, &lackey, &champsim]),
         (columns, "--column", vec![&own, &given, &lackey, &champsim, &drmemtrace]),
+        (arch, "--arch", vec![&own, &given, &drmemtrace]),
         (keep, "--keep-going", vec![&given]),
     ] {
         for spec in unfit {

@@ -25,6 +25,7 @@ mod syscalls;
 
 use std::path::Path;
 
+use super::foreign;
 use super::input::{Input, combined, hex};
 use super::rows::{BATCH_ROWS, Fetches, split_warning};
 use crate::count::counted;
@@ -391,7 +392,10 @@ fn begin(input: &mut Input) -> Result<(), Error> {
     }
     match Sniffed::new(input.window()) {
         Sniffed::Final => Ok(()),
-        other => Err(input.corrupt(0, other.refusal().unwrap_or("no header of a DynamoRIO trace"))),
+        other => {
+            let what = foreign::certain(input.window()).or_else(|| other.refusal());
+            Err(input.corrupt(0, what.unwrap_or("no header of a DynamoRIO trace")))
+        }
     }
 }
 
