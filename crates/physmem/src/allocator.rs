@@ -67,7 +67,26 @@ impl Request {
 /// An allocator sees descriptors and frame numbers only. It keeps the *free* blocks: a frame
 /// leaves them by [`Allocator::allocate`] or [`Allocator::take`] and returns by
 /// [`Allocator::free`]. What a frame is used for in between is entered by [`crate::Physmem`],
-/// through which every request goes. No method allocates memory.
+/// through which every request goes.
+///
+/// # Memory that is allocated
+///
+/// A kernel whose heap takes its pages from a [`crate::Physmem`] must not take them while it holds that
+/// memory's lock: it sets memory aside for the following, which is all that is allocated on the way of a
+/// request.
+///
+/// * [`crate::FrameTable`], below every allocator: the descriptors of 512 frames when one of them is first
+///   changed by itself (16 KiB), and a list of chunks that grows with the highest frame in use.
+/// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these is first taken (4 KiB).
+/// * [`crate::Reservations`]: a reservation with its bitmap when it is made, the list of reservations of its
+///   size, which grows with the highest block, and an entry in the list of broken ones.
+/// * [`crate::Contiguous::place`](crate::Places::place): a list of the free runs, while it searches.
+/// * [`crate::Physmem::set_zeroed`] enters a block in an ordered set, and a request that takes a part of such
+///   a block collects their numbers.
+///
+/// [`crate::Buddy`], [`crate::PageBlocks`], [`crate::Magazine`], [`crate::Apart`], [`crate::Restrictive`],
+/// [`crate::Scattered`] and [`crate::Nodes`] allocate when they are made and not afterwards. Nothing is
+/// allocated by [`Allocator::free`] but descriptors and a part of a bitmap, as above.
 pub trait Allocator {
     /// Takes a block of `2^request.order` free frames.
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId>;

@@ -22,7 +22,7 @@ use core::ops::Range;
 use crate::{
     allocator::{Allocator, Request},
     frame::{FrameId, State},
-    lists::{FreeLists, part},
+    lists::{Color, FreeLists, part},
     table::FrameTable,
 };
 
@@ -202,10 +202,32 @@ impl PageBlocks {
     }
 
     /// The smallest block of a type that is large enough (`__rmqueue_smallest`).
-    fn smallest(&self, of: BlockType, order: u32) -> Option<(FrameId, u32)> {
-        let lists = &self.lists[of as usize];
-        let order = lists.at_least(order)?;
-        Some((lists.first(order)?, order))
+    fn smallest(
+        &self,
+        table: &FrameTable,
+        of: BlockType,
+        request: &Request,
+    ) -> Option<(FrameId, u32)> {
+        if request.takes_any_color() {
+            let lists = &self.lists[of as usize];
+            let order = lists.at_least(request.order)?;
+            return Some((lists.first(order)?, order));
+        }
+        let mut orders = request.order..=self.order_max;
+        orders.find_map(|order| Some((self.block_in(table, of, order, request)?, order)))
+    }
+
+    /// A free block of a type and an order in which the request can be served. Linux knows no colours: one
+    /// is looked for only where nothing else will do.
+    fn block_in(
+        &self,
+        table: &FrameTable,
+        of: BlockType,
+        order: u32,
+        request: &Request,
+    ) -> Option<FrameId> {
+        let color = request.color.filter(|_| !request.takes_any_color());
+        self.lists[of as usize].choose(table, order, color, request.order)
     }
 
     /// Whether what is left of a block may be claimed for `of` (`should_try_claim_block`).
@@ -224,12 +246,11 @@ impl PageBlocks {
             if !self.may_claim(of, order) {
                 return None;
             }
-            let other = of
+            let found = of
                 .fallbacks()
                 .into_iter()
-                .find(|other| self.lists[*other as usize].count(order) > 0);
-            let Some(other) = other else { continue };
-            let Some(block) = self.lists[other as usize].first(order) else { continue };
+                .find_map(|other| Some((other, self.block_in(table, other, order, request)?)));
+            let Some((other, block)) = found else { continue };
             if order >= self.block_order {
                 self.remove(table, block, order);
                 self.set_type(block, order, of);
@@ -239,7 +260,7 @@ impl PageBlocks {
             }
             self.boosts += 1;
             if self.take_over(table, block, other, of) {
-                let found = self.smallest(of, request.order)?;
+                let found = self.smallest(table, of, request)?;
                 return Some(self.cut(table, found, request));
             }
         }
@@ -301,18 +322,37 @@ impl PageBlocks {
         of: BlockType,
     ) -> Option<FrameId> {
         let found = (request.order..=self.order_max).find_map(|order| {
-            let lists = |other: BlockType| self.lists[other as usize].first(order);
-            Some((of.fallbacks().into_iter().find_map(lists)?, order))
+            let block = |other: BlockType| self.block_in(table, other, order, request);
+            Some((of.fallbacks().into_iter().find_map(block)?, order))
         })?;
         self.stolen += 1 << request.order;
         Some(self.cut(table, found, request))
     }
 
     /// Adjacent free blocks of the largest order, for more than that.
-    fn adjacent(&mut self, table: &mut FrameTable, order: u32) -> Option<FrameId> {
-        let first = self.frames.start.next_multiple_of(1 << order);
-        let mut blocks = (first..self.frames.end).step_by(1 << order).map(FrameId);
-        blocks.find(|&block| self.take(table, block, order))
+    fn adjacent(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        let order = request.order;
+        let step = 1u64.checked_shl(order)?;
+        let (start, end) = (u64::from(self.frames.start), u64::from(self.frames.end));
+        let fits = |color: Color, block| color.within(block, 0, 0).is_some();
+        let takes = |block| {
+            request.takes_any_color() || request.color.is_some_and(|color| fits(color, block))
+        };
+        let mut first = start.next_multiple_of(step);
+        while end.checked_sub(first).is_some_and(|left| left >= step) {
+            let block = FrameId(first as u32);
+            if takes(block) && self.take(table, block, order) {
+                return Some(block);
+            }
+            first += step;
+        }
+        None
+    }
+
+    /// Whether all of the `2^order` frames from `first` are its own.
+    fn has_frames(&self, first: FrameId, order: u32) -> bool {
+        let end = 1u64.checked_shl(order).map(|count| u64::from(first.0) + count);
+        first.0 >= self.frames.start && end.is_some_and(|end| end <= self.frames.end.into())
     }
 
     /// The free block that the frames from `first` are part of.
@@ -329,9 +369,9 @@ impl Allocator for PageBlocks {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
         let of = BlockType::of(request.state);
         if request.order > self.order_max {
-            return self.adjacent(table, request.order);
+            return self.adjacent(table, request);
         }
-        if let Some(found) = self.smallest(of, request.order) {
+        if let Some(found) = self.smallest(table, of, request) {
             return Some(self.cut(table, found, request));
         }
         let claimed = self.claim(table, request, of);
@@ -340,8 +380,8 @@ impl Allocator for PageBlocks {
 
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
         if order > self.order_max {
-            for part in (first.0..first.0 + (1 << order)).step_by(1 << self.order_max) {
-                self.free(table, FrameId(part), self.order_max);
+            for part in 0..1u32 << (order - self.order_max) {
+                self.free(table, FrameId(first.0 + (part << self.order_max)), self.order_max);
             }
             return;
         }
@@ -365,13 +405,15 @@ impl Allocator for PageBlocks {
 
     fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
         if order > self.order_max {
-            let parts = || (first.0..first.0 + (1 << order)).step_by(1 << self.order_max);
-            let is_free = |part| table.free_order(FrameId(part)) == Some(self.order_max);
-            if !parts().all(is_free) {
+            if !self.has_frames(first, order) {
                 return false;
             }
-            let (parts, order) = (parts().map(FrameId).collect::<Vec<_>>(), self.order_max);
-            parts.into_iter().for_each(|part| self.remove(table, part, order));
+            let max = self.order_max;
+            let parts = (0..1u32 << (order - max)).map(|part| FrameId(first.0 + (part << max)));
+            if !parts.clone().all(|part| table.free_order(part) == Some(max)) {
+                return false;
+            }
+            parts.for_each(|part| self.remove(table, part, max));
             return true;
         }
         // A block of this order is free only as part of one free block, since halves are joined.

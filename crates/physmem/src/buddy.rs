@@ -75,7 +75,8 @@ impl Allocator for Buddy {
             None => self.smallest(request.order)?,
             color => {
                 let mut orders = request.order..=MAX_ORDER;
-                let find = |order| Some((self.lists.choose(table, order, color)?, order));
+                let find =
+                    |order| Some((self.lists.choose(table, order, color, request.order)?, order));
                 let any = || self.smallest(request.order).filter(|_| request.takes_any_color());
                 orders.find_map(find).or_else(any)?
             }

@@ -64,18 +64,21 @@ impl Chunks {
     }
 
     /// The free page of one of `orders`, ascending, that a movable page or another should come
-    /// from or be split from, with its order. Only pages with a frame of `color`, if that is
-    /// given.
+    /// from or be split from, with its order. Only pages in which `2^wanted` frames of `color` begin,
+    /// if that is given.
     pub(crate) fn choose(
         &self,
         table: &FrameTable,
         movable: bool,
         orders: impl Iterator<Item = u32> + Clone,
         color: Option<Color>,
+        wanted: u32,
     ) -> Option<(FrameId, u32)> {
         let from_chunk = |number: u32| {
             let lists = &self.chunks[number as usize].lists;
-            orders.clone().find_map(|order| Some((lists.choose(table, order, color)?, order)))
+            orders
+                .clone()
+                .find_map(|order| Some((lists.choose(table, order, color, wanted)?, order)))
         };
         // A movable page follows the links forward, any other backward.
         let (end, link) = if movable { (0, 1) } else { (1, 0) };

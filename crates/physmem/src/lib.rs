@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
-//! frames. Allocators keep their free lists inside the descriptors of free frames, and need no
-//! memory of their own for an operation but for descriptors that are touched for the first time.
+//! frames. Allocators keep their free lists inside the descriptors of free frames. Which operations
+//! allocate memory of their own, such as that for descriptors that are touched for the first time, is
+//! listed at [`Allocator`].
 //! Whom a frame's contents belong to and where it is mapped is for the memory manager to know.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -81,18 +81,20 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         self.counts[order as usize] -= 1;
     }
 
-    /// The block of `order` that entered last, or that entered last among those that hold a
-    /// frame of `color`, if one of the first blocks of the list does.
+    /// The block of `order` that entered last; where `color` is given, the one that entered last
+    /// among those in which `2^wanted` frames of that colour begin, if one of the first blocks of the
+    /// list is such.
     pub(crate) fn choose(
         &self,
         table: &FrameTable,
         order: u32,
         color: Option<Color>,
+        wanted: u32,
     ) -> Option<FrameId> {
         let mut block = self.first(order)?;
         let Some(color) = color else { return Some(block) };
         for _ in 0..COLOR_LOOKS {
-            if color.within(block, order).is_some() {
+            if color.within(block, order, wanted).is_some() {
                 return Some(block);
             }
             match table.get(block).links[1] {
@@ -118,17 +120,21 @@ pub struct Color {
 }
 
 impl Color {
-    /// The first frame of this colour among the `2^order` from `block`.
-    pub(crate) fn within(self, block: FrameId, order: u32) -> Option<FrameId> {
+    /// The first frame of this colour among the `2^order` from `block` that is aligned to `2^wanted`.
+    pub(crate) fn within(self, block: FrameId, order: u32, wanted: u32) -> Option<FrameId> {
         let behind = block.0.checked_rem(self.of)?;
-        let distance = (self.value % self.of + self.of - behind) % self.of;
-        (u64::from(distance) < 1 << order).then(|| FrameId(block.0 + distance))
+        let distance = u64::from((self.value % self.of + self.of - behind) % self.of);
+        // Colours come round after `of` frames, and alignments of a colour after at most `2^wanted` rounds.
+        let rounds = (0..1u64 << wanted).map(|round| distance + round * u64::from(self.of));
+        let inside = rounds.take_while(|distance| *distance < 1 << order);
+        let mut frames = inside.map(|distance| FrameId(block.0 + distance as u32));
+        frames.find(|frame| frame.0.trailing_zeros() >= wanted)
     }
 }
 
 /// Where in a block of `from` that has left its list the part of `order` begins that `request`
 /// gets: at the wished colour if that is there.
 pub(crate) fn part(block: FrameId, from: u32, request: &Request) -> FrameId {
-    let colored = request.color.and_then(|color| color.within(block, from));
-    colored.filter(|at| at.0.trailing_zeros() >= request.order).unwrap_or(block)
+    let colored = request.color.and_then(|color| color.within(block, from, request.order));
+    colored.unwrap_or(block)
 }

@@ -336,8 +336,8 @@ impl<A: Allocator> Reservations<A> {
             let level = &self.levels[number];
             let mut block = level.oldest;
             while let Some(held) = level.get(block) {
-                let starts = (0..1u32 << level.order).step_by(1 << order);
-                if order < level.order && starts.into_iter().any(|at| held.is_empty(at, order)) {
+                let starts = || (0..1u32 << level.order).step_by(1 << order);
+                if order < level.order && starts().any(|at| held.is_empty(at, order)) {
                     self.break_up(table, number, block, Broken::Block);
                     return true;
                 }
@@ -501,7 +501,8 @@ impl<A: Allocator> Reserver for Reservations<A> {
 
 impl<A: Allocator> Allocator for Reservations<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
-        if let (0, Some(place)) = (request.order, &request.place)
+        // Which colour a frame of a reservation has is not asked.
+        if let (0, Some(place), true) = (request.order, &request.place, request.takes_any_color())
             && let Some(frame) = self.place(table, request, place)
         {
             return Some(frame);

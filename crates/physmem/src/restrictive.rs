@@ -92,11 +92,15 @@ impl<A: Allocator> Allocator for Restrictive<A> {
             let lends = given.is_none() && self.is_used;
             return if lends { self.restrictive.allocate(table, request) } else { given };
         };
-        if self.is_restrictive(near, request.order) != Some(true) {
-            return self.flexible.allocate(table, request);
-        }
-        self.is_used = true;
-        self.restrictive.take(table, near, request.order).then_some(near)
+        let taken = match self.is_restrictive(near, request.order) {
+            Some(true) => {
+                self.is_used = true;
+                self.restrictive.take(table, near, request.order)
+            }
+            Some(false) => self.flexible.take(table, near, request.order),
+            None => false,
+        };
+        taken.then_some(near)
     }
 
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {

@@ -183,11 +183,12 @@ impl Allocator for SizeLists {
         let orders = self.classes.iter().map(|class| class.order);
         let orders = orders.filter(|&order| order >= request.order);
         let find = |color| match &self.lists {
-            Lists::Together(lists) => {
-                orders.clone().find_map(|order| Some((lists.choose(table, order, color)?, order)))
-            }
+            Lists::Together(lists) => orders
+                .clone()
+                .find_map(|order| Some((lists.choose(table, order, color, request.order)?, order))),
             Lists::ByChunk(chunks) => {
-                chunks.choose(table, request.state.is_migratable(), orders.clone(), color)
+                let is_movable = request.state.is_migratable();
+                chunks.choose(table, is_movable, orders.clone(), color, request.order)
             }
         };
         let any = || if request.takes_any_color() { find(None) } else { None };

@@ -11,11 +11,14 @@ mod reservations;
 mod rules;
 mod size_lists;
 
+use std::ops::Range;
+
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use model::{Rule, check};
 use physmem::{
     Aging, Allocator, Apart, Buddy, Color, FrameId, FreeError, GeometryError, Home, Magazine,
-    Nodes, Physmem, Rather, Refusing, Request, Scattered, SizeLists, State, age,
+    Nodes, PageBlocks, Physmem, Rather, Refusing, Request, Reservations, Scattered, SizeLists,
+    State, age,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -89,10 +92,71 @@ fn size_lists_under_streams_of_requests() {
 fn nodes_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
         println!("seed {seed}");
-        let start = PhysAddr::new(first * K4.bytes());
-        let nodes = Physmem::with_nodes(start, frames * K4.bytes(), K4, 3, Buddy::new).unwrap();
-        // A block across two nodes is nobody's to give.
-        check(seed as u64, nodes, Rule { holds: |_, _| (), finds: |order| order == 0 });
+        let nodes = |allocator: fn(Range<u32>) -> Box<dyn Allocator>| {
+            let start = PhysAddr::new(first * K4.bytes());
+            Physmem::with_nodes(start, frames * K4.bytes(), K4, 3, allocator).unwrap()
+        };
+        let allocators: [fn(Range<u32>) -> Box<dyn Allocator>; 6] = [
+            |frames| Box::new(Buddy::new(frames)),
+            // Larger blocks than the largest free one of 64 frames are looked for among adjacent ones.
+            |frames| Box::new(PageBlocks::new(frames, 4, 6)),
+            |frames| Box::new(SizeLists::new(frames, K4, &irix_sizes()).unwrap()),
+            |frames| Box::new(SizeLists::new(frames, K4, &irix_sizes()).unwrap().ordered()),
+            |frames| Box::new(Scattered::new(PageBlocks::new(frames, 4, 6), 5)),
+            |frames| Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[3])),
+        ];
+        // The largest memory takes long to compare.
+        let few = if frames > 1 << 10 { 2 } else { allocators.len() };
+        for allocator in allocators.into_iter().take(few) {
+            // A block across two nodes is nobody's to give.
+            let rule = Rule { holds: |_, _| (), finds: |order| order == 0 };
+            check(seed as u64, nodes(allocator), rule);
+        }
+    }
+}
+
+/// Two nodes of 48 frames, of which one node's page blocks of 16 are joined to no more: a block of 32 frames
+/// of node 0 lies in its frames, and so only one does.
+#[test]
+fn adjacent_blocks_of_a_node_are_its_own() {
+    let blocks = |frames| PageBlocks::new(frames, 4, 4);
+    let mut memory = Physmem::with_nodes(PhysAddr::new(0), 96 * K4.bytes(), K4, 2, blocks).unwrap();
+    let mut ask = |node| {
+        let node = Some(Home { node, strict: true });
+        memory.allocate(&Request { node, ..Request::new(5, State::Movable) }).ok()
+    };
+    assert_eq!([ask(0), ask(0), ask(1), ask(1)], [Some(FrameId(0)), None, Some(FrameId(64)), None]);
+}
+
+/// A node of page blocks without a frame of the colour has the next node asked.
+#[test]
+fn page_blocks_give_a_colour_or_nothing_where_nothing_else_will_do() {
+    let blocks = |frames| PageBlocks::new(frames, 2, 2);
+    let mut memory = Physmem::with_nodes(PhysAddr::new(0), 8 * K4.bytes(), K4, 2, blocks).unwrap();
+    assert!(memory.take(FrameId(1), 0, State::Kernel));
+    for (rather, expected) in
+        [(Rather::ColoredOnly, Some(5)), (Rather::ColoredOnly, None), (Rather::Colored, Some(0))]
+    {
+        let node = Some(Home { node: 0, strict: false });
+        let color = Some(Color { value: 1, of: 4 });
+        let request = Request { node, color, rather, ..Request::new(0, State::Movable) };
+        let got = memory.allocate(&request).ok().map(|frame| frame.0);
+        match expected {
+            Some(5) | None => assert_eq!(got, expected, "{rather:?}"),
+            // Any frame of its own node.
+            _ => assert!(got.is_some_and(|frame| frame < 4), "{rather:?}: {got:?}"),
+        }
+    }
+}
+
+#[test]
+fn reservations_under_streams_of_requests_without_a_place() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
+        let reserving =
+            |frames: Range<u32>| Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]);
+        let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
+        check(seed as u64, memory(first, frames, reserving), rule);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
-use physmem::{Allocator, FrameId, FreeError, Home, Physmem, Request, State};
+use physmem::{Allocator, Color, FrameId, FreeError, Home, Physmem, Rather, Request, State};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -35,8 +35,8 @@ pub(crate) struct Rule<A> {
     pub(crate) finds: fn(u32) -> bool,
 }
 
-/// Random requests to `memory`, each answered as the model allows. Gives a number that stands for
-/// all answers.
+/// Random requests to `memory`, each answered as the model allows: with nodes and colours, for blocks of up
+/// to half of all numbers of frames. Gives a number that stands for all answers.
 pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<A>) -> u64 {
     let mut digest = 0xcbf2_9ce4_8422_2325;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -44,29 +44,49 @@ pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<
     let mut model = Model { first: frames.start, end: frames.end, used: BTreeMap::new() };
     let mut out: Vec<(u32, u32)> = Vec::new();
     for step in 0..4000 {
-        let order = rng.random_range(0..8u32).saturating_sub(3);
+        let order = match rng.random_bool(0.1) {
+            true => rng.random_range(5..32),
+            false => rng.random_range(0..8u32).saturating_sub(3),
+        };
         let states = [State::Movable, State::Kernel, State::Table, State::Reclaimable];
         let state = states[rng.random_range(0..states.len())];
         let strict = rng.random_bool(0.2);
         let node = rng.random_bool(0.5).then(|| Home { node: rng.random_range(0..3), strict });
         if step % 500 < 300 && rng.random_bool(0.6) {
-            let request = Request { node, ..Request::new(order, state) };
+            let of = [1, 3, 4, 8, 64][rng.random_range(0..5)];
+            let value = rng.random_range(0..2 * of);
+            let color = rng.random_bool(0.4).then_some(Color { value, of });
+            let rather =
+                [Rather::Near, Rather::Colored, Rather::ColoredOnly][rng.random_range(0..3)];
+            let request = Request { node, color, rather, ..Request::new(order, state) };
+            let color = color.filter(|_| rather == Rather::ColoredOnly);
             match memory.allocate(&request) {
                 Ok(first) => {
+                    let (last, is_on) = (FrameId(first.0 + (1 << order) - 1), |home: Home| {
+                        [first, FrameId(first.0 + (1 << order) - 1)]
+                            .map(|frame| memory.table().get(frame).node())
+                            == [home.node; 2]
+                    });
+                    assert!(last.0 < frames.end, "step {step}: beyond memory");
+                    let has_node = node.is_none_or(|home| !home.strict || is_on(home));
+                    let nodes = memory.table().nodes();
+                    assert!(nodes < 2 || has_node, "step {step}: another node");
+                    let has_color = color.is_none_or(|color| first.0 % of == color.value % of);
+                    assert!(has_color, "step {step}: frame {} for {color:?}", first.0);
                     assert!(model.is_free(first.0, order), "step {step}: two owners");
                     assert_eq!(first.0 % (1 << order), 0, "step {step}: alignment");
                     model.used.extend((first.0..first.0 + (1 << order)).map(|at| (at, state)));
                     out.push((first.0, order));
                     digest = (digest ^ u64::from(first.0)).wrapping_mul(0x0000_0100_0000_01b3);
                 }
-                Err(_) if node.is_some_and(|home| home.strict) => {}
+                Err(_) if node.is_some_and(|home| home.strict) || color.is_some() => {}
                 Err(_) if !(rule.finds)(order) => {}
                 Err(_) => assert!(!model.has(order), "step {step}: there is a block"),
             }
         } else if rng.random_bool(0.1) {
             let first = rng.random_range(frames.clone()) >> order << order;
             let crosses = |table: &physmem::FrameTable| {
-                let last = FrameId(first + (1 << order) - 1);
+                let last = FrameId(first.saturating_add((1 << order) - 1));
                 first >= frames.start
                     && last.0 < frames.end
                     && table.get(FrameId(first)).node() != table.get(last).node()
