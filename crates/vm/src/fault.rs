@@ -49,6 +49,7 @@ pub(crate) struct Said {
     rights: Rights,
     wired: bool,
     backing: Backing,
+    has_own: bool,
     /// Which page of its region it is.
     into: u64,
 }
@@ -56,8 +57,13 @@ pub(crate) struct Said {
 impl Said {
     /// What `region` says of `page`, which lies in it.
     pub(crate) fn of(region: &Region, page: u64) -> Said {
-        let Region { rights, wired, backing, .. } = *region;
-        Said { rights, wired, backing, into: page - region.pages.start }
+        let Region { rights, wired, backing, has_own, .. } = *region;
+        Said { rights, wired, backing, has_own, into: page - region.pages.start }
+    }
+
+    /// The same for the kernel's own work there, which no rights forbid.
+    pub(crate) fn of_kernel(region: &Region, page: u64) -> Said {
+        Said { rights: Rights::ALL, ..Said::of(region, page) }
     }
 }
 
@@ -185,7 +191,7 @@ where
         if loaded? {
             self.decided((at.space, page), wanted, self.vm.base, 1);
         }
-        if said.wired {
+        if said.wired && !(self.vm.thp.is_some() && self.holds_zeros(self.address(needed.frame))) {
             self.wire_at(at, page, needed.frame);
         }
         Ok(())
@@ -214,12 +220,12 @@ where
     ) -> Result<Needed, Stop> {
         self.work.region_lookups += 1;
         self.platform.work(Step::Region, 1);
-        let Said { rights, wired, backing, into, .. } = *said;
+        let Said { rights, backing, has_own, into, .. } = *said;
         if !rights.allows(kind) {
             return Err(Error::Denied { addr: self.vm.addr_of(page), rights }.into());
         }
         let store = kind == Kind::Store;
-        let (mut left, mut is_new) = (None, false);
+        let (mut left, mut is_new, mut is_own) = (None, false, false);
         let (frame, writable) = match (at.known.anons.get(page), backing) {
             (Some(anon), _) => {
                 let (frame, users) = self.anon_page(at, page, anon, given, how)?;
@@ -232,7 +238,7 @@ where
                 }
             }
             (None, Backing::Anonymous) => {
-                let zeros = match given.is_none() && self.wants_zeros(kind, wired) {
+                let zeros = match given.is_none() && self.wants_zeros(kind) {
                     true => self.zero_frame(page),
                     false => None,
                 };
@@ -243,6 +249,7 @@ where
                     let frame = self.own_frame(at, page, given)?;
                     self.zero(frame, how);
                     self.own(at, page, frame);
+                    is_own = true;
                     // Hardware may have the page of zeros there.
                     is_new = self.vm.thp.is_none();
                     (frame, true)
@@ -251,6 +258,7 @@ where
             (None, Backing::Private { object, first }) => {
                 if store {
                     let (from, _) = self.object_page(object, first + into, 0, &mut None, how)?;
+                    is_own = true;
                     (self.copy_for(at, page, from, given, how)?, true)
                 } else {
                     (self.object_page(object, first + into, REFERENCED, given, how)?.0, false)
@@ -262,6 +270,9 @@ where
                 (frame, flags & DIRTY != 0)
             }
         };
+        if is_own && !has_own {
+            at.known.regions.set_own(page);
+        }
         let rights = if writable { rights } else { without_write(rights) };
         Ok(Needed { frame, rights, is_new, left })
     }

@@ -43,11 +43,26 @@ where
         self.within(space, |kernel, at| kernel.lock_pages(at, pages))
     }
 
+    /// What is mapped in `range` stays when it comes into memory; nothing is brought in (`mlock` of a range with a
+    /// hole: `apply_vma_lock_flags`).
+    pub fn lock_later(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
+        self.site = Site::Call;
+        let pages = self.vm.pages_of(range);
+        self.within(space, |kernel, at| kernel.wire_regions(at, &pages))
+    }
+
     fn lock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
-        self.work.calls += 1;
-        self.pages_stay(|kernel| kernel.cut_large(at, &pages))?;
-        at.known.regions.change(pages.clone(), |region| region.wired = true);
+        self.wire_regions(at, &pages)?;
         self.wire_pages(at, pages)
+    }
+
+    fn wire_regions(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Result<(), Error> {
+        self.work.calls += 1;
+        for part in at.known.regions.parts(pages, |region| !region.wired) {
+            self.pages_stay(|kernel| kernel.cut_large(at, &part))?;
+        }
+        at.known.regions.change(pages.clone(), |region| region.wired = true);
+        Ok(())
     }
 
     /// What is mapped in `range` may leave memory.
@@ -60,7 +75,9 @@ where
     fn unlock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         self.work.calls += 1;
         self.pages_stay(|kernel| {
-            kernel.cut_large(at, &pages)?;
+            for part in at.known.regions.parts(&pages, |region| region.wired) {
+                kernel.cut_large(at, &part)?;
+            }
             at.known.regions.change(pages.clone(), |region| region.wired = false);
             kernel.unwire_pages(at, pages);
             Ok(())
@@ -91,28 +108,58 @@ where
         })
     }
 
+    /// Has what is mapped in `range` in memory and loaded, for accesses of `kind`, or where none is given for
+    /// stores to what is the space's own and may be stored to, and for loads of all else (`MADV_POPULATE_READ`,
+    /// `MADV_POPULATE_WRITE`, `MAP_POPULATE`: `populate_vma_page_range`, `faultin_page_range`). It is no fault
+    /// of the process. With a kind it ends at an address that no region has, and at a region that forbids it.
+    /// Where memory is too small for all of it, faults bring the rest.
+    pub fn prefault(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        kind: Option<Kind>,
+    ) -> Result<(), Error> {
+        self.site = Site::Call;
+        let pages = self.vm.pages_of(range);
+        self.within(space, |kernel, at| {
+            let mut next = pages.start;
+            while next < pages.end {
+                let asked = match (at.known.regions.at(next), kind) {
+                    (Some(region), Some(kind)) if region.rights.allows(kind) => Some(kind),
+                    (_, Some(_)) => break,
+                    (Some(region), None) => kind_of(region),
+                    (None, None) => None,
+                };
+                let Some(asked) = asked else {
+                    next += 1;
+                    continue;
+                };
+                let held = kernel.hat.query(at.space, kernel.vm.addr_of(next));
+                let held = held.map(|held| held.translation).filter(|of| of.rights.allows(asked));
+                if let Some(held) = held {
+                    next = kernel.vm.pages_of(VirtRange::of_page(held.page)).end;
+                    continue;
+                }
+                match kernel.bring(at, next, asked) {
+                    Ok(_) => next += 1,
+                    Err(Error::OutOfMemory { .. } | Error::TableMemory) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Brings the wired regions' pages in. Nobody relies on where pages are: some may have to leave.
     pub(crate) fn wire_pages(
         &mut self,
         at: &mut Within<'_>,
         pages: Range<u64>,
     ) -> Result<(), Error> {
-        let mut next = pages.start;
-        while next < pages.end {
-            let Some(Region { rights, backing, .. }) = at.known.regions.at(next) else {
-                next += 1;
-                continue;
-            };
-            let own = !matches!(backing, Backing::Shared { .. });
-            let kind = match rights {
-                rights if own && rights.contains(Rights::WRITE) => Some(Kind::Store),
-                rights if rights.contains(Rights::READ) => Some(Kind::Load),
-                _ => None,
-            };
-            if let Some(kind) = kind {
-                self.bring(at, next, kind)?;
+        for page in pages {
+            if let Some(kind) = at.known.regions.at(page).and_then(kind_of) {
+                self.bring(at, page, kind)?;
             }
-            next += 1;
         }
         Ok(())
     }
@@ -146,5 +193,16 @@ where
                 lists.policy.enter(memory.allocator_mut().1, frame);
             }
         });
+    }
+}
+
+/// By what access a region's pages are brought in: what is the space's own is stored to, so that a store
+/// takes no fault later.
+fn kind_of(region: &Region) -> Option<Kind> {
+    let is_own = !matches!(region.backing, Backing::Shared { .. });
+    match region.rights {
+        rights if is_own && rights.contains(Rights::WRITE) => Some(Kind::Store),
+        rights if rights.contains(Rights::READ) => Some(Kind::Load),
+        _ => None,
     }
 }

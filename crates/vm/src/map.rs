@@ -11,7 +11,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
 
-use addr::{PageSize, Rights, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
     HatSpace,
     locking::{Locks, Mutex, Scheme, Site},
@@ -59,14 +59,16 @@ where
             let wired = at.known.wires_all;
             kernel.pages_stay(|kernel| {
                 kernel.remove(at, pages.clone())?;
-                let rights = kernel.expressible(rights);
+                let (asked, rights) = (rights, kernel.expressible(rights));
                 let backing = kernel.back(source, &pages);
                 let own = match backing {
                     Backing::Anonymous => kernel.vm.own_beside(at.known, &pages, rights),
                     Backing::Private { .. } | Backing::Shared { .. } => kernel.vm.new_own(),
                 };
                 let (pages, module) = (pages.clone(), Module::default());
-                let region = Region { pages, rights, backing, wired, label, module, own };
+                let has_own = false;
+                let region =
+                    Region { pages, rights, asked, backing, wired, label, module, own, has_own };
                 at.known.regions.insert(region);
                 Ok(())
             })?;
@@ -100,7 +102,8 @@ where
         self.staying_within(space, |kernel, at| kernel.remove(at, pages))
     }
 
-    /// What is mapped in `range` has these rights.
+    /// What is mapped in `range` has these rights. Where it has them already nothing changes
+    /// (`mprotect_fixup`).
     pub fn protect(
         &mut self,
         space: HatSpace,
@@ -109,17 +112,32 @@ where
     ) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
-        let (pages, rights) = (self.vm.pages_of(range), self.expressible(rights));
+        let (pages, asked) = (self.vm.pages_of(range), rights);
         self.staying_within(space, |kernel, at| {
-            kernel.cut_large(at, &pages)?;
-            at.known.regions.change(pages.clone(), |region| region.rights = rights);
-            let Some(range) = kernel.loaded_range(space, &pages) else { return Ok(()) };
-            if rights == Rights::NONE {
-                return kernel.unload_used(space, range);
+            for part in at.known.regions.parts(&pages, |region| region.asked != asked) {
+                kernel.protect_part(at, part, asked)?;
             }
-            let (hat, mut below) = kernel.hat();
-            hat.protect(space, range, without_write(rights), &mut below).map_err(Error::Table)
+            Ok(())
         })
+    }
+
+    fn protect_part(
+        &mut self,
+        at: &mut Within<'_>,
+        pages: Range<u64>,
+        asked: Rights,
+    ) -> Result<(), Error> {
+        let rights = self.expressible(asked);
+        self.cut_large(at, &pages)?;
+        at.known
+            .regions
+            .change(pages.clone(), |region| (region.rights, region.asked) = (rights, asked));
+        let Some(range) = self.loaded_range(at.space, &pages) else { return Ok(()) };
+        if rights == Rights::NONE {
+            return self.unload_used(at, range);
+        }
+        let (hat, mut below) = self.hat();
+        hat.protect(at.space, range, without_write(rights), &mut below).map_err(Error::Table)
     }
 
     /// What is mapped in `from` is at `to` from here on, and `to_bytes` long; what was there is
@@ -140,7 +158,16 @@ where
         self.within(space, |kernel, at| {
             kernel.pages_stay(|kernel| {
                 if first != from.start {
-                    kernel.remove(at, first..first + count)?;
+                    // What lies where a hole would go stays (`remap_move`).
+                    let source = from.start..from.start + moved;
+                    let parts = match moved == count {
+                        true => at.known.regions.parts(&source, |_| true),
+                        false => Vec::from([from.start..from.start + count]),
+                    };
+                    for part in parts {
+                        let to = |page: u64| page - from.start + first;
+                        kernel.remove(at, to(part.start)..to(part.end))?;
+                    }
                     kernel.move_to(at, from.start..from.start + moved, first)?;
                 }
                 if from.start + moved < from.end {
@@ -187,7 +214,9 @@ where
             let parts: Vec<Range<u64>> = inside.map(part).filter(|part| !part.is_empty()).collect();
             for part in parts {
                 kernel.cut_large(at, &part)?;
-                kernel.unload(space, &part)?;
+                kernel.unload(at, &part)?;
+                kernel.keep_tables(at, &part);
+                kernel.reclaim_tables(at, &part);
                 kernel.drop_anons(at, part);
             }
             Ok(())
@@ -195,7 +224,7 @@ where
     }
 
     /// What is mapped in `range` has this module from here on (`pm_attach`). Pages that are loaded
-    /// keep their size.
+    /// keep their size, but for those in which a region ends that has it from here on.
     pub fn attach(
         &mut self,
         space: HatSpace,
@@ -206,8 +235,10 @@ where
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
-            kernel.cut_large(at, &pages)?;
-            at.known.regions.change(pages, |region| region.module = module);
+            for part in at.known.regions.parts(&pages, |region| region.module != module) {
+                kernel.cut_large(at, &part)?;
+                at.known.regions.change(part, |region| region.module = module);
+            }
             Ok(())
         })
     }
@@ -218,7 +249,9 @@ where
         let gone = at.known.regions.take(pages);
         let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
         let pages = first.pages.start..last.pages.end;
-        self.unload(at.space, &pages)?;
+        self.unload(at, &pages)?;
+        self.keep_tables(at, &pages);
+        self.free_tables(at, &pages);
         self.unwire_pages(at, pages.clone());
         self.drop_anons(at, pages.clone());
         drop(take_range(&mut at.known.offsets, pages));
@@ -301,18 +334,26 @@ where
 
     /// Hardware forgets what is loaded of `pages`. A region may lie where the page table can hold
     /// nothing, so that only what is there is asked for.
-    pub(crate) fn unload(&mut self, space: HatSpace, pages: &Range<u64>) -> Result<(), Error> {
-        let Some(range) = self.loaded_range(space, pages) else { return Ok(()) };
-        self.unload_used(space, range)
+    pub(crate) fn unload(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Result<(), Error> {
+        let Some(range) = self.loaded_range(at.space, pages) else { return Ok(()) };
+        self.unload_used(at, range)
     }
 
     /// Hardware forgets what is loaded. What was used through it stays so: others may have the page,
     /// or a file's cache.
-    fn unload_used(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
-        let (memory, site, base) = (self.memory, self.site, self.vm.base);
-        let each = &mut |mapping: Mapping| note_used(memory, site, base, &mapping);
+    pub(crate) fn unload_used(
+        &mut self,
+        at: &mut Within<'_>,
+        range: VirtRange,
+    ) -> Result<(), Error> {
+        let (memory, site, vm) = (self.memory, self.site, self.vm);
+        let tables = &mut at.known.tables;
+        let each = &mut |mapping: Mapping| {
+            note_used(memory, site, vm.base, &mapping);
+            vm.keep_table(tables, &mapping);
+        };
         let (hat, mut below) = self.hat();
-        hat.unload(space, range, each, &mut below).map_err(Error::Table)
+        hat.unload(at.space, range, each, &mut below).map_err(Error::Table)
     }
 
     /// From the first page that is loaded of `pages` to the last.
@@ -336,12 +377,18 @@ where
     /// Regions, own pages and translations of `pages` go to where nothing is, from page `first` on.
     fn move_to(&mut self, at: &mut Within<'_>, pages: Range<u64>, first: u64) -> Result<(), Error> {
         self.cut_large(at, &pages)?;
+        self.keep_around(at, &pages);
         let (space, mut loaded) = (at.space, Vec::<Mapping>::new());
         if let Some(range) = self.loaded_range(space, &pages) {
+            let (vm, tables) = (self.vm, &mut at.known.tables);
             let (hat, mut below) = self.hat();
-            let each = &mut |mapping| loaded.push(mapping);
+            let each = &mut |mapping| {
+                vm.keep_table(tables, &mapping);
+                loaded.push(mapping);
+            };
             hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
         }
+        let parts = at.known.regions.parts(&pages, |_| true);
         let distance = first.wrapping_sub(pages.start);
         let known = &mut *at.known;
         for mut region in known.regions.take(pages.clone()) {
@@ -353,24 +400,45 @@ where
         for (page, anon) in known.anons.take(pages.clone()).each() {
             known.anons.insert(page.wrapping_add(distance), anon);
         }
-        let wired = take_range(&mut known.wired, pages);
+        let wired = take_range(&mut known.wired, pages.clone());
         known
             .wired
             .extend(wired.into_iter().map(|(page, frame)| (page.wrapping_add(distance), frame)));
-        let (base, has_large) = (self.vm.base, known.has_large);
-        let (memory, site) = (self.memory, self.site);
-        for mapping in loaded {
-            let Mapping { translation, usage, .. } = mapping;
-            let page = translation.page.number().wrapping_add(distance);
-            let page = self.vm.addr_of(page).page(base);
+        for part in parts {
+            let to = part.start.wrapping_add(distance);
+            self.move_tables(at, &part, to);
+        }
+        loaded.into_iter().try_for_each(|mapping| self.load_moved(at, &mapping, distance))
+    }
+
+    /// Loads what hardware had before its pages moved by `distance` pages. A large page stays one where it
+    /// is aligned, and is made small elsewhere (`move_page_tables`).
+    fn load_moved(
+        &mut self,
+        at: &mut Within<'_>,
+        mapping: &Mapping,
+        distance: u64,
+    ) -> Result<(), Error> {
+        let (base, memory, site) = (self.vm.base, self.memory, self.site);
+        let Translation { page, frame, .. } = mapping.translation;
+        let there = self.vm.addr_of(self.vm.page_of(page.start()).wrapping_add(distance));
+        let size = if there.is_aligned(page.size()) { page.size() } else { base };
+        // What would stand beside another size in a TLB's entry comes back by minor faults.
+        if self.vm.paired && at.known.has_large {
+            note_used(memory, site, base, mapping);
+            return Ok(());
+        }
+        self.work.downgrades += u64::from(size < page.size());
+        for into in (0..page.size().bytes()).step_by(size.bytes() as usize) {
+            let page = VirtAddr::new(there.get() + into).page(size);
+            let frame = PhysAddr::new(frame.get() + into);
             let (hat, mut below) = self.hat();
-            // One that does not get loaded comes back by a minor fault: so does a large page, which
-            // may not be aligned there, and what would stand beside one in a TLB's entry.
-            let there = Translation { page, ..translation };
-            if has_large || hat.load(space, there, 1, &mut below).is_err() {
-                note_used(memory, site, base, &mapping);
-            } else if usage != Usage::default() {
-                hat.set_usage(space, page.start(), usage).map_err(Error::Table)?;
+            let moved = Translation { page, frame, ..mapping.translation };
+            // So does what finds no room in a table.
+            if hat.load(at.space, moved, 1, &mut below).is_err() {
+                note_used(memory, site, base, &Mapping { translation: moved, ..*mapping });
+            } else if mapping.usage != Usage::default() {
+                hat.set_usage(at.space, page.start(), mapping.usage).map_err(Error::Table)?;
             }
         }
         Ok(())

@@ -168,7 +168,7 @@ where
         self.work.frames_taken += 1 << order;
         if size > base {
             // Else it would get smaller first, as one of which a part moves.
-            self.unload(at.space, &pages)?;
+            self.unload(at, &pages)?;
         }
         let moves: Vec<_> = from.into_iter().zip(self.frames_of(to, &pages)).collect();
         self.migrate(&moves);

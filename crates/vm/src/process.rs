@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     fault::ATTEMPTS_MAX,
     kernel::Kernel,
+    linux::tables::Kept,
     own::OwnPages,
     platform::Platform,
     reclaim::BATCH,
@@ -40,6 +41,7 @@ impl<L: Locks> Vm<L> {
             offsets: BTreeMap::new(),
             wires_all: false,
             has_large: false,
+            tables: Kept::default(),
             users: 1,
         };
         let slot = self.spaces.get(space.0, || L::Mutex::new(Class::VmSpace, None));
@@ -93,16 +95,21 @@ where
             let anons = at.known.anons.clone();
             anons.each().for_each(|(_, anon)| kernel.vm.anons.share(kernel.site, anon));
             kernel.renew_owns(at.known);
-            let done = kernel.duplicate(at, child, &regions);
-            Ok(((regions, anons, at.known.has_large), done))
+            // A fault will find the pages of a region in which nothing was stored (`vma_needs_copy`).
+            let needs_copy = |region: &&Region| kernel.vm.thp.is_none() || region.has_own;
+            let copied: Vec<Region> = regions.iter().filter(needs_copy).cloned().collect();
+            let tables = at.known.tables.of_regions(&copied);
+            let done = kernel.duplicate(at, child, &copied);
+            Ok(((regions, anons, at.known.has_large, tables), done))
         })?;
         // Two spaces are not locked at once. What hardware has of the child already is true of it.
         self.within(child, |kernel, at| {
-            let (regions, anons, has_large) = copied;
+            let (regions, anons, has_large, tables) = copied;
             for region in regions {
-                at.known.regions.insert(Region { wired: false, ..region });
+                at.known.regions.insert_apart(Region { wired: false, ..region });
             }
             (at.known.anons, at.known.has_large) = (anons, has_large);
+            at.known.tables = tables;
             kernel.renew_owns(at.known);
             Ok(())
         })?;

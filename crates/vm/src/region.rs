@@ -25,6 +25,9 @@ pub struct Region {
     pub pages: Range<u64>,
     /// What may be done there.
     pub rights: Rights,
+    /// What was asked for, which can be less: a page table may not tell the two apart, and regions of two
+    /// askings are never joined.
+    pub asked: Rights,
     /// Where its pages come from.
     pub backing: Backing,
     /// Whether its pages stay in memory.
@@ -35,6 +38,8 @@ pub struct Region {
     pub module: Module,
     /// Which object what it has of its own is of, for reservations.
     pub(crate) own: Own,
+    /// Whether it ever had pages of its own, or of zeros in one large page (Linux: an `anon_vma`).
+    pub(crate) has_own: bool,
 }
 
 /// Where the pages of a region come from. `first` is the page of the object that the region begins
@@ -132,6 +137,32 @@ impl Regions {
         Some(*first..last.pages.end)
     }
 
+    /// The region that has `page` has pages of its own from here on.
+    pub(crate) fn set_own(&mut self, page: u64) {
+        if let Some((_, region)) = self.0.range_mut(..=page).next_back() {
+            region.has_own = true;
+        }
+    }
+
+    /// The parts of `pages` that regions have for which `holds` is true; parts side by side are one.
+    pub(crate) fn parts(
+        &self,
+        pages: &Range<u64>,
+        holds: impl Fn(&Region) -> bool,
+    ) -> Vec<Range<u64>> {
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        let inside: Vec<&Region> = self.within(pages).filter(|region| holds(region)).collect();
+        for region in inside.into_iter().rev() {
+            let (start, end) =
+                (pages.start.max(region.pages.start), pages.end.min(region.pages.end));
+            match parts.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => parts.push(start..end),
+            }
+        }
+        parts
+    }
+
     /// Enters a region where there is none.
     pub(crate) fn insert(&mut self, region: Region) {
         debug_assert!(
@@ -146,6 +177,30 @@ impl Regions {
             self.join(pages.start);
             self.join(pages.end);
         }
+    }
+
+    /// Enters a region where there is none, and joins it to none: as a fork does, whatever has made two
+    /// regions of one.
+    pub(crate) fn insert_apart(&mut self, region: Region) {
+        self.0.insert(region.pages.start, region);
+    }
+
+    /// The beginning of `pages` that ends where no region is, or where one is for which `holds` is false.
+    pub(crate) fn until(
+        &self,
+        pages: &Range<u64>,
+        holes: bool,
+        holds: impl Fn(&Region) -> bool,
+    ) -> Range<u64> {
+        let mut end = pages.start;
+        let inside: Vec<&Region> = self.within(pages).collect();
+        for region in inside.into_iter().rev() {
+            if !holes && region.pages.start > end || !holds(region) {
+                return pages.start..if holes { region.pages.start.max(pages.start) } else { end };
+            }
+            end = region.pages.end.min(pages.end);
+        }
+        pages.start..if holes { pages.end } else { end }
     }
 
     /// Removes what lies in `pages`.
@@ -178,15 +233,17 @@ impl Regions {
             backing: left.backing.after(count),
             // What lay apart before is placed as the left part's from here on.
             own: right.own,
+            has_own: right.has_own,
             ..left.clone()
         };
         if goes_on != *right {
             return;
         }
-        let (start, end) = (left.pages.start, right.pages.end);
+        let (start, end, has_own) = (left.pages.start, right.pages.end, right.has_own);
         self.0.remove(&page);
         if let Some(left) = self.0.get_mut(&start) {
             left.pages.end = end;
+            left.has_own |= has_own;
         }
     }
 

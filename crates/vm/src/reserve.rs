@@ -219,7 +219,7 @@ where
         let (frame, writable) =
             match self.presence(at.known, region, block, false).map_err(Stopped::Why)? {
                 Presence::Whole(frame, writable) => (frame, writable),
-                Presence::Nothing => return Err(Stopped::Why(Why::InPageCache)),
+                Presence::Nothing => return Err(Stopped::Why(Why::missing(region))),
             };
         let held = self.mappings_in(space, block);
         let rights: alloc::vec::Vec<Rights> =
@@ -240,7 +240,7 @@ where
         if (if may_store { region.rights } else { without_write(region.rights) }) != all {
             return Err(Stopped::Why(Why::MixedRights));
         }
-        self.unload(space, block)?;
+        self.unload(at, block)?;
         self.load_large(at, region, block, frame, may_store, &mut How::Minor)?;
         Ok(())
     }

@@ -1,7 +1,7 @@
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::{
     ops::Range,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
@@ -14,7 +14,7 @@ use physmem::{Coalesced, FrameId};
 use crate::{
     anon::Anons,
     hashed::Hashed,
-    linux::Thp,
+    linux::{Thp, tables::Kept},
     numbered::Numbered,
     object::Objects,
     own::OwnPages,
@@ -68,6 +68,8 @@ pub struct Vm<L: Locks = Single> {
     pub(crate) owns: AtomicU32,
     /// Whether both pages of a TLB's pair must have one size.
     pub(crate) paired: bool,
+    /// Whether shared memory ever had a large page.
+    pub(crate) has_large_objects: AtomicBool,
 }
 
 /// What a space should hold.
@@ -84,6 +86,8 @@ pub(crate) struct AddressSpace {
     pub(crate) wires_all: bool,
     /// Whether a page larger than the base page was ever loaded.
     pub(crate) has_large: bool,
+    /// Tables in the place of large pages, where these come unasked.
+    pub(crate) tables: Kept,
     /// Processes that use it: a child of vfork shares its parent's.
     pub(crate) users: u32,
 }
@@ -147,6 +151,7 @@ impl<L: Locks> Vm<L> {
             hashed,
             owns: AtomicU32::new(0),
             paired,
+            has_large_objects: AtomicBool::new(false),
         })
     }
 
@@ -219,6 +224,29 @@ impl<L: Locks> Vm<L> {
     pub fn rights(&self, space: HatSpace, addr: VirtAddr) -> Option<Rights> {
         let rights = |known: &AddressSpace| Some(known.regions.at(self.page_of(addr))?.rights);
         self.look_at(space, rights)?
+    }
+
+    /// The beginning of `range` up to its first address that no region has; nothing where that is its first.
+    pub fn before_hole(&self, space: HatSpace, range: VirtRange) -> Option<VirtRange> {
+        self.beginning(space, range, |regions, pages| regions.until(pages, false, |_| true))
+    }
+
+    /// The beginning of `range` up to the first region that is wired; nothing where that has its first address.
+    pub fn before_wired(&self, space: HatSpace, range: VirtRange) -> Option<VirtRange> {
+        self.beginning(space, range, |regions, pages| {
+            regions.until(pages, true, |region| !region.wired)
+        })
+    }
+
+    fn beginning(
+        &self,
+        space: HatSpace,
+        range: VirtRange,
+        of: impl FnOnce(&Regions, &Range<u64>) -> Range<u64>,
+    ) -> Option<VirtRange> {
+        let pages = self.pages_of(range);
+        let found = self.look_at(space, |known| of(&known.regions, &pages))?;
+        (!found.is_empty()).then(|| self.range_of(&found))
     }
 
     pub(crate) fn look_at<R>(

@@ -2,6 +2,8 @@ use alloc::collections::BTreeMap;
 
 use addr::PageSize;
 
+use crate::region::{Backing, Region};
+
 /// How a fault was answered. In the order of what it took, least first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum How {
@@ -86,9 +88,13 @@ reasons! {
     OtherSizePresent "other-size-present"
     /// The other page of the TLB's pair has another size (G98 section 3).
     PairRule "pair-rule"
-    /// Parts of the page are in memory already, in the page cache or as the space's own, in frames that
-    /// make no large page.
+    /// Parts of the page are in the page cache already, in frames that make no large page.
     InPageCache "in-page-cache"
+    /// Parts of the page are in memory already as the space's own, in frames that make no large page.
+    BasePages "base-pages-present"
+    /// Nothing of the page is there, but a page table is in its place: base pages were there, and their block
+    /// was not unmapped or discarded as a whole.
+    TableKept "table-kept"
     /// Other spaces use parts of the page.
     Shared "shared"
     /// No frame of the size is free.
@@ -111,6 +117,17 @@ reasons! {
     ExceedSharedPte "exceed-shared-pte"
     /// None of its base pages was used lately.
     LackReferencedPage "lack-referenced-page"
+}
+
+impl Why {
+    /// Why a block of `region` is no large page where parts of it are in memory, in other frames than a
+    /// large page would have.
+    pub(crate) const fn missing(region: &Region) -> Why {
+        match region.backing {
+            Backing::Anonymous => Why::BasePages,
+            Backing::Private { .. } | Backing::Shared { .. } => Why::InPageCache,
+        }
+    }
 }
 
 /// Pages that were loaded at faults, by what was decided about their size.

@@ -138,7 +138,7 @@ fn what_is_mapped_in_place_of_another_is_another() {
         ("own.c:0", "2M", "2M", "obtained", 2),
         ("own.c:1", "2M", "2M", "obtained", 2),
         // Its first MiB lies in a block of which the first allocation still has base pages.
-        ("anonymous 3", "2M", "4K", "in-page-cache", 256),
+        ("anonymous 3", "2M", "4K", "base-pages-present", 256),
         ("anonymous 3", "2M", "2M", "obtained", 1),
     ];
     check("linux", &rows, &sizes, &[]);
@@ -153,9 +153,8 @@ fn upgrades_are_of_the_region_that_they_begin_in() {
     rows.extend(stores(AREA + MIB, 2 * MIB));
     rows.push(advice(AREA, 4 * MIB, COLLAPSE));
     let sizes = [
-        ("anonymous 1", "2M", "4K", "region-too-small", 1),
-        ("anonymous 1", "2M", "4K", "in-page-cache", 255),
-        ("anonymous 2", "2M", "4K", "in-page-cache", 256),
+        ("anonymous 1", "2M", "4K", "region-too-small", 256),
+        ("anonymous 2", "2M", "4K", "base-pages-present", 256),
         ("anonymous 2", "2M", "2M", "obtained", 1),
     ];
     check("linux", &rows, &sizes, &[("anonymous 1", "2M", "2M", "obtained", 1)]);

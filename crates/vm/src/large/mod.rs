@@ -6,7 +6,7 @@
 //!     |   aligned block in one region?       no: RegionTooSmall, Unaligned, MixedRights
 //!     |   no page of another size there?     no: OtherSizePresent
 //!     |   nor in the other half of its pair? no: PairRule
-//!     |   in memory already, all or nothing? no: InPageCache, Shared
+//!     |   in memory already, all or nothing? no: BasePages, InPageCache, Shared
 //!     |   nothing of it in swap?             no: InSwap
 //!     |   is more free than the high mark?   no: Scarce
 //!     |   a large frame is free?             no: NoFrame; or wait for the daemon: WaitTimedOut
@@ -271,7 +271,7 @@ where
                 Ok(Presence::Whole(frame, writable))
             }
             Some(_) if shared => Err(Why::Shared),
-            Some(_) => Err(Why::InPageCache),
+            Some(_) => Err(Why::missing(region)),
         }
     }
 
@@ -417,6 +417,7 @@ where
         match hat.load(space, translation, 1, &mut below) {
             Ok(()) => {
                 at.known.has_large = true;
+                at.known.tables.forget(size.shift() - self.vm.base.shift(), pages);
                 Ok(true)
             }
             Err(LoadError::NoTableMemory) => Err(Stop::Full),

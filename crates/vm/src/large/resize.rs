@@ -65,14 +65,23 @@ where
     S: Scheme<Table = T>,
 {
     /// No page reaches across an end of `pages` after this.
-    pub(crate) fn cut_large(&mut self, at: &Within<'_>, pages: &Range<u64>) -> Result<(), Error> {
-        if !at.known.has_large {
+    pub(crate) fn cut_large(
+        &mut self,
+        at: &mut Within<'_>,
+        pages: &Range<u64>,
+    ) -> Result<(), Error> {
+        if !at.known.has_large || pages.is_empty() {
             return Ok(());
         }
         let space = at.space;
         for page in [pages.start, pages.end - 1] {
             let Some(held) = self.held_at(space, page) else { continue };
-            if held.start < pages.start || held.end > pages.end {
+            if held.start >= pages.start && held.end <= pages.end {
+                continue;
+            }
+            if self.is_shared_memory(at, page) {
+                self.drop_large(at, &held)?;
+            } else {
                 self.downgrade(space, &held, pages)?;
             }
         }

@@ -151,7 +151,7 @@ where
         let mut done = 0;
         // Neither may be in the other's way while it changes.
         for (_, block) in &ready {
-            self.unload(space, block)?;
+            self.unload(at, block)?;
         }
         for (region, block) in &ready {
             let place = (space, block.start);
@@ -261,10 +261,8 @@ where
         for (page, frame) in holes {
             let mut given = Some(frame);
             if stopped.is_none() {
-                let kind = Kind::ALL.into_iter().find(|&kind| region.rights.allows(kind));
-                let (kind, said) = (kind.unwrap_or(Kind::Load), Said::of(region, page));
-                let came = self.page_for(at, (page, &said), kind, &mut given, &mut how);
-                match came {
+                let said = Said::of_kernel(region, page);
+                match self.page_for(at, (page, &said), Kind::Load, &mut given, &mut how) {
                     Ok(needed) => left.extend(needed.left),
                     Err(stop) => stopped = Some(stop),
                 }
@@ -277,7 +275,7 @@ where
         if let Some(stop) = stopped {
             return Err(stop);
         }
-        self.unload(at.space, block)?;
+        self.unload(at, block)?;
         if self.has_smaller_pair(at.space, block) {
             return Ok(Err(Why::PairRule));
         }
@@ -286,9 +284,9 @@ where
                 self.load_large(at, region, block, frame, writable, &mut how)?;
                 Ok(Ok(()))
             }
-            Ok(Presence::Nothing) | Err(_) => {
-                unreachable!("all pages of the block have just come into its frames")
-            }
+            // What is there stays as base pages.
+            Ok(Presence::Nothing) => Ok(Err(Why::missing(region))),
+            Err(why) => Ok(Err(why)),
         }
     }
 }

@@ -13,6 +13,7 @@ use alloc::{
     collections::{BTreeMap, VecDeque},
     vec::Vec,
 };
+use core::ops::Range;
 
 use hat::locking::{Locks, Mutex, Scheme, Site};
 use pagetable::Mounted;
@@ -64,7 +65,7 @@ impl Folios {
     }
 
     /// The frames of the folio that `frame` is part of.
-    pub(crate) fn frames_around(&self, frame: FrameId) -> Option<core::ops::Range<u32>> {
+    pub(crate) fn frames_around(&self, frame: FrameId) -> Option<Range<u32>> {
         let first = self.of(frame)?;
         let order = self.by_first.get(&first)?.order;
         Some(first..first + (1 << order))
@@ -122,10 +123,16 @@ where
     L: Locks,
     S: Scheme<Table = T>,
 {
-    /// The frames of `pages`, which were taken together, are a folio.
-    pub(crate) fn enter_folio(&mut self, at: &Within<'_>, pages: &core::ops::Range<u64>) {
+    /// The frames of `pages` of the space's own, which were taken together, are a folio.
+    pub(crate) fn enter_folio(&mut self, at: &Within<'_>, pages: &Range<u64>) {
         let Some(anon) = at.known.anons.get(pages.start) else { return };
-        let Place::Resident(first) = self.anon(anon).place else { return };
+        if let Place::Resident(first) = self.anon(anon).place {
+            self.enter_folio_at(first, pages);
+        }
+    }
+
+    /// The frames of `pages`, which begin with `first` and were taken together, are a folio.
+    pub(crate) fn enter_folio_at(&mut self, first: FrameId, pages: &Range<u64>) {
         let order = (pages.end - pages.start).ilog2() + self.memory.order(self.vm.base);
         self.lists(|lists, _| {
             lists.folios.by_first.insert(first.0, Folio { order, unmapped: Vec::new() })

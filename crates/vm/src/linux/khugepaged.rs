@@ -10,21 +10,21 @@
 //!   translations off, flush --> copied, read from swap, zeroed --> one large translation
 //! ```
 //!
-//! A page that a fork shares is copied; a page with one user is moved. Where nothing may be stored,
-//! and where a shared page is in swap, a block with shared pages is left alone, which Linux does not.
+//! A page that a fork shares is copied; a page with one user is moved. A block with a shared page in swap, or
+//! with a locked one, is left alone, which Linux does not.
 //! Where pages of 1G are allowed, blocks of 1G are looked at before those of 2M in them, within limits that
 //! are 512 times as large.
 
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::{ops::Range, sync::atomic::Ordering};
 
-use addr::{Kind, VirtRange};
+use addr::{Kind, Rights, VirtRange};
 use hat::{
     HatSpace,
     locking::{Locks, Mutex, Scheme, Site},
 };
 use pagetable::Mounted;
-use physmem::Allocator;
+use physmem::{Allocator, FrameId};
 
 use crate::{
     error::{Error, Stop},
@@ -34,7 +34,7 @@ use crate::{
     large::Presence,
     object::Place,
     platform::Platform,
-    region::Region,
+    region::{Backing, Region},
     settings::Reference,
     vm::{Vm, Within},
     work::{How, Why},
@@ -271,27 +271,66 @@ where
     }
 
     /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
-    /// many are made.
+    /// many are made. As the kernel's call, it ends at the first region that may have none, and at the first
+    /// block of which nothing is there or for which no frame is free (`madvise_collapse`).
     pub fn collapse(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
         let (asked, order) = (self.vm.pages_of(range), self.vm.pmd_order());
+        if order == 0 {
+            return Ok(0);
+        }
         self.within(space, |kernel, at| {
             kernel.pages_move(|kernel| {
                 let mut made = 0;
-                for first in whole_blocks(&asked, order) {
-                    let block = first << order..(first + 1) << order;
-                    let Some(region) = at.known.regions.at(block.start).cloned() else { continue };
-                    let found = kernel.collapse_if(at, &region, &block, None)?;
-                    kernel.count_scan((space, block.start), found);
-                    made += u64::from(found == ScanResult::Succeed);
-                    if found == ScanResult::AllocHugePageFail {
+                let mut regions: Vec<Region> = at.known.regions.within(&asked).cloned().collect();
+                regions.reverse();
+                for region in regions {
+                    if !kernel.may_collapse(&region) {
                         break;
+                    }
+                    let part = region.pages.start.max(asked.start)..region.pages.end.min(asked.end);
+                    for first in whole_blocks(&part, order) {
+                        let block = first << order..(first + 1) << order;
+                        let found = kernel.collapse_if(at, &region, &block, None)?;
+                        kernel.count_scan((space, block.start), found);
+                        made += u64::from(found == ScanResult::Succeed);
+                        if !kernel.goes_on(at, &region, &block, found) {
+                            return Ok(made);
+                        }
                     }
                 }
                 Ok(made)
             })
         })
+    }
+
+    /// Whether a call goes on after a block. It does after one around which not even the upper table is
+    /// there (`SCAN_PMD_NULL`).
+    fn goes_on(
+        &mut self,
+        at: &Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+        found: ScanResult,
+    ) -> bool {
+        match found {
+            ScanResult::Succeed
+            | ScanResult::PmdMapped
+            | ScanResult::PageCount
+            | ScanResult::ExceedSharedPte
+            | ScanResult::LackReferencedPage => true,
+            ScanResult::PmdNone => {
+                let around = Vm::<L>::aligned(block.start, 2 * self.vm.pmd_order());
+                region.backing == Backing::Anonymous
+                    && at.known.anons.within(around.clone()).next().is_none()
+                    && !at.known.tables.any_in(&around)
+                    && self.mappings_in(at.space, &around).is_empty()
+            }
+            ScanResult::ExceedNonePte
+            | ScanResult::ExceedSwapPte
+            | ScanResult::AllocHugePageFail => false,
+        }
     }
 
     pub(crate) fn count_scan(&mut self, place: (HatSpace, u64), found: ScanResult) {
@@ -332,10 +371,23 @@ where
         limits: Option<&Khugepaged>,
     ) -> ScanResult {
         let is_inside = region.pages.start <= block.start && block.end <= region.pages.end;
-        if at.known.anons.within(block.clone()).next().is_none() || !is_inside {
+        let has_any = match region.backing {
+            Backing::Anonymous | Backing::Private { .. } => {
+                at.known.anons.within(block.clone()).next().is_some()
+                    || at.known.tables.has((block.end - block.start).ilog2(), block.start)
+            }
+            // Where its object has nothing there is nothing (`collapse_file`: `SCAN_TRUNCATED`).
+            Backing::Shared { .. } => self.shared_pages(region, block) > 0,
+        };
+        // Pages of zeros alone are enough for who asks.
+        let has_zeros = limits.is_none() && region.backing == Backing::Anonymous;
+        if !is_inside || !has_any && !has_zeros {
             return ScanResult::PmdNone;
         }
         let held = self.mappings_in(at.space, block);
+        if !has_any && held.is_empty() {
+            return ScanResult::PmdNone;
+        }
         if held.first().is_some_and(|held| held.translation.page.size() >= self.vm.size_of(block)) {
             return ScanResult::PmdMapped;
         }
@@ -349,16 +401,15 @@ where
         for page in block.clone() {
             let addr = self.vm.addr_of(page);
             let mapping = held.next_if(|held| held.translation.page.start() <= addr);
-            let Some(anon) = at.known.anons.get(page).map(|anon| self.anon(anon)) else {
+            let Some((place, users)) = self.place_in(at, region, page) else {
                 none += 1;
                 if over(none, |limits| limits.max_ptes_none) {
                     return ScanResult::ExceedNonePte;
                 }
                 continue;
             };
-            let is_shared = anon.refs > 1;
-            let may_copy = region.rights.allows(Kind::Store);
-            match anon.place {
+            let is_shared = users > 1;
+            match place {
                 Place::Swapped(_) => {
                     swapped += 1;
                     if is_shared {
@@ -370,7 +421,7 @@ where
                 }
                 Place::Resident(frame) => {
                     shared += u64::from(is_shared);
-                    if is_shared && !may_copy || over(shared, |limits| limits.max_ptes_shared) {
+                    if over(shared, |limits| limits.max_ptes_shared) {
                         return ScanResult::ExceedSharedPte;
                     }
                     let pfdat = self.pfdat(frame);
@@ -391,14 +442,38 @@ where
         ScanResult::Succeed
     }
 
-    /// Has all pages of `block` come into one large frame, and loads it (`collapse_huge_page`).
+    /// Where a page is that a collapse finds, and how many spaces have it as their own.
+    fn place_in(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<(Place, u32)> {
+        match (at.known.anons.get(page), region.backing) {
+            (Some(anon), _) => {
+                let anon = self.anon(anon);
+                Some((anon.place, anon.refs))
+            }
+            (None, Backing::Shared { object, first }) => {
+                let index = first + (page - region.pages.start);
+                Some((self.object_place_of(object, index)?, 1))
+            }
+            (None, Backing::Anonymous | Backing::Private { .. }) => None,
+        }
+    }
+
+    /// Has all pages of `block` come into one large frame, and loads it (`collapse_huge_page`,
+    /// `collapse_file`).
     fn collapse_block(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,
         block: &Range<u64>,
     ) -> Result<(), Stop> {
-        let mut how = How::Minor;
+        let is_shared = matches!(region.backing, Backing::Shared { .. });
+        // Another space has asked for it.
+        if is_shared
+            && let Ok(Presence::Whole(frame, _)) = self.presence(at.known, region, block, false)
+            && self.is_folio(frame, block)
+        {
+            self.unload(at, block)?;
+            return self.load_collapsed(at, region, block);
+        }
         if self.lacks(block) {
             return Err(Stop::Full);
         }
@@ -410,24 +485,27 @@ where
         }
         let large = large.ok_or(Stop::Full)?;
         self.prezeroed = false;
-        self.unload(at.space, block)?;
+        self.unload(at, block)?;
         let (mut moves, mut comes) = (Vec::new(), Vec::new());
         for (page, to) in block.clone().zip(self.frames_of(large, block)) {
-            let anon = at.known.anons.get(page).map(|anon| self.anon(anon));
-            match anon.map(|anon| (anon.place, anon.refs)) {
+            match self.place_in(at, region, page) {
                 Some((Place::Resident(from), 1)) => moves.push((from, to)),
                 Some((Place::Resident(_), _)) => comes.push((page, to, Kind::Store)),
-                Some((Place::Swapped(_), _)) | None => comes.push((page, to, any_kind(region))),
+                Some((Place::Swapped(_), _)) | None => comes.push((page, to, Kind::Load)),
             }
         }
         moves.iter().for_each(|&(from, _)| self.split_folio(from));
+        if is_shared {
+            let frames: Vec<FrameId> = moves.iter().map(|&(from, _)| from).collect();
+            self.unload_frames(&frames);
+        }
         self.migrate(&moves);
-        let (mut stopped, mut left) = (None, Vec::new());
+        let (mut how, mut stopped, mut left) = (How::Minor, None, Vec::new());
         for (page, frame, kind) in comes {
             let mut given = Some(frame);
             if stopped.is_none() {
-                match self.page_for(at, (page, &Said::of(region, page)), kind, &mut given, &mut how)
-                {
+                let said = Said::of_kernel(region, page);
+                match self.page_for(at, (page, &said), kind, &mut given, &mut how) {
                     Ok(needed) => left.extend(needed.left),
                     Err(stop) => stopped = Some(stop),
                 }
@@ -437,19 +515,36 @@ where
             }
         }
         left.into_iter().for_each(|anon| self.leave(anon, true));
-        if let Some(stop) = stopped {
-            return Err(stop);
+        match stopped {
+            Some(stop) => Err(stop),
+            None => self.load_collapsed(at, region, block),
         }
-        match self.presence(at.known, region, block, false) {
-            Ok(Presence::Whole(frame, writable)) => {
-                self.enter_folio(at, block);
-                self.load_large(at, region, block, frame, writable, &mut how)?;
-                Ok(())
-            }
-            Ok(Presence::Nothing) | Err(_) => {
-                unreachable!("all pages of the block have just come into its frames")
-            }
+    }
+
+    /// Loads a block whose pages have come into the frames of a large page, of which hardware has none.
+    fn load_collapsed(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+    ) -> Result<(), Stop> {
+        let presence = self.presence(at.known, region, block, false);
+        let Ok(Presence::Whole(frame, writable)) = presence else {
+            // What is there stays as base pages.
+            debug_assert!(false, "all pages of the block have just come into its frames");
+            return Err(Stop::Full);
+        };
+        self.enter_folio_at(frame, block);
+        if matches!(region.backing, Backing::Shared { .. }) {
+            self.vm.has_large_objects.store(true, Ordering::Relaxed);
         }
+        if region.rights == Rights::NONE {
+            // It is loaded when something is allowed again.
+            at.known.tables.forget((block.end - block.start).ilog2(), block);
+            return Ok(());
+        }
+        self.load_large(at, region, block, frame, writable, &mut How::Minor)?;
+        Ok(())
     }
 }
 
@@ -463,9 +558,4 @@ impl<L: Locks> Vm<L> {
 /// The numbers of the blocks of `2^order` pages that lie in `pages` as a whole.
 fn whole_blocks(pages: &Range<u64>, order: u32) -> Range<u64> {
     pages.start.div_ceil(1 << order)..pages.end >> order
-}
-
-/// A kind of access that the region allows.
-fn any_kind(region: &Region) -> Kind {
-    Kind::ALL.into_iter().find(|&kind| region.rights.allows(kind)).unwrap_or(Kind::Load)
 }

@@ -5,8 +5,9 @@
 //!   fault in anonymous memory: which orders do the knobs allow here?       none: policy-asks-base
 //!     |
 //!     |  2M: whole block in the region?                   no: region-too-small, unaligned
-//!     |      nothing of it there?                         no: other-size-present, in-page-cache,
-//!     |      a load?  --> the large page of zeros                                    shared, in-swap
+//!     |      nothing of it there?                         no: other-size-present, shared, in-swap,
+//!     |      nor a table of base pages?                       base-pages-present, table-kept ([`tables`])
+//!     |      a load?  --> the large page of zeros
 //!     |      a frame free above the low mark?             no: scarce, no-frame, or [`compaction`] first
 //!     |      --> 512 zeroed base frames, one translation
 //!     |  next smaller order, at a store only: the same, by translations of base pages
@@ -17,7 +18,7 @@
 //! A block of frames that was taken together is a *folio* ([`folio`]): base frames of it that are
 //! unmapped stay with it until it is split. A store to a large page that a fork has shared splits its
 //! translation and copies one base page. `khugepaged` makes large pages of base pages later
-//! ([`khugepaged`]); Ingens and HawkEye choose others ([`promote`]). Where pages lie is up to the allocator,
+//! ([`khugepaged`]), of shared memory where a process asks for it ([`shared`]); Ingens and HawkEye choose others ([`promote`]). Where pages lie is up to the allocator,
 //! to [`placing`], and to [`ranger`]. Pages of 1G, where they are allowed, are tried before those of 2M, as
 //! Trident does (Ram and others 2021).
 
@@ -29,6 +30,8 @@ mod knobs;
 mod placing;
 pub(crate) mod promote;
 mod ranger;
+pub(crate) mod shared;
+pub(crate) mod tables;
 pub(crate) mod zero;
 
 use core::ops::Range;
@@ -57,7 +60,7 @@ use crate::{
     kernel::Kernel,
     large::{Presence, outside},
     platform::Platform,
-    region::Region,
+    region::{Backing, Region},
     vm::{Vm, Within},
     work::{How, Why},
 };
@@ -106,6 +109,9 @@ where
             orders |= 1 << (held.translation.page.size().shift() - base.shift());
         }
         orders &= !1;
+        if orders == 0 && self.has_large_object(region, page) {
+            orders |= 1 << self.vm.pmd_order();
+        }
         let Some(largest) = orders.checked_ilog2() else {
             let how = self.resolve(at, (page, &said), kind, (base, Why::PolicyAsksBase))?;
             self.note_filled(at, page, thp);
@@ -153,15 +159,25 @@ where
         (page, kind): (u64, Kind),
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
+        if pages.start < region.pages.start || pages.end > region.pages.end {
+            return Ok(Err(outside(at.known, region, pages)));
+        }
         // The directory's entry says whether there is something: none of those below it is read (`pmd_none`).
         self.work.table_reads += 1;
+        if region.backing != Backing::Anonymous {
+            return self.try_object(at, region, pages, (page, kind), (wanted, first));
+        }
         let there = at.known.anons.count(pages.clone());
         let held =
             if at.known.has_large { self.hat.query(at.space, self.vm.addr_of(page)) } else { None };
         let is_held =
             held.is_some_and(|held| held.translation.page.size() == self.vm.size_of(pages));
         if there > 0 && there < pages.end - pages.start && !is_held {
-            return Ok(Err(Why::InPageCache));
+            return Ok(Err(Why::BasePages));
+        }
+        let order = (pages.end - pages.start).ilog2();
+        if !is_held && at.known.tables.has(order, pages.start) {
+            return Ok(Err(if there == 0 { Why::TableKept } else { Why::BasePages }));
         }
         let is_empty = there == 0;
         // Without an anon there is nothing but pages of zeros.
@@ -172,11 +188,9 @@ where
             if let Err(why) = fits {
                 return Ok(Err(why));
             }
-        } else if pages.start < region.pages.start || pages.end > region.pages.end {
-            return Ok(Err(outside(at.known, region, pages)));
         }
         let mut how = How::Minor;
-        let zeros = is_empty && self.wants_zeros(kind, region.wired);
+        let zeros = is_empty && self.wants_zeros(kind);
         let zeros = zeros && pages.end - pages.start == 1 << self.vm.pmd_order();
         let loaded = if zeros && self.vm.thp.is_some_and(|thp| thp.use_zero_page) {
             how = How::ZeroPage;
@@ -195,7 +209,7 @@ where
                 Ok(Presence::Whole(frame, writable)) => {
                     self.load_whole(at, region, pages, frame, writable, kind, &mut how)
                 }
-                Ok(Presence::Nothing) => return Ok(Err(Why::InPageCache)),
+                Ok(Presence::Nothing) => return Ok(Err(Why::BasePages)),
                 Err(why) => return Ok(Err(why)),
             }
         };
@@ -232,7 +246,7 @@ where
         // The page of zeros counts as one that is there (`pte_range_none`).
         let is_empty = at.known.anons.count(pages.clone()) == 0;
         if !is_empty || !self.mappings_in(at.space, pages).is_empty() {
-            return Ok(Err(Why::InPageCache));
+            return Ok(Err(Why::BasePages));
         }
         if self.lacks(pages) {
             return Ok(Err(Why::Scarce));

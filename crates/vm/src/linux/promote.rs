@@ -407,10 +407,7 @@ where
             // Which ones: as well spread as any.
             let is_zero = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 1000 < permille;
             let part = page..page + 1;
-            if !is_zero
-                || self.cut_large(at, &part).is_err()
-                || self.unload(at.space, &part).is_err()
-            {
+            if !is_zero || self.cut_large(at, &part).is_err() || self.unload(at, &part).is_err() {
                 continue;
             }
             self.drop_anons(at, part);

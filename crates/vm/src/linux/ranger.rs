@@ -283,7 +283,7 @@ where
         {
             return;
         }
-        if self.unload(at.space, &pages).is_ok()
+        if self.unload(at, &pages).is_ok()
             && self.load_large(at, region, &pages, frame, writable, &mut How::Minor).is_ok()
         {
             self.enter_folio(at, &pages);

@@ -183,8 +183,8 @@ where
     }
 
     /// Whether an untouched page of anonymous memory gets the page of zeros for an access of `kind`.
-    pub(crate) fn wants_zeros(&self, kind: Kind, wired: bool) -> bool {
-        self.vm.thp.is_some() && kind != Kind::Store && !wired
+    pub(crate) fn wants_zeros(&self, kind: Kind) -> bool {
+        self.vm.thp.is_some() && kind != Kind::Store
     }
 
     /// A large page of zeros for `pages`, which nothing is of.
@@ -196,6 +196,10 @@ where
     ) -> Result<bool, Stop> {
         let frame = self.huge_zero_frame().ok_or(Stop::Full)?;
         let mut how = How::Minor;
+        // (`do_huge_pmd_anonymous_page`: `vmf_anon_prepare` comes first.)
+        if !region.has_own {
+            at.known.regions.set_own(pages.start);
+        }
         self.load_large(at, region, pages, frame, false, &mut how)
     }
 

@@ -260,6 +260,8 @@ struct Model {
 struct Known {
     pages: BTreeMap<u64, u64>,
     large: [bool; BLOCKS as usize],
+    /// Whether a block has a table of base pages, which may be empty.
+    tables: [bool; BLOCKS as usize],
 }
 
 impl Model {
@@ -284,6 +286,7 @@ impl Model {
         if inside.any(|(_, id)| self.pages[id].0 > 1) {
             self.spaces.get_mut(&space).unwrap().large[block as usize] = false;
         }
+        self.spaces.get_mut(&space).unwrap().tables[block as usize] = true;
         let id = match known.pages.get(&page).copied() {
             None => self.new_page(),
             Some(id) => {
@@ -299,11 +302,19 @@ impl Model {
     }
 
     fn discard(&mut self, space: u32, pages: core::ops::Range<u64>) {
-        for page in pages {
+        for page in pages.clone() {
             let known = self.spaces.get_mut(&space).unwrap();
-            known.large[((page - FIRST) / BLOCK) as usize] = false;
+            let block = ((page - FIRST) / BLOCK) as usize;
+            known.tables[block] |= known.large[block];
+            known.large[block] = false;
             if let Some(id) = known.pages.remove(&page) {
                 self.release(id);
+            }
+        }
+        for block in 0..BLOCKS {
+            let first = FIRST + block * BLOCK;
+            if pages.start <= first && first + BLOCK <= pages.end {
+                self.spaces.get_mut(&space).unwrap().tables[block as usize] = false;
             }
         }
     }
@@ -328,7 +339,8 @@ impl Model {
     fn scan(&self, space: u32, block: u64, limits: &Khugepaged) -> ScanResult {
         let known = &self.spaces[&space];
         let first = FIRST + block * BLOCK;
-        if known.pages.range(first..first + BLOCK).next().is_none() {
+        let is_empty = known.pages.range(first..first + BLOCK).next().is_none();
+        if is_empty && !known.tables[block as usize] {
             return ScanResult::PmdNone;
         }
         if known.large[block as usize] {
@@ -559,8 +571,8 @@ fn smaller_blocks_come_at_stores() {
         [
             // A load, and beside it a store: no block is free of both.
             (BASE, Why::PolicyAsksBase, 1),
-            (BASE, Why::InPageCache, 1),
-            (k16, Why::InPageCache, 1),
+            (BASE, Why::BasePages, 1),
+            (k16, Why::BasePages, 1),
             (k64, Why::Obtained, 1)
         ]
     );

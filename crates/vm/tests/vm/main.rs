@@ -8,6 +8,7 @@ mod board;
 mod boot;
 mod daemons;
 mod eager;
+mod kept;
 mod large;
 mod linux;
 mod model;

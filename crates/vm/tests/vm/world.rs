@@ -541,7 +541,10 @@ where
                 moved.insert(page - from.start, page_known);
             }
         }
-        known.pages.retain(|page, _| !(to..to + count).contains(page));
+        // What lies where a hole would go stays.
+        known.pages.retain(|page, _| {
+            !(to..to + count).contains(page) || count <= length && !moved.contains_key(&(page - to))
+        });
         moved.retain(|&into, _| into < count);
         for more in length..count {
             let Some(last) = last else { break };

@@ -1,0 +1,155 @@
+//! Large pages of shared memory, which a process asks for (`mm/khugepaged.c`: `collapse_file`; `mm/memory.c`:
+//! `do_set_pmd`).
+//!
+//! ```text
+//!   object   | a | b | - | d |     MADV_COLLAPSE, at a place where object and addresses are aligned alike
+//!   folio    | a | b | 0 | d |     all its pages in one block of frames, what was missing is zeros
+//!      |
+//!      +--> the caller: one large translation
+//!      +--> other spaces: nothing is loaded any more (`retract_page_tables`); a fault loads it large where
+//!           the region has the whole block and no table of base pages is in its place
+//! ```
+//!
+//! The large page of a part that is unmapped or gets other rights is not split: it is unloaded, and comes back
+//! by faults (`__split_huge_pmd_locked`). What is in swap, or nowhere, gets no large page at a fault: shared
+//! memory has one only where it was asked for.
+
+use core::{ops::Range, sync::atomic::Ordering};
+
+use addr::{Kind, PageSize};
+use hat::locking::{Locks, Scheme, Site};
+use pagetable::Mounted;
+use physmem::{Allocator, FrameId};
+
+use super::knobs::{Advice, advice};
+use crate::{
+    error::{Error, Stop},
+    kernel::Kernel,
+    large::Presence,
+    object::ObjectId,
+    platform::Platform,
+    region::{Backing, Region},
+    vm::{Vm, Within},
+    work::{How, Why},
+};
+
+/// The memory that a region shares, and its page that the region begins with; nothing where it is a file, or
+/// where pages that are aligned in it are not in the region.
+fn memory_of<L: Locks>(
+    vm: &Vm<L>,
+    site: Site,
+    region: &Region,
+    order: u32,
+) -> Option<(ObjectId, u64)> {
+    let Backing::Shared { object, first } = region.backing else { return None };
+    let is_aligned = region.pages.start.wrapping_sub(first) & ((1 << order) - 1) == 0;
+    let is_memory = is_aligned && vm.objects.with(site, object, |object| object.file.is_none());
+    is_memory.then_some((object, first))
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// Whether the large pages of the region that has `page` are not split: whatever is shared is loaded anew.
+    pub(crate) fn is_shared_memory(&self, at: &Within<'_>, page: u64) -> bool {
+        let is_shared = |region: &Region| matches!(region.backing, Backing::Shared { .. });
+        self.vm.thp.is_some() && at.known.regions.at(page).is_some_and(is_shared)
+    }
+
+    /// Hardware has the large page of `held` no more.
+    pub(crate) fn drop_large(
+        &mut self,
+        at: &mut Within<'_>,
+        held: &Range<u64>,
+    ) -> Result<(), Error> {
+        self.work.downgrades += 1;
+        let range = self.vm.range_of(held);
+        self.unload_used(at, range)
+    }
+
+    /// Whether `region` may have a large page around `page`, as it shares memory that has such.
+    #[inline]
+    pub(crate) fn has_large_object(&self, region: &Region, page: u64) -> bool {
+        if !self.vm.has_large_objects.load(Ordering::Relaxed) {
+            return false;
+        }
+        let order = self.vm.pmd_order();
+        let block = Vm::<L>::aligned(page, order);
+        let is_inside = region.pages.start <= block.start && block.end <= region.pages.end;
+        is_inside
+            && advice(region, self.vm.base) != Advice::NoHuge
+            && memory_of(self.vm, self.site, region, order).is_some()
+    }
+
+    /// Whether the pages of a block are one folio, which begins with `first`.
+    pub(super) fn is_folio(&self, first: FrameId, pages: &Range<u64>) -> bool {
+        let count = ((pages.end - pages.start) as u32) << self.memory.order(self.vm.base);
+        let folio = self.lists(|lists, _| lists.folios.frames_around(first));
+        folio == Some(first.0..first.0 + count)
+    }
+
+    /// One large translation of `pages`, which lie in `region` and are not anonymous, or why it cannot be.
+    pub(super) fn try_object(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        pages: &Range<u64>,
+        (page, kind): (u64, Kind),
+        (wanted, first): (PageSize, Option<Why>),
+    ) -> Result<Result<How, Why>, Error> {
+        let size = self.vm.size_of(pages);
+        let held = self.mappings_in(at.space, pages);
+        let is_held = held.iter().any(|held| held.translation.page.size() == size);
+        let order = (pages.end - pages.start).ilog2();
+        if !is_held && (!held.is_empty() || at.known.tables.has(order, pages.start)) {
+            return Ok(Err(Why::OtherSizePresent));
+        }
+        let (frame, writable) = match self.presence(at.known, region, pages, kind == Kind::Store) {
+            Ok(Presence::Whole(frame, writable)) => (frame, writable),
+            Ok(Presence::Nothing) => return Ok(Err(Why::missing(region))),
+            Err(why) => return Ok(Err(why)),
+        };
+        if !is_held && !self.is_folio(frame, pages) {
+            return Ok(Err(Why::missing(region)));
+        }
+        let mut how = How::Minor;
+        match self.load_whole(at, region, pages, frame, writable, kind, &mut how) {
+            Ok(loaded) => {
+                if loaded {
+                    let decision = (wanted, first.unwrap_or(Why::Obtained));
+                    self.decided((at.space, page), decision, size, 1);
+                }
+                Ok(Ok(how))
+            }
+            Err(Stop::Full) => Ok(Err(Why::NoFrame)),
+            Err(Stop::Refused(error)) => Err(error),
+        }
+    }
+
+    /// Whether a process may ask for large pages in `region` (`thp_vma_allowable_orders` for
+    /// `TVA_FORCED_COLLAPSE`): no advice forbids it, it has a whole block, and something was stored in it or
+    /// it shares memory. Large pages of files are not modelled.
+    pub(super) fn may_collapse(&self, region: &Region) -> bool {
+        let order = self.vm.pmd_order();
+        let has_block = region.pages.start.div_ceil(1 << order) < region.pages.end >> order;
+        let is_right = match region.backing {
+            Backing::Anonymous => region.has_own,
+            Backing::Private { .. } => false,
+            Backing::Shared { .. } => memory_of(self.vm, self.site, region, order).is_some(),
+        };
+        has_block && is_right && advice(region, self.vm.base) != Advice::NoHuge
+    }
+
+    /// How many pages of a block of shared memory are somewhere.
+    pub(super) fn shared_pages(&self, region: &Region, block: &Range<u64>) -> u64 {
+        let Backing::Shared { object, first } = region.backing else { return 0 };
+        let index = first + (block.start - region.pages.start);
+        let pages = index..index + (block.end - block.start);
+        self.vm.objects.with(self.site, object, |object| object.pages.range(pages).count() as u64)
+    }
+}

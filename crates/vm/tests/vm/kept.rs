@@ -1,0 +1,645 @@
+//! Page tables that stay where a large page could be, and what calls do to large pages, each as Linux 6.18 does it.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::ops::Range;
+
+use addr::{Kind, Rights, VirtAddr};
+use hat::HatSpace;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use vm::{Error, FileKey, Khugepaged, Module, ScanResult, Source, Thp, Why};
+
+use crate::{
+    linux::{BLOCK, BLOCKS, FIRST, LARGE, ORDER, Small, pages},
+    world::BASE,
+};
+
+const RW: Rights = Rights::from_bits(3);
+const ALWAYS: Thp = Thp::new(1 << ORDER, 0, Khugepaged::of(ORDER));
+
+fn at(page: u64) -> VirtAddr {
+    VirtAddr::new(page << BASE.shift())
+}
+
+/// A space with one region, in which large pages come unasked.
+fn one(range: Range<u64>) -> (Small, HatSpace) {
+    let mut world = Small::new(1 << 13, ALWAYS);
+    let space = world.kernel().create().unwrap();
+    world.kernel().map(space, pages(range), RW, Source::Anonymous, 0).unwrap();
+    (world, space)
+}
+
+fn advise(world: &mut Small, space: HatSpace, range: Range<u64>, is_large: bool) {
+    let page_size = Some(if is_large { LARGE } else { BASE });
+    let module = Module { page_size, ..Module::default() };
+    world.kernel().attach(space, pages(range), module).unwrap();
+}
+
+/// What a block has in place of a large page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Table {
+    #[default]
+    None,
+    /// A table of base pages, maybe an empty one.
+    Base,
+    /// A large page.
+    Large,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Page {
+    may_store: bool,
+    /// Whether something was ever stored in its region.
+    is_own: bool,
+}
+
+/// Blocks by number, and pages that are mapped.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    pages: BTreeMap<u64, Page>,
+    tables: BTreeMap<u64, Table>,
+}
+
+impl Model {
+    /// The region around `page`: its neighbours that are mapped alike.
+    fn region(&self, page: u64) -> Range<u64> {
+        let alike = |other: u64| {
+            self.pages.get(&other).map(|page| page.may_store)
+                == self.pages.get(&page).map(|page| page.may_store)
+        };
+        let (mut start, mut end) = (page, page + 1);
+        while alike(start - 1) {
+            start -= 1;
+        }
+        while alike(end) {
+            end += 1;
+        }
+        start..end
+    }
+
+    fn regions(&self) -> Vec<Range<u64>> {
+        let mut found: Vec<Range<u64>> = Vec::new();
+        for &page in self.pages.keys() {
+            if found.last().is_none_or(|last| last.end <= page) {
+                found.push(self.region(page));
+            }
+        }
+        found
+    }
+
+    /// Regions that have become one have all what one of them had.
+    fn settle(&mut self) {
+        for region in self.regions() {
+            let is_own = region.clone().any(|page| self.pages[&page].is_own);
+            region.for_each(|page| self.pages.get_mut(&page).unwrap().is_own = is_own);
+        }
+    }
+
+    fn table(&self, page: u64) -> Table {
+        self.tables.get(&(page / BLOCK)).copied().unwrap_or_default()
+    }
+
+    /// No large page reaches across an end of `part`.
+    fn cut(&mut self, part: &Range<u64>) {
+        for page in [part.start, part.end - 1] {
+            let block = page / BLOCK * BLOCK..(page / BLOCK + 1) * BLOCK;
+            let is_inside = part.start <= block.start && block.end <= part.end;
+            if self.table(page) == Table::Large && !is_inside {
+                self.tables.insert(page / BLOCK, Table::Base);
+            }
+        }
+    }
+
+    fn store(&mut self, page: u64) {
+        let region = self.region(page);
+        let (block, first) = (page / BLOCK, page / BLOCK * BLOCK);
+        if self.table(page) == Table::None {
+            let fits = region.start <= first && first + BLOCK <= region.end;
+            self.tables.insert(block, if fits { Table::Large } else { Table::Base });
+        }
+        region.for_each(|page| self.pages.get_mut(&page).unwrap().is_own = true);
+    }
+
+    fn unmap(&mut self, part: &Range<u64>) {
+        self.cut(part);
+        self.pages.retain(|page, _| !part.contains(page));
+        self.free(part);
+    }
+
+    /// Blocks around `part` in which nothing is mapped have no table.
+    fn free(&mut self, part: &Range<u64>) {
+        for block in part.start / BLOCK..=(part.end - 1) / BLOCK {
+            if self.pages.range(block * BLOCK..(block + 1) * BLOCK).next().is_none() {
+                self.tables.remove(&block);
+            }
+        }
+    }
+
+    fn map(&mut self, part: &Range<u64>) {
+        self.unmap(part);
+        let page = Page { may_store: true, is_own: false };
+        self.pages.extend(part.clone().map(|number| (number, page)));
+        self.settle();
+    }
+
+    fn parts(&self, part: &Range<u64>) -> Vec<Range<u64>> {
+        let parts = self.regions().into_iter();
+        let parts = parts.map(|region| region.start.max(part.start)..region.end.min(part.end));
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+
+    fn discard(&mut self, part: &Range<u64>) {
+        for part in self.parts(part) {
+            self.cut(&part);
+            for block in part.start.div_ceil(BLOCK)..part.end / BLOCK {
+                self.tables.remove(&block);
+            }
+        }
+    }
+
+    fn protect(&mut self, part: &Range<u64>, may_store: bool) {
+        for part in self.parts(part) {
+            if self.pages[&part.start].may_store != may_store {
+                self.cut(&part);
+                part.for_each(|page| self.pages.get_mut(&page).unwrap().may_store = may_store);
+            }
+        }
+        self.settle();
+    }
+
+    fn shift(&mut self, from: &Range<u64>, to: u64) {
+        let parts = self.parts(from);
+        let moved = |page: u64| page - from.start + to;
+        for part in &parts {
+            self.unmap(&(moved(part.start)..moved(part.end)));
+        }
+        self.cut(from);
+        let (mut pages, mut tables) = (Vec::new(), Vec::new());
+        for part in &parts {
+            for block in part.start / BLOCK..=(part.end - 1) / BLOCK {
+                let inside = (block * BLOCK).max(part.start)..((block + 1) * BLOCK).min(part.end);
+                let (first, last) = (moved(inside.start), moved(inside.end - 1));
+                let stays_large = first % BLOCK == 0 && self.table(inside.start) == Table::Large;
+                match self.table(inside.start) {
+                    Table::None => {}
+                    table if stays_large => tables.push((first, table)),
+                    Table::Base | Table::Large => {
+                        tables.extend([(first, Table::Base), (last, Table::Base)]);
+                    }
+                }
+            }
+            pages.extend(part.clone().map(|page| (moved(page), self.pages[&page])));
+        }
+        self.pages.retain(|page, _| !from.contains(page));
+        self.free(from);
+        self.pages.extend(pages);
+        self.tables.extend(tables.into_iter().map(|(page, table)| (page / BLOCK, table)));
+        self.settle();
+    }
+
+    /// What a child has: only regions in which something was stored are copied.
+    fn fork(&self) -> Model {
+        let is_copied = |block: u64| {
+            let mut inside = self.pages.range(block * BLOCK..(block + 1) * BLOCK);
+            inside.any(|(_, page)| page.is_own)
+        };
+        let tables = self.tables.iter().filter(|(block, _)| is_copied(**block));
+        Model { pages: self.pages.clone(), tables: tables.map(|(a, b)| (*a, *b)).collect() }
+    }
+}
+
+/// Where regions are: two areas, so that pages move from one to the other.
+const AREAS: [u64; 2] = [FIRST, FIRST + 16 * BLOCK];
+
+fn look(world: &Small, space: HatSpace, model: &Model, context: &str) {
+    for area in AREAS {
+        for block in area / BLOCK..area / BLOCK + BLOCKS {
+            let page = block * BLOCK;
+            let expected = model.table(page) == Table::Large
+                && model.pages.get(&page).is_some_and(|page| page.may_store);
+            assert_eq!(world.is_large(space, page), expected, "{context}: block {block:#x}");
+        }
+    }
+}
+
+/// Stores, and calls that concern parts of blocks, beside a model of the kernel's tables.
+#[test]
+fn tables_stay_as_the_model_says() {
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for seed in 0..40 {
+        println!("seed {seed}");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut world = Small::new(1 << 13, ALWAYS);
+        let space = world.kernel().create().unwrap();
+        let mut model = Model::default();
+        for step in 0..120 {
+            let context = alloc::format!("seed {seed}, step {step}");
+            // Parts begin and end on quarters of blocks, most of them.
+            let grain = if random.random_bool(0.8) { BLOCK / 4 } else { 1 };
+            let mut area = AREAS[random.random_range(0..2)];
+            let most = BLOCKS * BLOCK / grain;
+            let start = random.random_range(0..most);
+            let end = start + random.random_range(1..=(most - start).min(3 * BLOCK / grain));
+            let part = area + start * grain..area + end * grain;
+            let mapped: Vec<u64> =
+                model.pages.iter().filter(|(_, page)| page.may_store).map(|(at, _)| *at).collect();
+            match random.random_range(0..20) {
+                0..7 if !mapped.is_empty() => {
+                    let page = mapped[random.random_range(0..mapped.len())];
+                    let table = model.table(page);
+                    world.store(space, page);
+                    model.store(page);
+                    *seen
+                        .entry(match (table, model.table(page)) {
+                            (Table::None, Table::Large) => "large",
+                            (Table::Base, _) => "base in a table",
+                            _ => "other",
+                        })
+                        .or_default() += 1;
+                }
+                0..10 => {
+                    world
+                        .kernel()
+                        .map(space, pages(part.clone()), RW, Source::Anonymous, 0)
+                        .unwrap();
+                    model.map(&part);
+                }
+                10..12 => {
+                    world.kernel().unmap(space, pages(part.clone())).unwrap();
+                    model.unmap(&part);
+                }
+                12..15 => {
+                    world.kernel().discard(space, pages(part.clone())).unwrap();
+                    model.discard(&part);
+                }
+                15..17 => {
+                    let may_store = random.random_bool(0.6);
+                    let rights = if may_store { RW } else { Rights::NONE };
+                    world.kernel().protect(space, pages(part.clone()), rights).unwrap();
+                    model.protect(&part, may_store);
+                    // What may be stored to again comes back by a fault.
+                    for (page, _) in model.pages.clone().iter().filter(|(_, page)| page.may_store) {
+                        if model.table(*page) == Table::Large {
+                            world.store(space, *page);
+                        }
+                    }
+                }
+                17..19 => {
+                    area = AREAS[usize::from(area == AREAS[0])];
+                    let shift = if random.random_bool(0.5) { 0 } else { grain };
+                    let to = area + start * grain + shift;
+                    let count = (part.end - part.start).min(area + BLOCKS * BLOCK - to);
+                    if count == 0 {
+                        continue;
+                    }
+                    let from = part.start..part.start + count;
+                    let faults: u64 = world.vm.faults().iter().sum();
+                    let bytes = count * BASE.bytes();
+                    world.kernel().move_pages(space, pages(from.clone()), at(to), bytes).unwrap();
+                    model.shift(&from, to);
+                    assert_eq!(world.vm.faults().iter().sum::<u64>(), faults);
+                }
+                _ => {
+                    let child = world.kernel().create().unwrap();
+                    world.kernel().fork(space, child).unwrap();
+                    let mut other = model.fork();
+                    look(&world, child, &other, &context);
+                    for area in AREAS {
+                        for page in (area..area + BLOCKS * BLOCK).step_by(BLOCK as usize) {
+                            let may_store =
+                                other.pages.get(&page).is_some_and(|page| page.may_store);
+                            if other.table(page) != Table::Large && may_store {
+                                world.store(child, page);
+                                other.store(page);
+                            }
+                        }
+                    }
+                    look(&world, child, &other, &context);
+                    *seen.entry("fork").or_default() += 1;
+                    world.kernel().exit(child).unwrap();
+                }
+            }
+            world.kernel().check().unwrap_or_else(|wrong| panic!("{context}: {wrong}"));
+            look(&world, space, &model, &context);
+        }
+    }
+    assert!(seen.values().all(|count| *count > 50) && seen.len() == 4, "{seen:?}");
+}
+
+/// The large page comes again where a block is discarded as a whole, and not where it is by halves.
+#[test]
+fn a_block_that_is_discarded_by_parts_stays_in_base_pages() {
+    let (mut world, space) = one(FIRST..FIRST + BLOCK);
+    world.store(space, FIRST);
+    for half in [FIRST..FIRST + BLOCK / 2, FIRST + BLOCK / 2..FIRST + BLOCK] {
+        world.kernel().discard(space, pages(half)).unwrap();
+    }
+    world.store(space, FIRST);
+    assert!(!world.is_large(space, FIRST));
+    let mut why: Vec<Why> = world.vm.decisions().into_keys().map(|of| of.why).collect();
+    why.sort_unstable();
+    assert_eq!(why, [Why::Obtained, Why::TableKept]);
+    world.kernel().discard(space, pages(FIRST..FIRST + BLOCK)).unwrap();
+    world.store(space, FIRST);
+    assert!(world.is_large(space, FIRST));
+}
+
+/// Every page of a region that is a page too short says so, not the first one alone.
+#[test]
+fn a_region_that_is_too_short_says_so_for_each_page() {
+    let (mut world, space) = one(FIRST..FIRST + BLOCK - 1);
+    (FIRST..FIRST + BLOCK - 1).for_each(|page| world.store(space, page));
+    let found: Vec<(Why, u64)> =
+        world.vm.decisions().into_iter().map(|(of, count)| (of.why, count)).collect();
+    assert_eq!(found, [(Why::RegionTooSmall, BLOCK - 1)]);
+}
+
+/// Calls that give a region what it has split no page; on a part that changes they do.
+#[test]
+fn calls_that_change_nothing_split_nothing() {
+    let (mut world, space) = one(FIRST..FIRST + BLOCK);
+    world.store(space, FIRST);
+    let (half, all) = (pages(FIRST..FIRST + BLOCK / 2), pages(FIRST..FIRST + BLOCK));
+    world.kernel().protect(space, half, RW).unwrap();
+    world.kernel().unlock(space, half).unwrap();
+    advise(&mut world, space, FIRST..FIRST + BLOCK, true);
+    advise(&mut world, space, FIRST..FIRST + BLOCK / 2, true);
+    world.kernel().lock(space, all).unwrap();
+    world.kernel().lock(space, half).unwrap();
+    assert!(world.is_large(space, FIRST));
+    assert_eq!(world.vm.work().downgrades, 0);
+    world.kernel().unlock(space, half).unwrap();
+    assert!(!world.is_large(space, FIRST));
+    // The right to store alone is another region than that to load and to store.
+    let (mut world, space) = one(FIRST..FIRST + BLOCK);
+    let half = pages(FIRST..FIRST + BLOCK / 2);
+    world.kernel().protect(space, half, Rights::WRITE).unwrap();
+    world.store(space, FIRST);
+    assert!(!world.is_large(space, FIRST));
+}
+
+/// What moves does not fault: base pages, large pages, and large pages to where they are not aligned.
+#[test]
+fn pages_that_move_do_not_fault() {
+    for (to, large) in [(FIRST + 16 * BLOCK, 2), (FIRST + 16 * BLOCK + 5, 0)] {
+        let (mut world, space) = one(FIRST..FIRST + 2 * BLOCK + 9);
+        (FIRST..FIRST + 2 * BLOCK + 9).for_each(|page| world.store(space, page));
+        let all = pages(FIRST..FIRST + 2 * BLOCK + 9);
+        let bytes = all.bytes();
+        world.kernel().move_pages(space, all, at(to), bytes).unwrap();
+        let faults: u64 = world.vm.faults().iter().sum();
+        (to..to + 2 * BLOCK + 9).for_each(|page| world.store(space, page));
+        assert_eq!(world.vm.faults().iter().sum::<u64>(), faults);
+        let blocks = (to / BLOCK..to / BLOCK + 3).filter(|of| world.is_large(space, of * BLOCK));
+        assert_eq!(blocks.count(), large);
+        world.kernel().check().unwrap();
+    }
+}
+
+fn file(first: u64, shared: bool) -> Source {
+    Source::File { key: FileKey { device: 1, inode: 1 }, first, shared }
+}
+
+/// A file's page that a call has made large has the file's contents, whoever stores to it.
+#[test]
+fn a_large_page_of_a_file_keeps_its_contents() {
+    for shared in [true, false] {
+        for is_promoted in [true, false] {
+            let mut world = Small::new(1 << 13, ALWAYS);
+            let space = world.kernel().create().unwrap();
+            let all = pages(FIRST..FIRST + BLOCK);
+            world.kernel().map(space, all, RW, file(0, shared), 0).unwrap();
+            let made = match is_promoted {
+                true => world.kernel().promote_range(space, all, LARGE),
+                false => world.kernel().upgrade(space, all, LARGE),
+            };
+            assert_eq!(made, Ok(1));
+            world.kernel().fault(space, at(FIRST), Kind::Load).unwrap();
+            let frame = |world: &Small, page| {
+                let held = world.hat.query(space, at(page)).unwrap().translation;
+                held.apply(at(page)).align_down(BASE)
+            };
+            let before: Vec<u64> = (FIRST..FIRST + BLOCK)
+                .map(|page| world.board.contents[&frame(&world, page)])
+                .collect();
+            world.store(space, FIRST + 3);
+            world.kernel().check().unwrap();
+            (FIRST..FIRST + BLOCK).for_each(|page| {
+                let found = world.kernel().fault(space, at(page), Kind::Load);
+                found.unwrap();
+            });
+            let after: Vec<u64> = (FIRST..FIRST + BLOCK)
+                .map(|page| world.board.contents[&frame(&world, page)])
+                .collect();
+            assert_eq!(after, before, "shared: {shared}");
+            assert_eq!(world.is_large(space, FIRST), shared);
+        }
+    }
+}
+
+/// The rules of `MADV_COLLAPSE`.
+#[test]
+fn a_collapse_follows_the_kernels_rules() {
+    let results = |world: &Small| world.vm.scanned().results;
+    let collapse = |world: &mut Small, space, range: Range<u64>| {
+        world.kernel().collapse(space, pages(range)).unwrap()
+    };
+    // A private mapping of a file, one page of it stored to.
+    let mut world = Small::new(1 << 13, ALWAYS);
+    let space = world.kernel().create().unwrap();
+    let all = FIRST..FIRST + BLOCK;
+    world.kernel().map(space, pages(all.clone()), RW, file(0, false), 0).unwrap();
+    for page in all.clone() {
+        world.kernel().fault(space, at(page), Kind::Load).unwrap();
+    }
+    world.store(space, FIRST + 3);
+    assert_eq!((collapse(&mut world, space, all.clone()), results(&world)), (0, [0; 9]));
+
+    // What may not be touched.
+    let base = |blocks: u64| {
+        let (mut world, space) = one(FIRST..FIRST + blocks * BLOCK);
+        advise(&mut world, space, FIRST..FIRST + blocks * BLOCK, false);
+        (world, space)
+    };
+    let (mut world, space) = base(1);
+    (FIRST..FIRST + BLOCK).step_by(2).for_each(|page| world.store(space, page));
+    advise(&mut world, space, all.clone(), true);
+    world.kernel().protect(space, pages(all.clone()), Rights::NONE).unwrap();
+    assert_eq!(collapse(&mut world, space, all.clone()), 1);
+    world.kernel().check().unwrap();
+    assert!(matches!(
+        world.kernel().fault(space, at(FIRST), Kind::Load),
+        Err(Error::Denied { .. })
+    ));
+    world.kernel().protect(space, pages(all.clone()), Rights::READ).unwrap();
+    world.kernel().fault(space, at(FIRST + 1), Kind::Load).unwrap();
+    assert!(world.is_large(space, FIRST));
+
+    // Advice against it.
+    let (mut world, space) = base(1);
+    world.store(space, FIRST);
+    assert_eq!(collapse(&mut world, space, all.clone()), 0);
+    // Pages of zeros alone, in a region that nothing was stored in, and in one in which something was.
+    let (mut world, space) = base(1);
+    world.kernel().fault(space, at(FIRST), Kind::Load).unwrap();
+    advise(&mut world, space, all.clone(), true);
+    assert_eq!(collapse(&mut world, space, all.clone()), 0);
+    advise(&mut world, space, all.clone(), false);
+    world.store(space, FIRST + 1);
+    world.kernel().discard(space, pages(FIRST + 1..FIRST + 2)).unwrap();
+    advise(&mut world, space, all.clone(), true);
+    assert_eq!(collapse(&mut world, space, all.clone()), 1);
+
+    // It ends at a block of which nothing is there.
+    for (touched, made) in [([1, 1, 1], 3), ([1, 0, 1], 1), ([0, 1, 1], 0)] {
+        let (mut world, space) = base(3);
+        for block in (0..3).filter(|block| touched[*block as usize] == 1) {
+            world.store(space, FIRST + block * BLOCK + 7);
+        }
+        advise(&mut world, space, FIRST..FIRST + 3 * BLOCK, true);
+        let found = collapse(&mut world, space, FIRST..FIRST + 3 * BLOCK);
+        assert_eq!(found, made, "{touched:?}");
+    }
+    // It goes on behind a hole, and ends at a region that may have no large page.
+    for (is_hole, made) in [(true, 2), (false, 1)] {
+        let (mut world, space) = base(3);
+        (0..3).for_each(|block| world.store(space, FIRST + block * BLOCK));
+        advise(&mut world, space, FIRST..FIRST + 3 * BLOCK, true);
+        let second = FIRST + BLOCK..FIRST + 2 * BLOCK;
+        match is_hole {
+            true => world.kernel().unmap(space, pages(second)).unwrap(),
+            false => advise(&mut world, space, second, false),
+        }
+        assert_eq!(collapse(&mut world, space, FIRST..FIRST + 3 * BLOCK), made);
+    }
+    // Where a fork shares what may not be stored to, it is copied.
+    let (mut world, space) = base(1);
+    (FIRST..FIRST + BLOCK).for_each(|page| world.store(space, page));
+    advise(&mut world, space, all.clone(), true);
+    world.kernel().protect(space, pages(all.clone()), Rights::READ).unwrap();
+    let child = world.kernel().create().unwrap();
+    world.kernel().fork(space, child).unwrap();
+    assert_eq!(collapse(&mut world, child, all), 1);
+    world.kernel().check().unwrap();
+    assert!(world.is_large(child, FIRST) && !world.is_large(space, FIRST));
+    assert_eq!(results(&world)[ScanResult::Succeed as usize], 1);
+}
+
+/// Shared memory is collapsed, and others that share it load it large; a part that goes is no reason to split it.
+#[test]
+fn shared_memory_is_collapsed() {
+    let mut world = Small::new(1 << 13, Thp::new(0, 0, Khugepaged::of(ORDER)));
+    let space = world.kernel().create().unwrap();
+    let all = pages(FIRST..FIRST + 3 * BLOCK);
+    world.kernel().map(space, all, RW, Source::SharedMemory, 0).unwrap();
+    (FIRST..FIRST + BLOCK / 2).for_each(|page| world.store(space, page));
+    world.store(space, FIRST + BLOCK);
+    let child = world.kernel().create().unwrap();
+    world.kernel().fork(space, child).unwrap();
+    (FIRST..FIRST + 9).for_each(|page| world.store(child, page));
+    let is_large =
+        |world: &Small, space| [0, 1, 2].map(|block| world.is_large(space, FIRST + block * BLOCK));
+    // Nothing of the third block is anywhere: that ends the call.
+    assert_eq!(world.kernel().collapse(space, all), Ok(2));
+    world.kernel().check().unwrap();
+    assert_eq!(is_large(&world, space), [true, true, false]);
+    assert_eq!(world.kernel().loaded(child, all), 0);
+    world.store(child, FIRST + 20);
+    assert_eq!(is_large(&world, child), [true, false, false]);
+    world.kernel().check().unwrap();
+    // Half of a block goes, or gets other rights: it is loaded as a whole again where that can be.
+    world.kernel().discard(space, pages(FIRST..FIRST + BLOCK / 2)).unwrap();
+    let half = pages(FIRST + BLOCK..FIRST + 3 * BLOCK / 2);
+    world.kernel().protect(space, half, Rights::READ).unwrap();
+    assert_eq!(is_large(&world, space), [false; 3]);
+    world.kernel().fault(space, at(FIRST), Kind::Load).unwrap();
+    world.kernel().fault(space, at(FIRST + BLOCK), Kind::Load).unwrap();
+    assert_eq!(is_large(&world, space), [true, false, false]);
+    world.kernel().check().unwrap();
+    // Where pages are not aligned in it there is none.
+    let aside = pages(FIRST + 16 * BLOCK + 1..FIRST + 19 * BLOCK);
+    world.kernel().map(space, aside, RW, Source::SharedMemory, 0).unwrap();
+    (FIRST + 17 * BLOCK..FIRST + 18 * BLOCK).for_each(|page| world.store(space, page));
+    assert_eq!(world.kernel().collapse(space, aside), Ok(0));
+    for space in [space, child] {
+        world.kernel().exit(space).unwrap();
+    }
+    world.kernel().check().unwrap();
+    assert_eq!(world.vm.folios().0, 0);
+    assert_eq!(world.vm.resident().shared, 0);
+}
+
+/// A child has the pages of zeros of regions that something was stored in, and faults for those of others.
+#[test]
+fn a_fork_copies_what_regions_have_of_their_own() {
+    for is_stored in [false, true] {
+        let mut world = Small::new(1 << 12, Thp::new(0, 0, Khugepaged::of(ORDER)));
+        let space = world.kernel().create().unwrap();
+        let all = FIRST..FIRST + BLOCK;
+        world.kernel().map(space, pages(all.clone()), RW, Source::Anonymous, 0).unwrap();
+        for page in FIRST..FIRST + BLOCK - 1 {
+            world.kernel().fault(space, at(page), Kind::Load).unwrap();
+        }
+        if is_stored {
+            world.store(space, FIRST + BLOCK - 1);
+        }
+        let child = world.kernel().create().unwrap();
+        world.kernel().fork(space, child).unwrap();
+        let loaded = if is_stored { BLOCK } else { 0 };
+        assert_eq!(world.kernel().loaded(child, pages(all)), loaded);
+        world.kernel().check().unwrap();
+    }
+}
+
+/// Regions that differ in their locks are apart in a child, too.
+#[test]
+fn a_fork_joins_no_regions() {
+    let (mut world, space) = one(FIRST..FIRST + BLOCK);
+    world.kernel().lock(space, pages(FIRST..FIRST + BLOCK / 2)).unwrap();
+    let child = world.kernel().create().unwrap();
+    world.kernel().fork(space, child).unwrap();
+    assert_eq!(world.vm.regions(child).len(), 2);
+}
+
+/// What moves opposite a hole stays where it is.
+#[test]
+fn a_move_with_a_hole_leaves_what_is_there() {
+    let (mut world, space) = one(FIRST..FIRST + 60);
+    world.kernel().unmap(space, pages(FIRST + 10..FIRST + 20)).unwrap();
+    let from = pages(FIRST..FIRST + 30);
+    world.kernel().move_pages(space, from, at(FIRST + 30), from.bytes()).unwrap();
+    world.store(space, FIRST + 45);
+    let found = world.kernel().fault(space, at(FIRST + 5), Kind::Load);
+    assert!(matches!(found, Err(Error::NoRegion(_))));
+    world.kernel().check().unwrap();
+}
+
+/// Pages that are asked for come without a fault of the process, in the sizes that a fault would give.
+#[test]
+fn pages_that_are_asked_for_come_at_once() {
+    let (mut world, space) = one(FIRST..FIRST + 2 * BLOCK);
+    let all = pages(FIRST..FIRST + 2 * BLOCK);
+    world.kernel().prefault(space, all, Some(Kind::Load)).unwrap();
+    assert_eq!(world.kernel().loaded(space, all), 2);
+    assert_eq!(world.vm.resident().anon, 0);
+    world.kernel().prefault(space, all, None).unwrap();
+    assert_eq!(world.kernel().loaded(space, all), 2);
+    assert_eq!(world.vm.resident().anon, 2 * BLOCK);
+    assert_eq!(world.vm.faults().iter().sum::<u64>() + world.vm.work().traps, 0);
+    // It ends at a hole, and at what may not be accessed so; without a kind it passes both.
+    let (mut world, space) = one(FIRST..FIRST + 30);
+    world.kernel().unmap(space, pages(FIRST + 10..FIRST + 12)).unwrap();
+    world.kernel().protect(space, pages(FIRST + 20..FIRST + 25), Rights::READ).unwrap();
+    let all = pages(FIRST..FIRST + 30);
+    world.kernel().prefault(space, all, Some(Kind::Store)).unwrap();
+    assert_eq!(world.vm.resident().anon, 10);
+    world.kernel().prefault(space, all, None).unwrap();
+    assert_eq!(world.kernel().loaded(space, all), 28);
+    assert_eq!(world.vm.resident().anon, 23);
+    let behind = pages(FIRST + 12..FIRST + 30);
+    world.kernel().prefault(space, behind, Some(Kind::Store)).unwrap();
+    // What is locked and may only be read has pages of zeros.
+    world.kernel().lock(space, all).unwrap();
+    assert_eq!(world.vm.resident().anon, 23);
+    world.kernel().check().unwrap();
+}
