@@ -1,10 +1,11 @@
 //! What the events of a trace ask of an operating system, told apart once for all of them.
 //!
-//! A call that failed asks for nothing. Neither does an event that only tells: who runs, which
-//! threads there are. What a system has no use for (a lock in memory, where nothing leaves it) it
-//! leaves alone; no system reads an event by itself.
+//! A call that failed asks for nothing, but for what it did before it failed: calls that go from mapping to
+//! mapping end at one that they cannot deal with, and have dealt with those before ([`Ends`]). Neither does
+//! an event that only tells ask for something: who runs, which threads there are. What a system has no use
+//! for (a lock in memory, where nothing leaves it) it leaves alone; no system reads an event by itself.
 
-use addr::Rights;
+use addr::{Kind, Rights};
 use trace::{Call, Event, FileId, FileKind, Origin};
 
 /// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
@@ -13,6 +14,19 @@ const MADV_DONTNEED: u32 = 4;
 const MADV_HUGEPAGE: u32 = 14;
 const MADV_NOHUGEPAGE: u32 = 15;
 const MADV_COLLAPSE: u32 = 25;
+/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
+const MADV_POPULATE_READ: u32 = 22;
+const MADV_POPULATE_WRITE: u32 = 23;
+/// Errors of calls, as their results have them: something is not mapped or cannot be had, an address may not
+/// be used so, and what is asked for is not possible there.
+const ENOMEM: i64 = -12;
+const EFAULT: i64 = -14;
+const EINVAL: i64 = -22;
+/// Where Linux has the beginning of what a call names.
+const PAGE_BYTES: u64 = 4096;
+/// `MAP_LOCKED` and `MAP_POPULATE`.
+const MAP_LOCKED: u32 = 0x2000;
+const MAP_POPULATE: u32 = 0x8000;
 /// `MAP_SHARED` of `mmap`'s flags, and of `MAP_SHARED_VALIDATE`'s.
 const MAP_SHARED: u32 = 1;
 /// `MAP_ANONYMOUS`.
@@ -37,7 +51,7 @@ impl Gone {
             | Request::Map { start, bytes, .. }
             | Request::Attach { start, bytes, .. }
             | Request::Unmap { start, bytes }
-            | Request::Discard { start, bytes } => Some(Gone::Bytes(start, bytes)),
+            | Request::Discard { start, bytes, .. } => Some(Gone::Bytes(start, bytes)),
             // What moves is charged anew where it went.
             Request::Move { from, from_bytes, .. } => Some(Gone::Bytes(from, from_bytes)),
             Request::Break { now } => {
@@ -47,6 +61,7 @@ impl Gone {
             Request::Replace | Request::Exit => Some(Gone::All),
             Request::Wish { .. }
             | Request::Upgrade { .. }
+            | Request::Populate { .. }
             | Request::Protect { .. }
             | Request::Lock { .. }
             | Request::Unlock { .. }
@@ -56,6 +71,17 @@ impl Gone {
             | Request::Transfer { .. } => None,
         }
     }
+}
+
+/// Where a call ended that went from mapping to mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ends {
+    /// Behind the last one.
+    Behind,
+    /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
+    AtHole,
+    /// At the first mapping that is locked (`MADV_DONTNEED`).
+    AtLocked,
 }
 
 /// What is asked for. Addresses and lengths are bytes, as the program gave them.
@@ -70,21 +96,24 @@ pub(super) enum Request<'a> {
     /// What was there goes.
     Unmap { start: u64, bytes: u64 },
     /// Contents go, the mapping stays.
-    Discard { start: u64, bytes: u64 },
+    Discard { start: u64, bytes: u64, ends: Ends },
     /// Pages there should be large, or no longer.
     Wish { start: u64, bytes: u64, large: bool },
-    /// Pages that are there should become large.
-    Upgrade { start: u64, bytes: u64 },
+    /// Pages that are there should become large. Some may have, though the call failed: by rules that only
+    /// who knows them can follow.
+    Upgrade { start: u64, bytes: u64, has_failed: bool },
+    /// Pages come into memory: for accesses of this kind, or for what may be done there.
+    Populate { start: u64, bytes: u64, kind: Option<Kind> },
     /// What is there gets these rights.
-    Protect { start: u64, bytes: u64, rights: Rights },
+    Protect { start: u64, bytes: u64, rights: Rights, ends: Ends },
     /// What is there moves, and its length changes.
     Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
     /// The heap ends here.
     Break { now: u64 },
     /// What is there comes into memory and stays.
-    Lock { start: u64, bytes: u64 },
+    Lock { start: u64, bytes: u64, ends: Ends },
     /// It may leave again.
-    Unlock { start: u64, bytes: u64 },
+    Unlock { start: u64, bytes: u64, ends: Ends },
     /// All that is there, and all that will be, stays.
     LockAll { present: bool, future: bool },
     /// All of it may leave again.
@@ -159,21 +188,15 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
             file: file.as_ref(),
         },
         Event::Munmap { addr, bytes, result: 0 } => Request::Unmap { start: *addr, bytes: *bytes },
-        Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
-            Request::Discard { start: *addr, bytes: *bytes }
+        Event::Madvise { addr, bytes, advice, result } => {
+            return advised((*addr, *bytes), *advice, *result);
         }
-        Event::Madvise {
-            addr,
-            bytes,
-            advice: advice @ (MADV_HUGEPAGE | MADV_NOHUGEPAGE),
-            result: 0,
-        } => Request::Wish { start: *addr, bytes: *bytes, large: *advice == MADV_HUGEPAGE },
-        Event::Madvise { addr, bytes, advice: MADV_COLLAPSE, result: 0 } => {
-            Request::Upgrade { start: *addr, bytes: *bytes }
-        }
-        Event::Mprotect { addr, bytes, prot, result: 0 } => {
-            Request::Protect { start: *addr, bytes: *bytes, rights: rights_of(*prot) }
-        }
+        Event::Mprotect { addr, bytes, prot, result: result @ (0 | ENOMEM) } => Request::Protect {
+            start: *addr,
+            bytes: *bytes,
+            rights: rights_of(*prot),
+            ends: at_hole(*result),
+        },
         Event::Mremap { addr, old_bytes, new_bytes, result, .. } => Request::Move {
             from: *addr,
             from_bytes: *old_bytes,
@@ -181,11 +204,11 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
             to_bytes: *new_bytes,
         },
         Event::Brk { result, .. } => Request::Break { now: u64::try_from(*result).ok()? },
-        Event::Mlock { addr, bytes, result: 0, .. } => {
-            Request::Lock { start: *addr, bytes: *bytes }
+        Event::Mlock { addr, bytes, result: result @ (0 | ENOMEM), .. } => {
+            Request::Lock { start: *addr, bytes: *bytes, ends: at_hole(*result) }
         }
-        Event::Munlock { addr, bytes, result: 0 } => {
-            Request::Unlock { start: *addr, bytes: *bytes }
+        Event::Munlock { addr, bytes, result: result @ (0 | ENOMEM) } => {
+            Request::Unlock { start: *addr, bytes: *bytes, ends: at_hole(*result) }
         }
         Event::Mlockall { flags, result: 0 } => {
             Request::LockAll { present: flags & MCL_CURRENT != 0, future: flags & MCL_FUTURE != 0 }
@@ -197,10 +220,9 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
         Event::Execve { result: 0, .. } => Request::Replace,
         Event::Exit { group: true, .. } => Request::Exit,
         Event::Call(call) => return transfer(call),
-        // They failed, or give advice that asks for no page to go, or end a thread.
+        // They failed, or end a thread.
         Event::Munmap { .. }
         | Event::Shmat { .. }
-        | Event::Madvise { .. }
         | Event::Mprotect { .. }
         | Event::Mlock { .. }
         | Event::Munlock { .. }
@@ -230,6 +252,55 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
         | Event::WarmupEnd
         | Event::Gap { .. } => return None,
     })
+}
+
+/// Whether what a mapping has comes into memory when it is made, as its flags say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Brought {
+    /// It comes by faults.
+    No,
+    /// It does (`MAP_POPULATE`).
+    Populated,
+    /// It does, and stays (`MAP_LOCKED`).
+    Locked,
+}
+
+impl Brought {
+    /// By the flags of `mmap`.
+    pub(super) const fn by(flags: u32) -> Brought {
+        match (flags & MAP_LOCKED != 0, flags & MAP_POPULATE != 0) {
+            (true, _) => Brought::Locked,
+            (false, true) => Brought::Populated,
+            (false, false) => Brought::No,
+        }
+    }
+}
+
+/// What `madvise` asks for, or has done before it failed (`madvise_walk_vmas`): where something is not mapped,
+/// the rest.
+fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Request<'static>> {
+    let is_done = matches!(result, 0 | ENOMEM);
+    Some(match advice {
+        MADV_DONTNEED if is_done => Request::Discard { start, bytes, ends: Ends::Behind },
+        MADV_DONTNEED if result == EINVAL && start % PAGE_BYTES == 0 => {
+            Request::Discard { start, bytes, ends: Ends::AtLocked }
+        }
+        MADV_HUGEPAGE | MADV_NOHUGEPAGE if is_done => {
+            Request::Wish { start, bytes, large: advice == MADV_HUGEPAGE }
+        }
+        MADV_COLLAPSE => Request::Upgrade { start, bytes, has_failed: result != 0 },
+        MADV_POPULATE_READ | MADV_POPULATE_WRITE if is_done || result == EFAULT => {
+            let kind = if advice == MADV_POPULATE_READ { Kind::Load } else { Kind::Store };
+            Request::Populate { start, bytes, kind: Some(kind) }
+        }
+        // It asks for no page to come or go, or failed.
+        _ => return None,
+    })
+}
+
+/// Where a call ended that has this result.
+fn at_hole(result: i64) -> Ends {
+    if result == 0 { Ends::Behind } else { Ends::AtHole }
 }
 
 fn rights_of(prot: u32) -> Rights {

@@ -8,7 +8,7 @@ use vm::{Module, Source};
 use super::{Base, Board};
 use crate::os::{
     Failure, Platform,
-    events::{Backing, Request, request},
+    events::{Backing, Brought, Ends, Request, request},
     place::{Kind, Mapped},
 };
 
@@ -47,12 +47,16 @@ impl Base {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
                 self.with(ask.platform, |kernel| kernel.unmap(space, range))
             }
-            Request::Discard { start, bytes } => {
-                let Some(range) = range(start, bytes) else { return Ok(()) };
+            Request::Discard { start, bytes, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
                 self.with(ask.platform, |kernel| kernel.discard(space, range))
             }
-            Request::Protect { start, bytes, rights } => {
-                let Some(range) = range(start, bytes) else { return Ok(()) };
+            Request::Protect { start, bytes, rights, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
                 self.with(ask.platform, |kernel| kernel.protect(space, range, rights))
             }
             Request::Move { from, from_bytes, to, to_bytes } => {
@@ -69,17 +73,32 @@ impl Base {
                 let module = Module { page_size, ..self.module };
                 self.attach(number, space, range, module, ask.platform)
             }
-            Request::Upgrade { start, bytes } => {
+            Request::Upgrade { start, bytes, has_failed } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
-                self.upgrade(number, space, range, ask.platform)
+                self.upgrade(number, space, range, has_failed, ask.platform)
+            }
+            Request::Populate { start, bytes, kind } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                self.with(ask.platform, |kernel| kernel.prefault(space, range, kind))
             }
             Request::Break { now } => self.set_break(ask, now),
-            Request::Lock { start, bytes } => {
+            Request::Lock { start, bytes, ends } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
-                self.with(ask.platform, |kernel| kernel.lock(space, range))
+                match (ends, self.vm.before_hole(space, range)) {
+                    (Ends::Behind | Ends::AtLocked, _) => {
+                        self.with(ask.platform, |kernel| kernel.lock(space, range))
+                    }
+                    // There is a hole; else it was a limit that it ran into, and nothing is locked.
+                    (Ends::AtHole, Some(begun)) if begun.last() < range.last() => {
+                        self.with(ask.platform, |kernel| kernel.lock_later(space, begun))
+                    }
+                    (Ends::AtHole, _) => Ok(()),
+                }
             }
-            Request::Unlock { start, bytes } => {
-                let Some(range) = range(start, bytes) else { return Ok(()) };
+            Request::Unlock { start, bytes, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
                 self.with(ask.platform, |kernel| kernel.unlock(space, range))
             }
             Request::LockAll { present, future } => {
@@ -105,6 +124,21 @@ impl Base {
         }
     }
 
+    /// What a call has dealt with that ended there.
+    fn dealt_with(
+        &self,
+        space: HatSpace,
+        (start, bytes): (u64, u64),
+        ends: Ends,
+    ) -> Option<VirtRange> {
+        let range = range(start, bytes)?;
+        match ends {
+            Ends::Behind => Some(range),
+            Ends::AtHole => self.vm.before_hole(space, range),
+            Ends::AtLocked => self.vm.before_wired(space, range),
+        }
+    }
+
     /// Stacks of threads get no large pages: since Linux 6.7 `MAP_STACK` says so.
     pub(super) fn stack_of_a_thread(
         &mut self,
@@ -120,6 +154,25 @@ impl Base {
         let space = self.space(number, platform)?;
         let module = Module { page_size: Some(self.vm.base()), ..Module::default() };
         self.attach(number, space, range, module, platform)
+    }
+
+    /// What is mapped so that it comes into memory at once does, in pages of the sizes that faults would give.
+    pub(super) fn brought(
+        &mut self,
+        number: u32,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Event::Mmap { bytes, flags, result, .. } = *event else { return Ok(()) };
+        let brought = Brought::by(flags);
+        let range = range(result as u64, bytes).filter(|_| result >= 0 && brought != Brought::No);
+        let Some(range) = range else { return Ok(()) };
+        let space = self.space(number, platform)?;
+        self.with(platform, |kernel| match brought {
+            Brought::No => Ok(()),
+            Brought::Populated => kernel.prefault(space, range, None),
+            Brought::Locked => kernel.lock(space, range),
+        })
     }
 
     /// What was mapped when the trace began, or when it first told of a space.

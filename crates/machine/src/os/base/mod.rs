@@ -542,6 +542,7 @@ impl System for Base {
     ) -> Result<(), Failure> {
         self.apply(who.number, event, platform)?;
         self.stack_of_a_thread(who.number, event, platform)?;
+        self.brought(who.number, event, platform)?;
         self.allocated(who.number, event, platform)
     }
 

@@ -287,18 +287,20 @@ impl Base {
         size.unwrap_or(self.vm.base())
     }
 
-    /// Has the pages of a range be as large as advice can ask for.
+    /// Has the pages of a range be as large as advice can ask for. Of a call that has failed only Linux's own
+    /// manager knows what it has done before that (`madvise_collapse`).
     pub(super) fn upgrade(
         &mut self,
         number: u32,
         space: HatSpace,
         range: VirtRange,
+        has_failed: bool,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         if self.sizes.larger == Larger::Transparent {
             return self.with(platform, |kernel| kernel.collapse(space, range).map(|_| ()));
         }
-        if self.sizes.larger != Larger::Wished {
+        if self.sizes.larger != Larger::Wished || has_failed {
             return Ok(());
         }
         self.sizes.asked.insert(number);

@@ -38,7 +38,7 @@ use trace::{Event, Regions};
 
 use super::{
     Answer, Ask, Failure, Layout, Platform, System, Who,
-    events::{Request, request},
+    events::{Ends, Request, request},
     place::Rules,
     sites::Names,
     stale, unfit,
@@ -274,10 +274,15 @@ impl System for FirstTouch {
         match request {
             Request::Map { start, bytes, .. }
             | Request::Unmap { start, bytes }
-            | Request::Discard { start, bytes } => self.unmap(space, (start, bytes), platform),
-            Request::Protect { start, bytes, rights } => {
+            | Request::Discard { start, bytes, ends: Ends::Behind } => {
+                self.unmap(space, (start, bytes), platform)
+            }
+            Request::Protect { start, bytes, rights, ends: Ends::Behind } => {
                 self.protect(space, (start, bytes), rights, platform)
             }
+            // Where the call ended is not known.
+            Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
+            | Request::Protect { ends: Ends::AtHole | Ends::AtLocked, .. } => Ok(()),
             Request::Move { from, from_bytes, to, to_bytes } => {
                 self.remap(space, (from, from_bytes), (to, to_bytes), platform)
             }
@@ -300,6 +305,8 @@ impl System for FirstTouch {
             Request::Known { .. } | Request::Attach { .. } => Ok(()),
             // Pages never leave, nothing is shared, and there is no page cache.
             Request::Wish { .. } | Request::Upgrade { .. } => Ok(()),
+            // They come when they are touched here as well.
+            Request::Populate { .. } => Ok(()),
             Request::Lock { .. }
             | Request::Unlock { .. }
             | Request::LockAll { .. }
