@@ -124,15 +124,23 @@ where
         self.within(space, |kernel, at| {
             let mut next = pages.start;
             while next < pages.end {
-                let asked = match (at.known.regions.at(next), kind) {
-                    (Some(region), Some(kind)) if region.rights.allows(kind) => Some(kind),
-                    (_, Some(_)) => break,
-                    (Some(region), None) => kind_of(region),
-                    (None, None) => None,
-                };
-                let Some(asked) = asked else {
-                    next += 1;
-                    continue;
+                let Some(region) = at.known.regions.from(next) else { break };
+                let is_hole = next < region.pages.start;
+                let asked = match kind {
+                    Some(kind) if is_hole || !region.rights.allows(kind) => break,
+                    Some(kind) => kind,
+                    // Nothing is asked for where nothing is mapped, or nothing allowed.
+                    None if is_hole => {
+                        next = region.pages.start;
+                        continue;
+                    }
+                    None => match kind_of(region) {
+                        Some(kind) => kind,
+                        None => {
+                            next = region.pages.end;
+                            continue;
+                        }
+                    },
                 };
                 let held = kernel.hat.query(at.space, kernel.vm.addr_of(next));
                 let held = held.map(|held| held.translation).filter(|of| of.rights.allows(asked));
@@ -156,9 +164,19 @@ where
         at: &mut Within<'_>,
         pages: Range<u64>,
     ) -> Result<(), Error> {
-        for page in pages {
-            if let Some(kind) = at.known.regions.at(page).and_then(kind_of) {
-                self.bring(at, page, kind)?;
+        let mut next = pages.start;
+        while let Some(region) = at.known.regions.from(next).filter(|of| of.pages.start < pages.end)
+        {
+            let (page, end) = (next.max(region.pages.start), region.pages.end);
+            next = match kind_of(region) {
+                Some(kind) => {
+                    self.bring(at, page, kind)?;
+                    page + 1
+                }
+                None => end,
+            };
+            if next >= pages.end {
+                break;
             }
         }
         Ok(())

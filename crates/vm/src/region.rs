@@ -94,6 +94,11 @@ impl Regions {
         region.pages.contains(&page).then_some(region)
     }
 
+    /// The region that has `page`, or the first one behind it.
+    pub(crate) fn from(&self, page: u64) -> Option<&Region> {
+        self.at(page).or_else(|| self.0.range(page..).next().map(|(_, region)| region))
+    }
+
     /// The part of `near` around `page` in which regions lie side by side whose own pages are of
     /// one object, as parts of a mapping that have different rights do.
     pub(crate) fn of_one_object(&self, page: u64, near: Range<u64>) -> Range<u64> {
