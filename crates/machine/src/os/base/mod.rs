@@ -504,10 +504,14 @@ impl System for Base {
             let how = kernel.fault(space, addr, kind)?;
             Ok((how, known.or(kernel.allowed_before())))
         };
+        let mut is_explained = false;
         let (how, known) = match self.attempt(platform, answer) {
             Err(Error::NoRegion(_)) => {
                 self.explain(ask, space, platform)?;
-                self.with(platform, answer)?
+                is_explained = true;
+                // Where what is mapped is locked, its pages have come with their region.
+                let (how, _) = self.with(platform, answer)?;
+                (how, known)
             }
             Err(Error::Denied { rights, .. }) => {
                 self.unexplained += 1;
@@ -529,6 +533,7 @@ impl System for Base {
         self.serve_devices(platform);
         Ok(match how {
             _ if known.is_some() => Answer::Granted,
+            _ if is_explained => Answer::FirstTouch,
             How::Minor | How::Write | How::Swap => Answer::Returned,
             How::Cache | How::ZeroPage | How::Zero | How::Copy | How::Disk => Answer::FirstTouch,
         })

@@ -1,0 +1,678 @@
+//! Every memory manager under random streams of events: no panic, no run without an end, and errors that say
+//! in one line what is wrong, and where.
+//!
+//! A stream has several processes, which are forked, execute other programs and end, on up to three processors.
+//! They map, unmap, move, protect, lock and advise ranges of every size and alignment: such that overlap, such
+//! that nothing is mapped in, such that lie at the ends of what addresses there are. Each stream runs under
+//! each manager, over one of the page-table formats, in a memory that is mostly too small, with knobs of the
+//! manager's own. What a manager refuses must be refused in a line, before the run or in it.
+//!
+//! `PAGEWALK_STREAMS=10000` runs so many streams, `PAGEWALK_STREAMS_SEED` is where they start, and
+//! `PAGEWALK_STREAMS_ONLY=base` runs one manager alone, and prints the streams.
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use addr::Kind;
+use machine::{Machine, RunOptions};
+use support::{Row, Rows, Stream, process};
+use trace::{Call, Descriptor, Event, FileId, FileKind, Origin, Process};
+
+const PAGE: u64 = 4096;
+const BLOCK: u64 = 2 << 20;
+/// Streams of the tests; they take less than a minute.
+const STREAMS: u64 = 100;
+/// A run on which a processor spends longer has no end.
+const SECONDS_MAX: u64 = 60;
+const PROCESSES: u64 = 4;
+const ENOMEM: i64 = -12;
+
+fn one_of<T: Copy>(stream: &mut Stream, of: &[T]) -> T {
+    of[stream.below(of.len() as u64) as usize]
+}
+
+/// Managers, each with settings of its own that it may have.
+const MANAGERS: [(&str, &[&str]); 10] = [
+    (
+        "first-touch",
+        &["os.page_size=2M", "os.place=\"data=2M\"", "os.promotion={}", "os.populated=true"],
+    ),
+    ("base", &["os.eager_paging=true", MOSAIC, UTOPIA, "os.colors=4", "os.promotion={}", DEVICES]),
+    (
+        "irix",
+        &[
+            "os.place=\"data=2M\"",
+            "os.place=\"mmap=2M wait\"",
+            "os.place=\"range 0x40000000..0x50000000=2M fallback\"",
+            "os.coalesced={period_cycles=20000,mild_share=0.3,strong_after=2,moves=2000,watermarks={2M=\"8M\"}}",
+            "os.colors=4",
+            "os.promotion={}",
+            DEVICES,
+        ],
+    ),
+    (
+        "freebsd",
+        &[
+            "os.reservations={eager=true}",
+            "os.reservations={sizes=[\"64K\",\"2M\"]}",
+            "os.reservations={marks=\"clear\"}",
+            DEVICES,
+        ],
+    ),
+    ("linux", LINUX),
+    (
+        "ingens",
+        &[
+            "os.ingens={deferred_mode=2}",
+            "os.ingens={util_threshold=1}",
+            "os.ingens={aggressive_below=0.9}",
+            MOSAIC,
+        ],
+    ),
+    (
+        "hawkeye",
+        &[
+            "os.hawkeye={faults=false,sample_millisecs=1,sleep_millisecs=1}",
+            "os.hawkeye={zero_share=0.5,recover_below=0.9,recover_until=0.95,recover_millisecs=1}",
+            "os.hawkeye={prezero_millisecs=1}",
+            "os.hawkeye={metric=\"mmu-overhead\"}",
+            UTOPIA,
+        ],
+    ),
+    ("ca", &["os.ca={offsets_max=1}", "os.linux.hugepages-1048576kB.enabled=always"]),
+    (
+        "translation-ranger",
+        &[
+            "os.ranger={region_bytes_min=\"64K\",period_millisecs=1}",
+            "os.ranger={moves=3,period_millisecs=1}",
+        ],
+    ),
+    ("recorded", &["os.page_size=2M"]),
+];
+
+const MOSAIC: &str = "os.mosaic={}";
+const UTOPIA: &str = "os.utopia={size=\"1M\",ways=4}";
+const DEVICES: &str = "os.devices={pages=20,faults=3}";
+
+/// Knobs of `linux` and of what is made of it.
+const LINUX: &[&str] = &[
+    "os.linux.enabled=madvise",
+    "os.linux.enabled=never",
+    "os.linux.hugepages-16kB.enabled=always",
+    "os.linux.hugepages-64kB.enabled=always",
+    "os.linux.hugepages-1024kB.enabled=madvise",
+    "os.linux.hugepages-1048576kB.enabled=always",
+    "os.linux.defrag=always",
+    "os.linux.defrag=defer",
+    "os.linux.use_zero_page=0",
+    "os.linux.khugepaged.scan_sleep_millisecs=1",
+    "os.linux.khugepaged.pages_to_scan=100000",
+    "os.linux.khugepaged.max_ptes_none=0",
+    "os.linux.khugepaged.max_ptes_swap=511",
+    "os.linux.khugepaged.max_ptes_shared=0",
+    "os.linux.fault_around_bytes=4096",
+    "os.linux.fault_around_bytes=2097152",
+    "os.linux.min_free_kbytes=0",
+    "os.linux.watermark_scale_factor=3000",
+    "os.linux.compaction_proactiveness=100",
+    "os.linux.extfrag_threshold=0",
+    "os.linux.cycles_per_ms=1000",
+    "os.eager_paging=true",
+    "os.ranger={region_bytes_min=\"2M\",period_millisecs=1}",
+    MOSAIC,
+    UTOPIA,
+];
+
+/// Page tables, and the bits of the addresses that they hold.
+const TABLES: [(&[&str], u32); 22] = [
+    (&["page_table.format=x86-64"], 47),
+    (&["page_table.format=x86-64"], 47),
+    (&["page_table.format=x86-64"], 47),
+    (&["page_table.format=x86-64", "page_table.levels=5"], 56),
+    (&["page_table.format=x86-64", "page_table.remembers_leaf=false"], 47),
+    (&["page_table.format=x86-64", "page_table.software_tlb=8K"], 47),
+    (&["page_table.format=x86-32"], 32),
+    (&["page_table.format=x86-pae"], 32),
+    (&["page_table.format=arm"], 32),
+    (&["page_table.format=sparc-reference"], 32),
+    (&["page_table.format=flattened"], 47),
+    (&["page_table.format=mpt"], 63),
+    (&["page_table.format=linear"], 63),
+    (&["page_table.format=irix"], 47),
+    (&["page_table.format=guarded", "page_table.nodes=4"], 63),
+    (&["page_table.format=guarded-adaptive"], 63),
+    (&["page_table.format=hashed", "page_table.table=8K"], 63),
+    (&["page_table.format=clustered", "page_table.partial_subblocks=true"], 63),
+    (&["page_table.format=inverted", "page_table.replicated=true"], 63),
+    (&["page_table.format=tsb", "page_table.table=8K"], 63),
+    (&["page_table.format=powerpc"], 47),
+    (&["page_table.format=elastic-cuckoo"], 63),
+];
+
+/// What most managers may have.
+const ANY: [&str; 16] = [
+    "swap.size=64M",
+    "swap.size=1M",
+    "swap={size=\"16M\",io_cycles=1000,page_cycles=100}",
+    "os.replacement=lru",
+    "os.replacement=2q",
+    "os.clock=instructions",
+    "core.count=3",
+    "core.asid_bits=0",
+    "core.contexts=lru",
+    "walker.tracks_dirty=true",
+    "memory.aged={free=0.5,wired=0.1,seed=3}",
+    "memory.numa={nodes=2}",
+    "memory.allocator=page-blocks",
+    "memory.allocator=size-lists",
+    "os.inject=\"fail-allocation:40\"",
+    "os.at=[{time=20000,key=\"swap.size\",value=\"32M\"},{time=50000,key=\"os.replacement\",value=\"lru\"}]",
+];
+
+/// A machine's settings but for its manager, and the bits of its addresses.
+fn settings(stream: &mut Stream) -> (Vec<String>, u32) {
+    let (table, mut bits) = one_of(stream, &TABLES);
+    let mut settings: Vec<String> = table.iter().map(|&setting| setting.to_owned()).collect();
+    if stream.below(10) > 0 {
+        // Few formats have what an MMU cache could hold.
+        settings.push("mmu_cache.design=none".to_owned());
+    }
+    let size = one_of(stream, &["1M", "2M", "4M", "5M", "16M", "33M", "64M", "64M", "256M", "1G"]);
+    settings.push(format!("memory.size={size}"));
+    for _ in 0..stream.below(4) {
+        settings.push(one_of(stream, &ANY).to_owned());
+    }
+    if stream.below(20) == 0 {
+        settings.push(format!("os.inject=\"fail-allocation:{}\"", 1 + stream.below(400)));
+    }
+    // Software refills are another pipeline of the kernel's.
+    if stream.below(4) == 0 {
+        settings.extend(["walker.kind=software".to_owned(), "walker.refill_cycles=1".to_owned()]);
+    }
+    // Some addresses lie beyond what the page table holds.
+    if stream.below(30) == 0 {
+        bits = 63;
+    }
+    (settings, bits)
+}
+
+/// What happens in a stream.
+struct Life<'a> {
+    stream: &'a mut Stream,
+    rows: Vec<Row>,
+    /// Where regions begin.
+    places: Vec<u64>,
+    /// Processes that run, and how many there were.
+    alive: Vec<u32>,
+    born: u32,
+    now: u32,
+    /// The end of the heap.
+    program_break: u64,
+    /// Processors, of which the trace says which one runs; 1: it does not say.
+    cores: u64,
+}
+
+impl Life<'_> {
+    /// A start and a length of bytes: mostly some pages of a place, or blocks of 2M; sometimes odd, and seldom
+    /// anything.
+    fn range(&mut self, is_event: bool) -> (u64, u64) {
+        let place = one_of(self.stream, &self.places);
+        let stream = &mut *self.stream;
+        // Accesses to what no page table holds end the run.
+        match if is_event { stream.below(40) } else { 3 + stream.below(37) } {
+            0 => (stream.next(), stream.next() >> stream.below(64)),
+            1 => (place, one_of(stream, &[0, 1, u64::MAX, 1 << 47, 1 << 63, u64::MAX - place])),
+            2 => (u64::MAX - stream.below(2 * PAGE), stream.below(3 * PAGE)),
+            3 => (stream.below(3 * PAGE), stream.below(BLOCK)),
+            4 => (place + stream.below(BLOCK), stream.below(BLOCK)),
+            5..12 => (place, (1 + stream.below(3)) * BLOCK),
+            12..16 => {
+                let start = place + stream.below(3) * BLOCK;
+                (start, one_of(stream, &[BLOCK, BLOCK - PAGE, BLOCK + PAGE, BLOCK / 2]))
+            }
+            16..20 => (place + BLOCK - PAGE, one_of(stream, &[PAGE, 2 * PAGE, BLOCK + 2 * PAGE])),
+            _ => {
+                let start = place + stream.below(1200) * PAGE;
+                let most = one_of(stream, &[4, 16, 64, 600]);
+                let pages = 1 + stream.below(most);
+                (start, pages * PAGE)
+            }
+        }
+    }
+
+    fn result(&mut self) -> i64 {
+        match self.stream.below(20) {
+            0 => one_of(self.stream, &[-1, -9, -11, -14, -16, -22, -4095]),
+            1 => ENOMEM,
+            _ => 0,
+        }
+    }
+
+    fn file(&mut self) -> Option<FileId> {
+        let inode = self.stream.below(3);
+        // The last is empty, and what is mapped may lie beyond the end of each.
+        let bytes = [1 << 20, 5 * PAGE + 1, 0][inode as usize];
+        (self.stream.below(4) > 0).then_some(FileId { device: 1, inode, bytes })
+    }
+
+    fn event(&mut self) {
+        let (addr, bytes) = self.range(true);
+        let result = self.result();
+        let event = match self.stream.below(60) {
+            0..8 => {
+                let stream = &mut *self.stream;
+                let flags = one_of(
+                    stream,
+                    &[0x22, 0x22, 0x22, 0x21, 0x2, 0x1, 0x20022, 0x8022, 0x40022, 0x4022],
+                );
+                let prot = one_of(stream, &[3, 3, 3, 3, 1, 0, 2, 5, 7, 4]);
+                let offset = one_of(stream, &[0, PAGE, 100 * PAGE, 1 << 30, 1 << 62, u64::MAX, 77]);
+                let offset = if stream.below(2) == 0 { 0 } else { offset };
+                let is_file = flags & 0x20 == 0;
+                let file = self.file().filter(|_| is_file);
+                let path =
+                    (is_file && self.stream.below(3) > 0).then(|| "/lib/libc.so.6".to_owned());
+                let result = if result == 0 { addr as i64 } else { result };
+                let fd = if is_file { 3 } else { -1 };
+                Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result }
+            }
+            8..12 => Event::Munmap { addr, bytes, result },
+            12..15 => {
+                let prot = one_of(self.stream, &[0, 1, 2, 3, 3, 3, 4, 5, 7, 0x0100_0003]);
+                Event::Mprotect { addr, bytes, prot, result }
+            }
+            15..18 => {
+                let (new_addr, other) = self.range(true);
+                let new_bytes = one_of(self.stream, &[bytes, bytes, other, bytes / 2]);
+                let to = one_of(self.stream, &[new_addr, new_addr, addr, addr.wrapping_add(PAGE)]);
+                let result = if result == 0 { to as i64 } else { result };
+                let flags = one_of(self.stream, &[0, 1, 3, 5, 7]);
+                Event::Mremap { addr, old_bytes: bytes, new_bytes, flags, new_addr, result }
+            }
+            18..20 => {
+                let before = self.program_break;
+                let stream = &mut *self.stream;
+                let addr = match stream.below(8) {
+                    0 => stream.next(),
+                    1 => 0,
+                    2 => before.wrapping_sub(stream.below(BLOCK)),
+                    _ => before.wrapping_add(stream.below(BLOCK)),
+                };
+                self.program_break = addr;
+                Event::Brk { addr, result: addr as i64 }
+            }
+            20..30 => {
+                let advice = match self.stream.below(3) {
+                    0 => self.stream.below(28) as u32,
+                    1 => one_of(self.stream, &[100, 101, 102, 103, u32::MAX]),
+                    _ => one_of(self.stream, &[4, 8, 9, 14, 15, 21, 22, 23, 25]),
+                };
+                Event::Madvise { addr, bytes, advice, result }
+            }
+            30 => Event::Mlock { addr, bytes, flags: self.stream.below(2) as u32, result },
+            31 | 32 => Event::Munlock { addr, bytes, result },
+            33 => Event::Mlockall { flags: self.stream.below(8) as u32, result },
+            34 => Event::Munlockall { result },
+            35 => Event::Msync { addr, bytes, flags: 4, result },
+            36 => {
+                let result = if result == 0 { addr as i64 } else { result };
+                let (id, file) = (self.stream.below(3) as i32, self.file());
+                let bytes = (self.stream.below(4) > 0).then_some(bytes);
+                Event::Shmat { id, addr, flags: 0, bytes, file, result }
+            }
+            37 => Event::Shmdt { addr, result },
+            38 => {
+                let (mode, nodes) = (self.stream.below(7) as u32, self.stream.next());
+                Event::Mbind { addr, bytes, mode, nodes, flags: 0, result }
+            }
+            39 => Event::HugePages { disabled: self.stream.below(2) == 0, result },
+            40 => {
+                let page_bytes =
+                    one_of(self.stream, &[PAGE, 1 << 16, BLOCK, 1 << 30, 0, 3, u64::MAX]);
+                Event::PageSize { addr, bytes, page_bytes }
+            }
+            41..44 if u64::from(self.born) < PROCESSES => {
+                let flags = if self.stream.below(4) == 0 { trace::CLONE_VM } else { 0 };
+                let result = i64::from(100 + self.born);
+                self.alive.push(self.born);
+                self.born += 1;
+                Event::Fork { result, flags }
+            }
+            44 => Event::Fork { result: one_of(self.stream, &[-11, 7, 100, i64::MAX]), flags: 0 },
+            45 => Event::Execve { path: "/bin/true".to_owned(), result },
+            46 => {
+                let group = self.stream.below(3) > 0;
+                if group && self.alive.len() > 1 {
+                    let gone = self.now;
+                    self.alive.retain(|&number| number != gone);
+                }
+                self.rows.push(Row::Event(Event::Exit { status: 0, group }));
+                return self.switch();
+            }
+            47 => {
+                let (rights, offset) = (self.stream.below(8) as u8, Some(self.stream.next() >> 12));
+                let origin = match self.stream.below(5) {
+                    0 => Origin::File("/lib/libc.so.6".to_owned()),
+                    1 => Origin::Stack,
+                    2 => Origin::Heap,
+                    3 => Origin::Bss,
+                    _ => Origin::Other("vvar".to_owned()),
+                };
+                let file = self.file();
+                Event::Mapping { start: addr, bytes, rights, origin, offset, file }
+            }
+            48..51 => {
+                let Some(file) = self.file() else { return };
+                let name = one_of(self.stream, &["read", "write", "pread64", "writev"]).to_owned();
+                let offset =
+                    one_of(self.stream, &[Some(0), Some(PAGE - 1), Some(u64::MAX - 3), None]);
+                let about = Descriptor { fd: 3, kind: FileKind::Regular, file, nonblocking: false };
+                let bytes = one_of(self.stream, &[1, 4096, 100_000, result]);
+                Event::Call(Box::new(Call {
+                    name,
+                    fd: Some(3),
+                    descriptors: vec![about],
+                    offset,
+                    result: bytes,
+                    ..Call::default()
+                }))
+            }
+            51 => Event::WarmupEnd,
+            52 => {
+                Event::Gap { accesses: self.stream.below(9), instructions: self.stream.below(99) }
+            }
+            53 => Event::Site { number: self.stream.below(3) as u32, stack: vec![0x1000, 0x2000] },
+            54 => Event::Allocate { addr, bytes, site: self.stream.below(4) as u32 },
+            55 => Event::Free { addr },
+            56 => Event::ProcessMadvise {
+                pidfd: 3,
+                ranges: addr,
+                ranges_count: 2,
+                advice: 25,
+                result,
+            },
+            _ => return self.switch(),
+        };
+        self.rows.push(Row::Event(event));
+    }
+
+    /// Another process runs, on some processor.
+    fn switch(&mut self) {
+        self.now = one_of(self.stream, &self.alive);
+        let number = self.now;
+        // Some traces tell of a space alone.
+        if self.stream.below(8) > 0 {
+            self.rows.push(Row::Event(Event::Process { number }));
+        }
+        let is_scheduled = self.cores > 1 && self.stream.below(3) == 0;
+        let cpu = is_scheduled.then(|| self.stream.below(self.cores) as u32);
+        self.rows.push(Row::Event(Event::Run { cpu, space: number }));
+        self.rows.push(Row::Thread(number));
+    }
+
+    /// Accesses in a row: of one page, of all pages from some place on, or anywhere.
+    fn touch(&mut self) {
+        let is_event = self.stream.below(100) == 0;
+        let (start, bytes) = self.range(is_event);
+        let kind = Kind::ALL[self.stream.below(3) as usize];
+        let size = one_of(self.stream, &[1, 4, 8, 8, 8, 64, 300, 16383]);
+        let step = one_of(self.stream, &[8, PAGE, PAGE, PAGE, 8 * PAGE, BLOCK]);
+        let count = (bytes / step + 1).min(one_of(self.stream, &[1, 4, 16, 64, 520]));
+        for at in 0..count {
+            let addr = start.wrapping_add(at * step);
+            self.rows.push(Row::Access(kind, addr, size));
+        }
+    }
+}
+
+/// A stream of some hundreds of events with accesses between them, below 2 to the `bits`.
+fn life(stream: &mut Stream, bits: u32, cores: u64) -> Vec<Row> {
+    let mut places = vec![0x4000_0000];
+    for _ in 0..3 {
+        let far = stream.next() >> (64 - bits + stream.below(20) as u32);
+        let near = places[0] + stream.below(8) * BLOCK;
+        let mask = one_of(stream, &[BLOCK - 1, PAGE - 1]);
+        places.push(one_of(stream, &[far, near]) & !mask);
+    }
+    let (program_break, rows) = (places[1], Vec::new());
+    let alive = vec![0];
+    let mut life = Life { stream, rows, places, alive, born: 1, now: 0, program_break, cores };
+    for _ in 0..40 + life.stream.below(160) {
+        if life.stream.below(2) == 0 { life.event() } else { life.touch() }
+    }
+    life.rows
+}
+
+/// Frames of a trace that tells them.
+fn physical(row: u64, addr: u64) -> u64 {
+    // Some pages move, and a few have none.
+    let frame = (addr >> 12).wrapping_mul(0x9e37) % 200 + row / 4000;
+    if row % 5003 == 4000 { 0 } else { frame << 12 | addr & 0xfff }
+}
+
+/// What a manager did with a stream.
+enum Outcome {
+    /// It ran to the end.
+    Ran,
+    /// The machine was refused, or the run ended with an error.
+    Refused(String),
+    Failed(String),
+}
+
+fn one(manager: &str, settings: &[String], rows: &[Row], check: bool) -> Outcome {
+    let base = ["opteron-2008", "epyc-9005"][usize::from(check)];
+    let machine = match Machine::load(base, settings) {
+        Ok(machine) => machine,
+        Err(error) => return Outcome::Refused(error.to_string()),
+    };
+    let processes: Vec<Process> = (0..PROCESSES as u32).map(process).collect();
+    let mut source = match manager == "recorded" {
+        true => Rows::physical(rows.to_vec(), physical),
+        false => Rows::new(rows.to_vec()),
+    };
+    source = source.of(processes);
+    match machine.run(&mut source, RunOptions { check, progress: &mut |_| true }) {
+        Ok(_) => Outcome::Ran,
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// Whether an error tells a person what is wrong, in one line, and not that the simulator contradicts itself.
+fn is_line(error: &str) -> bool {
+    let tells = error.len() > 10 && error.len() < 600 && !error.contains('\n');
+    tells
+        && !["panicked", "but the page table has", "counts"].iter().any(|word| error.contains(word))
+}
+
+/// Where an error of a run says that it is.
+fn has_place(error: &str) -> bool {
+    error.contains("access ")
+        || error.contains("os.")
+        || error.contains("memory.")
+        || error.contains("0x")
+}
+
+/// The run under way of a thread, and what the processor had spent on the thread when it began.
+struct Now {
+    spent: PathBuf,
+    began: Duration,
+    what: String,
+}
+
+impl Now {
+    fn of(what: String) -> Now {
+        // `self` is another thread where this is read.
+        let thread = fs::read_link("/proc/thread-self").expect("Linux has it");
+        let spent = Path::new("/proc").join(thread).join("schedstat");
+        Now { began: spent_on(&spent), spent, what }
+    }
+
+    /// Time that others use does not count.
+    fn is_endless(&self) -> bool {
+        spent_on(&self.spent) > self.began + Duration::from_secs(SECONDS_MAX)
+    }
+}
+
+/// The first number of a thread's `schedstat` are nanoseconds.
+fn spent_on(path: &Path) -> Duration {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let first = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
+    Duration::from_nanos(first.unwrap_or_default())
+}
+
+#[derive(Default)]
+struct Tally {
+    ran: u64,
+    refused: BTreeMap<String, u64>,
+    failed: BTreeMap<String, u64>,
+    wrongs: Vec<String>,
+}
+
+/// An error without what differs from one run to the next.
+fn kind_of(error: &str) -> String {
+    let words =
+        error.split_ascii_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    words.take(14).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs the stream of a seed under every manager.
+fn case(seed: u64, only: Option<&str>, now: &Mutex<Option<Now>>, tally: &Mutex<Tally>) {
+    let shows = only.is_some();
+    for (number, (manager, own)) in (0..).zip(MANAGERS) {
+        if only.is_some_and(|only| only != manager) {
+            continue;
+        }
+        let mut stream = Stream(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        (0..8).for_each(|_| _ = stream.next());
+        let (mut all, bits) = settings(&mut stream);
+        let cores = if all.iter().any(|setting| setting == "core.count=3") { 3 } else { 1 };
+        let rows = life(&mut stream, bits, cores);
+        if shows {
+            rows.iter().enumerate().for_each(|(at, row)| println!("{at}: {row:?}"));
+        }
+        let check = stream.below(2) == 0;
+        (0..number).for_each(|_| _ = stream.next());
+        all.push(format!("os.manager={manager}"));
+        for _ in 0..stream.below(3) {
+            all.push(one_of(&mut stream, own).to_owned());
+        }
+        if own == LINUX || matches!(manager, "ingens" | "hawkeye" | "ca" | "translation-ranger") {
+            for _ in 0..stream.below(4) {
+                all.push(one_of(&mut stream, LINUX).to_owned());
+            }
+        }
+        let told = format!("seed {seed}, {manager}: {all:?}");
+        *now.lock().unwrap() = Some(Now::of(told));
+        let done = catch_unwind(AssertUnwindSafe(|| one(manager, &all, &rows, check)));
+        *now.lock().unwrap() = None;
+        let mut tally = tally.lock().unwrap();
+        let mut wrong =
+            |what: &str| tally.wrongs.push(format!("seed {seed}, {manager}: {what}\n  {all:?}"));
+        match &done {
+            Err(_) => wrong("a panic"),
+            Ok(Outcome::Refused(error)) if !is_line(error) => wrong(&format!("refused: {error}")),
+            Ok(Outcome::Failed(error)) if !is_line(error) || !has_place(error) => {
+                wrong(&format!("failed: {error}"))
+            }
+            Ok(_) => {}
+        }
+        match done {
+            Ok(Outcome::Ran) => tally.ran += 1,
+            Ok(Outcome::Refused(error)) => *tally.refused.entry(kind_of(&error)).or_default() += 1,
+            Ok(Outcome::Failed(error)) => *tally.failed.entry(kind_of(&error)).or_default() += 1,
+            Err(_) => {}
+        }
+    }
+}
+
+#[test]
+fn every_manager_survives_random_streams() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let streams = number("PAGEWALK_STREAMS").unwrap_or(STREAMS);
+    let first = number("PAGEWALK_STREAMS_SEED").unwrap_or(1);
+    let only = std::env::var("PAGEWALK_STREAMS_ONLY").ok();
+    println!("{streams} streams from seed {first} on");
+    let (next, tally) = (AtomicU64::new(first), Mutex::new(Tally::default()));
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(4);
+    let running: Vec<Mutex<Option<Now>>> = (0..workers).map(|_| Mutex::default()).collect();
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for now in &running {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + streams {
+                        break;
+                    }
+                    case(seed, only.as_deref(), now, &tally);
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        // A run that has no end is ended with all others: a thread cannot be.
+        while done.load(Ordering::Relaxed) < workers as u64 {
+            thread::sleep(Duration::from_millis(50));
+            for now in &running {
+                let now = now.lock().unwrap();
+                if let Some(Now { what, .. }) = now.as_ref().filter(|now| now.is_endless()) {
+                    eprintln!("a run takes more than {SECONDS_MAX} s: {what}");
+                    std::process::abort();
+                }
+            }
+        }
+    });
+    let Tally { ran, refused, failed, wrongs } = tally.into_inner().unwrap();
+    let sum = |of: &BTreeMap<String, u64>| of.values().sum::<u64>();
+    println!("{ran} ran, {} machines were refused, {} runs failed", sum(&refused), sum(&failed));
+    for (error, count) in refused.iter().chain(&failed) {
+        println!("{count:6} {error}");
+    }
+    assert!(wrongs.is_empty(), "{} wrong:\n{}", wrongs.len(), wrongs.join("\n"));
+    assert!(ran * 3 > streams, "{ran} ran");
+}
+
+const LOW: u64 = 0x40_0000;
+const HIGH: u64 = 0x7fff_0000_0000;
+
+fn map(addr: u64, bytes: u64, prot: u32, flags: u32) -> Row {
+    let (fd, offset, path, file, result) = (-1, 0, None, None, addr as i64);
+    Row::Event(Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result })
+}
+
+fn run(rows: &[Row]) -> machine::Results {
+    support::run("opteron-2008", &["os.manager=linux", "os.linux.enabled=never"], rows)
+}
+
+/// What is locked lies at both ends of the addresses, and what may not be used is half of them: neither is gone
+/// through page by page.
+#[test]
+fn locks_and_populated_mappings_are_as_long_as_what_is_there() {
+    let both = [map(LOW, PAGE, 3, 0x22), map(HIGH, PAGE, 3, 0x22)];
+    let unused = map(1 << 45, 1 << 46, 0, 0x8022);
+    let locked = Row::Event(Event::Mlockall { flags: 1, result: 0 });
+    let touched = [LOW, HIGH].map(|addr| Row::Access(Kind::Store, addr, 8));
+    let rows = [&both[..], &[unused, locked], &touched].concat();
+    assert_eq!(run(&rows).faults.first_touch, 0, "all that may be used was locked before");
+}
+
+/// An access that no mapping explains gets a region, whose pages come at once where all that will be mapped is locked.
+#[test]
+fn an_unexplained_access_under_a_lock_of_the_future_is_a_first_touch() {
+    let locked = Row::Event(Event::Mlockall { flags: 2, result: 0 });
+    let rows = [map(LOW, PAGE, 3, 0x22), locked, Row::Access(Kind::Store, HIGH, 8)];
+    let results = run(&rows);
+    assert_eq!(results.faults.first_touch, 1);
+    assert_eq!(results.manager.unwrap().unexplained, 1);
+}
