@@ -39,19 +39,22 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest -n auto --dist loadfile
 
-torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes
+torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme
+	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py
+	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
 	PAGEWALK_FUZZ_SECONDS=60 $(BIN)/pytest --quiet tests/python/test_fuzz.py
 
-kernel: tools build ## compare the manager `linux` with this kernel's large pages, as root: writes kernel.json
+kernel: tools build ## compare the manager `linux` with this kernel's large pages, of programs and of 200 random streams, as root: writes kernel.json and kernel-streams.json
 	.ci/needs cc=gcc
 	$(BIN)/python tests/kernel/compare.py kernel.json
+	$(BIN)/python tests/kernel/streams.py kernel-streams.json
 
 miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; four minutes
 	rustup component add --toolchain nightly miri rust-src

@@ -1,75 +1,69 @@
 """The manager `linux` beside the kernel: `python tests/kernel/compare.py OUTPUT.json [NAME ...]`.
 
 ```
- program, no large pages --layout.c--> its calls, its first touches --> a trace --> `linux`, by mode
- program, by mode        --layout.c--> /proc/PID/smaps where most was in memory        |
-                                                  |                                    |
-                                                  +------ region by region <-----------+
+ program, no large pages --layout.c--> its calls, its touches --> events --> `linux`, by mode
+ program, by mode        --layout.c--> /proc/PID/smaps where most was in memory   |
+                                                  |                               |
+                                                  +------ region by region <------+
 ```
 
-Each program of `PROGRAMS` runs natively under `never`, and then in each mode; without randomised
-addresses it has the same regions each time. What it touches first, and when, is known from the run
-under `never`. The 2M share of a region is what of its anonymous memory is in pages of 2M. The knobs
-of the system, which must be root's to write, are as they were afterwards.
+Each program of `PROGRAMS`, and each program of `life.c`, runs natively under `never`, and then in
+each mode; without randomised addresses it has the same regions each time. What it and the processes
+that it forks touch, and when, is known from the run under `never`. The 2M share of a region is the
+share of its anonymous memory that is in pages of 2M. The knobs of the system, which must be root's
+to write, are as they were afterwards.
 """
 
 import datetime
 import json
 import os
 import platform
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pagewalk
 from pagewalk.reproduce.lab import Lab
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests/python"))
-import drmemtrace  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent))
+import knobs
+from model import ROOT, example
 
-KNOBS = Path("/sys/kernel/mm/transparent_hugepage")
 MODES = ("always", "madvise", "never")
 PROGRAMS = (
     "sqlite3", "python3", "xz", "gzip", "perl", "sort", "minisat", "glpsol", "gcc", "compress",
     "heapsort", "mm", "swim", "fftpde", "upgrade",
 )  # fmt: skip
+LIVES = ("vectors", "locks", "forks")
+"""What `life.c` does."""
 LARGE = 2 << 20
 NOHUGEPAGE = 15
+CLONE_VM = 0x100
 
 
-@contextmanager
-def knobs(mode: str) -> Iterator[None]:
-    """The system's large pages as `mode` says, and its daemon asleep, meanwhile."""
-    values = {KNOBS / "enabled": mode, KNOBS / "khugepaged/scan_sleep_millisecs": "4000000"}
-    before = {}
-    for path in values:
-        text = path.read_text().strip()
-        chosen = [word for word in text.split() if word.startswith("[")]
-        before[path] = chosen[0].strip("[]") if chosen else text
-    try:
-        for path, value in values.items():
-            path.write_text(value)
-        yield
-    finally:
-        for path, value in before.items():
-            path.write_text(value)
+def enter(mode: str) -> None:
+    """Sets the system's large pages as `mode` says, and has its daemon sleep."""
+    (knobs.THP / "khugepaged/scan_sleep_millisecs").write_text("4000000")
+    (knobs.THP / "enabled").write_text(mode)
 
 
 class Program:
     """A program that runs natively."""
 
-    def __init__(self, lab: Lab, name: str, tool: Path, folder: Path) -> None:
-        self.command, stdin, _ = lab.program(name).ready(
-            lab.cache, ROOT / "workloads", install=True
-        )
-        self.stdin, self.tool, self.output = Path(stdin or os.devnull), tool, folder / "layout.txt"
+    def __init__(self, lab: Lab, name: str, folder: Path) -> None:
+        stdin = None
+        if name in LIVES:
+            self.command = [str(folder / "life"), name]
+        else:
+            self.command, stdin, _ = lab.program(name).ready(
+                lab.cache, ROOT / "workloads", install=True
+            )
+        self.tool, self.output = folder / "layout", folder / "layout.txt"
+        self.stdin = Path(stdin or os.devnull)
 
     def run(self, what: str) -> list[str]:
         """The lines of `layout`."""
@@ -87,41 +81,79 @@ def fullest(lines: list[str]) -> int:
     return int(max(counts, key=lambda of: int(of[2]))[1])
 
 
-def trace(lines: list[str], until: int) -> bytes:
-    """The calls and touches before call `until`, as DynamoRIO would have recorded them."""
-    out = [drmemtrace.start(1, 1), drmemtrace.time(1)]
+def events(lines: list[str], until: int) -> str:  # noqa: PLR0912 (a case per kind of line)
+    """The calls and touches before call `until` of process 0, for `examples/events.rs`."""
+    out: list[dict[str, Any]] = []
+
+    def event(name: str, **of: int | str | None) -> None:
+        out.append({"event": name, **of})
+
+    # The child of a vfork runs in its parent's space until it executes a program.
+    speaking, shared, parents = 0, set[int](), dict[int, int]()
+
+    def speak(process: int) -> None:
+        while process in shared:
+            process = parents[process]
+        event("run", space=process)
+
     for line in lines:
         what, *numbers = line.split()
         of = [int(number) for number in numbers]
         match what:
             case "N" if of[0] >= until:
                 break
+            case "S":
+                speaking = of[0]
+                speak(speaking)
             case "T":
-                store = drmemtrace.store if of[2] else drmemtrace.load
+                kind = "store" if of[2] else "load"
                 for page in range(of[0], of[0] + of[1]):
-                    out.append(drmemtrace.instruction(0x1000) + store(page << 12))
+                    out.append({"access": kind, "addr": page << 12, "bytes": 8})
             case "M":
-                start, size, prot, flags, descriptor, offset = of
-                out.append(
-                    drmemtrace.call(
-                        9, [start, size, prot, flags, descriptor & 0xFFFF_FFFF, offset], start
-                    )
-                )
-                # Private pages of files are never large, and the trace does not say which file.
-                if descriptor >= 0:
-                    out.append(drmemtrace.call(28, [start, size, NOHUGEPAGE], 0))
+                start, size, prot, flags, fd, offset = of
+                event(
+                    "mmap", addr=start, bytes=size, prot=prot, flags=flags, fd=fd, offset=offset,
+                    path=None, result=start,
+                )  # fmt: skip
+                # Private pages of files are never large, and `layout` does not say which file.
+                if fd >= 0:
+                    event("madvise", addr=start, bytes=size, advice=NOHUGEPAGE, result=0)
             case "U":
-                out.append(drmemtrace.call(11, of, 0))
+                event("munmap", addr=of[0], bytes=of[1], result=0)
             case "P":
-                out.append(drmemtrace.call(10, of, 0))
+                event("mprotect", addr=of[0], bytes=of[1], prot=of[2], result=of[3])
             case "R":
-                old, old_size, new_size, new = of
-                out.append(drmemtrace.call(25, [old, old_size, new_size, 1, new], new))
+                old, old_bytes, new_bytes, new, flags = of
+                event(
+                    "mremap", addr=old, old_bytes=old_bytes, new_bytes=new_bytes, flags=flags,
+                    new_addr=new, result=new,
+                )  # fmt: skip
             case "B":
-                out.append(drmemtrace.call(12, [of[1]], of[1]))
+                event("brk", addr=of[1], result=of[1])
             case "A":
-                out.append(drmemtrace.call(28, of, 0))
-    return b"".join([*out, drmemtrace.end(1)])
+                event("madvise", addr=of[0], bytes=of[1], advice=of[2], result=of[3])
+            case "L":
+                event("mlock", addr=of[0], bytes=of[1], flags=0, result=of[2])
+            case "K":
+                event("munlock", addr=of[0], bytes=of[1], result=of[2])
+            case "F":
+                child, flags = of
+                event("fork", result=100 + child, flags=flags)
+                parents[child] = speaking
+                if flags & CLONE_VM:
+                    shared.add(child)
+                else:
+                    # Children take their spaces in the order in which these run first.
+                    speak(child)
+                    speak(speaking)
+            case "E" | "X":
+                if speaking in shared:
+                    shared.discard(speaking)
+                    speak(speaking)
+                # Nothing is there any more. The end of a program is what results look at, and
+                # that is process 0's.
+                event("munmap", addr=0, bytes=1 << 47, result=0)
+    return "".join(json.dumps(each) + "\n" for each in out)
 
 
 def native(smaps: list[str]) -> list[dict[str, Any]]:
@@ -142,15 +174,14 @@ def native(smaps: list[str]) -> list[dict[str, Any]]:
     return regions
 
 
-def predicted(path: Path, mode: str) -> list[dict[str, Any]]:
-    """Mapped bytes by region and page size, as `linux` has them."""
-    machine = pagewalk.Machine(
-        "opteron-2008",
-        set=["os.manager=linux", f"os.linux.enabled={mode}", "memory.size=16G"],
+def predicted(tool: Path, told: str, mode: str) -> list[dict[str, Any]]:
+    """Mapped bytes of process 0 by region and page size, as `linux` has them."""
+    settings = ["os.manager=linux", f"os.linux.enabled={mode}", "memory.size=16G"]
+    done = subprocess.run(
+        [tool, "opteron-2008", *settings], input=told, stdout=subprocess.PIPE, text=True, check=True
     )
-    results = machine.run(pagewalk.Trace(path, format="drmemtrace", fetches="none"))
-    found: list[dict[str, Any]] = results.data["manager"]["end"]["regions"]
-    return found
+    regions = json.loads(done.stdout)["manager"]["end"]["regions"]
+    return [region for region in regions if region["space"] == 0]
 
 
 def share(part: int, whole: int) -> float:
@@ -207,29 +238,24 @@ def rows(
 def main() -> int:
     """The record, and a line per program."""
     output, *names = sys.argv[1:]
-    if not os.access(KNOBS / "enabled", os.W_OK):
-        print(
-            f"{KNOBS} cannot be written: this needs root, and a kernel with large pages",
-            file=sys.stderr,
-        )
-        return 1
     lab = Lab(ROOT / "experiments", install=True)
+    model = example("machine", "events")
     found = []
-    with tempfile.TemporaryDirectory() as folder:
-        tool = Path(folder) / "layout"
-        source = ROOT / "tests/kernel/layout.c"
-        subprocess.run(["cc", "-O2", "-o", tool, source], check=True)
-        for name in names or PROGRAMS:
-            program = Program(lab, name, tool, Path(folder))
-            with knobs("never"):
-                lines = program.run("trace")
+    with tempfile.TemporaryDirectory() as text, knobs.kept():
+        folder = Path(text)
+        for tool in ("layout", "life"):
+            source = ROOT / "tests/kernel" / f"{tool}.c"
+            subprocess.run(["cc", "-O2", "-o", folder / tool, source], check=True)
+        for name in names or (*PROGRAMS, *LIVES):
+            program = Program(lab, name, folder)
+            enter("never")
+            lines = program.run("trace")
             call = fullest(lines)
-            path = Path(folder) / "trace"
-            path.write_bytes(trace(lines, call))
+            told = events(lines, call)
             for mode in MODES:
-                with knobs(mode):
-                    seen = native(program.run(str(call)))
-                of = rows(name, mode, seen, predicted(path, mode))
+                enter(mode)
+                seen = native(program.run(str(call)))
+                of = rows(name, mode, seen, predicted(model, told, mode))
                 found += of
                 worst = max((row["error"] for row in of), default=0.0)
                 print(
@@ -251,6 +277,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Who is told to end leaves the system's knobs as they were, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(main())
+    sys.exit(knobs.run(main))
