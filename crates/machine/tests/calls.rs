@@ -200,6 +200,8 @@ fn calls_that_fail_have_done_a_part() {
     let mut rows = vec![anonymous(AREA, 6 * MIB)];
     rows.extend(stores(AREA, 6 * MIB));
     rows.push(advice_with(AREA + 1, 6 * MIB, DONTNEED, EINVAL));
+    rows.push(advice_with(AREA, 6 * MIB, DONTNEED, EINVAL));
+    rows.push(protect(AREA + MIB, 4 * MIB, 1, ENOMEM));
     rows.push(Row::Event(Event::Munlock { addr: 0, bytes: PAGE, result: ENOMEM }));
     rows.push(protect(0, PAGE, 0, ENOMEM));
     assert_eq!(mapped(&run(rows)), (6, 6));

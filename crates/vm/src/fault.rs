@@ -61,7 +61,7 @@ impl Said {
         Said { rights, wired, backing, has_own, into: page - region.pages.start }
     }
 
-    /// The same for the kernel's own work there, which no rights forbid.
+    /// What `region` says of `page` for the kernel's own work there, which no rights forbid.
     pub(crate) fn of_kernel(region: &Region, page: u64) -> Said {
         Said { rights: Rights::ALL, ..Said::of(region, page) }
     }

@@ -423,7 +423,7 @@ where
         let Translation { page, frame, .. } = mapping.translation;
         let there = self.vm.addr_of(self.vm.page_of(page.start()).wrapping_add(distance));
         let size = if there.is_aligned(page.size()) { page.size() } else { base };
-        // What would stand beside another size in a TLB's entry comes back by minor faults.
+        // Pages that come in pairs are not loaded here: another size could be in the other half of the pair.
         if self.vm.paired && at.known.has_large {
             note_used(memory, site, base, mapping);
             return Ok(());
@@ -434,7 +434,7 @@ where
             let frame = PhysAddr::new(frame.get() + into);
             let (hat, mut below) = self.hat();
             let moved = Translation { page, frame, ..mapping.translation };
-            // So does what finds no room in a table.
+            // What finds no room in a table comes back by a minor fault.
             if hat.load(at.space, moved, 1, &mut below).is_err() {
                 note_used(memory, site, base, &Mapping { translation: moved, ..*mapping });
             } else if mapping.usage != Usage::default() {

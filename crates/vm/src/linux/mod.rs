@@ -18,8 +18,8 @@
 //! A block of frames that was taken together is a *folio* ([`folio`]): base frames of it that are
 //! unmapped stay with it until it is split. A store to a large page that a fork has shared splits its
 //! translation and copies one base page. `khugepaged` makes large pages of base pages later
-//! ([`khugepaged`]), of shared memory where a process asks for it ([`shared`]); Ingens and HawkEye choose others ([`promote`]). Where pages lie is up to the allocator,
-//! to [`placing`], and to [`ranger`]. Pages of 1G, where they are allowed, are tried before those of 2M, as
+//! ([`khugepaged`]), and of shared memory where a process asks for it ([`shared`]); Ingens and HawkEye choose
+//! others ([`promote`]). Where pages lie is up to the allocator, to [`placing`], and to [`ranger`]. Pages of 1G, where they are allowed, are tried before those of 2M, as
 //! Trident does (Ram and others 2021).
 
 pub(crate) mod compaction;
@@ -159,11 +159,12 @@ where
         (page, kind): (u64, Kind),
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
+        // The directory's entry says whether there is something: none of those below it is read (`pmd_none`).
+        self.work.table_reads += 1;
+        // What is there is no reason where there is no room anyway.
         if pages.start < region.pages.start || pages.end > region.pages.end {
             return Ok(Err(outside(at.known, region, pages)));
         }
-        // The directory's entry says whether there is something: none of those below it is read (`pmd_none`).
-        self.work.table_reads += 1;
         if region.backing != Backing::Anonymous {
             return self.try_object(at, region, pages, (page, kind), (wanted, first));
         }

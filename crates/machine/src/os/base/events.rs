@@ -83,17 +83,13 @@ impl Base {
             }
             Request::Break { now } => self.set_break(ask, now),
             Request::Lock { start, bytes, ends } => {
-                let Some(range) = range(start, bytes) else { return Ok(()) };
-                match (ends, self.vm.before_hole(space, range)) {
-                    (Ends::Behind | Ends::AtLocked, _) => {
-                        self.with(ask.platform, |kernel| kernel.lock(space, range))
-                    }
-                    // There is a hole; else it was a limit that it ran into, and nothing is locked.
-                    (Ends::AtHole, Some(begun)) if begun.last() < range.last() => {
-                        self.with(ask.platform, |kernel| kernel.lock_later(space, begun))
-                    }
-                    (Ends::AtHole, _) => Ok(()),
-                }
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
+                self.with(ask.platform, |kernel| match ends {
+                    Ends::Behind => kernel.lock(space, range),
+                    Ends::AtHole | Ends::AtLocked => kernel.lock_later(space, range),
+                })
             }
             Request::Unlock { start, bytes, ends } => {
                 let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
@@ -124,7 +120,8 @@ impl Base {
         }
     }
 
-    /// What a call has dealt with that ended there.
+    /// What a call has dealt with that ended there. A call that met neither a hole nor a lock here has failed for
+    /// another reason, and has done nothing that is known.
     fn dealt_with(
         &self,
         space: HatSpace,
@@ -132,11 +129,12 @@ impl Base {
         ends: Ends,
     ) -> Option<VirtRange> {
         let range = range(start, bytes)?;
-        match ends {
-            Ends::Behind => Some(range),
+        let begun = match ends {
+            Ends::Behind => return Some(range),
             Ends::AtHole => self.vm.before_hole(space, range),
             Ends::AtLocked => self.vm.before_wired(space, range),
-        }
+        };
+        begun.filter(|begun| begun.last() < range.last())
     }
 
     /// Stacks of threads get no large pages: since Linux 6.7 `MAP_STACK` says so.
