@@ -3,6 +3,7 @@
 mod at;
 mod base;
 mod blocks;
+mod calls;
 mod counted;
 mod curve;
 mod dense;
@@ -30,6 +31,7 @@ mod rivals;
 mod sizes_by_region;
 mod small_spaces;
 mod spec_tlb;
+mod streams;
 mod summary;
 mod support;
 mod sweep;

@@ -10,8 +10,6 @@
 //! `PAGEWALK_STREAMS=10000` runs so many streams, `PAGEWALK_STREAMS_SEED` is where they start, and
 //! `PAGEWALK_STREAMS_ONLY=base` runs one manager alone, and prints the streams.
 
-mod support;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -25,9 +23,9 @@ use std::{
     time::Duration,
 };
 
+use crate::support::{Row, Rows, Stream, process};
 use addr::Kind;
 use machine::{Machine, RunOptions};
-use support::{Row, Rows, Stream, process};
 use trace::{Call, Descriptor, Event, FileId, FileKind, Origin, Process};
 
 const PAGE: u64 = 4096;

@@ -1,13 +1,11 @@
 //! What calls of a program do to its large pages with the manager `linux`, as traces have them: each as Linux 6.18
 //! does it. No trace ends a run by a panic.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{Row, Rows};
 use addr::Kind;
 use machine::{Machine, Results, RunOptions, results::ManagerCounts};
-use support::{Row, Rows};
 use trace::{Event, FileId};
 
 const AREA: u64 = 0x4000_0000;
