@@ -11,7 +11,7 @@
 //! Processes are those of the events: 0 is there from the beginning, and each `fork` makes the one whose number
 //! at the system is 100 and its own.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/machine/support/mod.rs"]
 mod support;
 
 use std::{
