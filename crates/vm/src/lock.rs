@@ -123,7 +123,8 @@ where
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| {
             let mut next = pages.start;
-            while next < pages.end {
+            let mut left = kernel.pages_of_memory();
+            while next < pages.end && left > 0 {
                 let Some(region) = at.known.regions.from(next) else { break };
                 let is_hole = next < region.pages.start;
                 let asked = match kind {
@@ -148,6 +149,7 @@ where
                     next = kernel.vm.pages_of(VirtRange::of_page(held.page)).end;
                     continue;
                 }
+                left -= 1;
                 match kernel.bring(at, next, asked) {
                     Ok(_) => next += 1,
                     Err(Error::OutOfMemory { .. } | Error::TableMemory) => break,
@@ -158,18 +160,25 @@ where
         })
     }
 
+    /// The base pages that memory has: no call brings more in, as pages of zeros take no memory.
+    fn pages_of_memory(&self) -> u64 {
+        self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
+    }
+
     /// Brings the wired regions' pages in. Nobody relies on where pages are: some may have to leave.
     pub(crate) fn wire_pages(
         &mut self,
         at: &mut Within<'_>,
         pages: Range<u64>,
     ) -> Result<(), Error> {
-        let mut next = pages.start;
+        let (mut next, mut left) = (pages.start, self.pages_of_memory());
         while let Some(region) = at.known.regions.from(next).filter(|of| of.pages.start < pages.end)
         {
             let (page, end) = (next.max(region.pages.start), region.pages.end);
             next = match kind_of(region) {
+                Some(_) if left == 0 => break,
                 Some(kind) => {
+                    left -= 1;
                     self.bring(at, page, kind)?;
                     page + 1
                 }

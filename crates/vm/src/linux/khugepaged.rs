@@ -130,6 +130,23 @@ impl ScanResult {
     }
 }
 
+impl ScanResult {
+    /// Whether a call goes on after a block of which it has found this (`madvise_collapse`).
+    const fn goes_on(self) -> bool {
+        match self {
+            ScanResult::Succeed
+            | ScanResult::PmdMapped
+            | ScanResult::PageCount
+            | ScanResult::ExceedSharedPte
+            | ScanResult::LackReferencedPage => true,
+            ScanResult::PmdNone
+            | ScanResult::ExceedNonePte
+            | ScanResult::ExceedSwapPte
+            | ScanResult::AllocHugePageFail => false,
+        }
+    }
+}
+
 /// Where the daemon is, and what it has done.
 #[derive(Default)]
 pub(crate) struct Progress {
@@ -290,12 +307,21 @@ where
                         break;
                     }
                     let part = region.pages.start.max(asked.start)..region.pages.end.min(asked.end);
-                    for first in whole_blocks(&part, order) {
+                    let Range { start: mut first, end } = whole_blocks(&part, order);
+                    while first < end {
+                        let Some(next) = kernel.next_table(at, &region, first << order) else {
+                            break;
+                        };
+                        first = first.max(next >> order);
+                        if first >= end {
+                            break;
+                        }
                         let block = first << order..(first + 1) << order;
+                        first += 1;
                         let found = kernel.collapse_if(at, &region, &block, None)?;
                         kernel.count_scan((space, block.start), found);
                         made += u64::from(found == ScanResult::Succeed);
-                        if !kernel.goes_on(at, &region, &block, found) {
+                        if !found.goes_on() {
                             return Ok(made);
                         }
                     }
@@ -305,32 +331,19 @@ where
         })
     }
 
-    /// Whether a call goes on after a block. It does after one around which not even the upper table is
-    /// there (`SCAN_PMD_NULL`).
-    fn goes_on(
-        &mut self,
-        at: &Within<'_>,
-        region: &Region,
-        block: &Range<u64>,
-        found: ScanResult,
-    ) -> bool {
-        match found {
-            ScanResult::Succeed
-            | ScanResult::PmdMapped
-            | ScanResult::PageCount
-            | ScanResult::ExceedSharedPte
-            | ScanResult::LackReferencedPage => true,
-            ScanResult::PmdNone => {
-                let around = Vm::<L>::aligned(block.start, 2 * self.vm.pmd_order());
-                region.backing == Backing::Anonymous
-                    && at.known.anons.within(around.clone()).next().is_none()
-                    && !at.known.tables.any_in(&around)
-                    && self.mappings_in(at.space, &around).is_empty()
-            }
-            ScanResult::ExceedNonePte
-            | ScanResult::ExceedSwapPte
-            | ScanResult::AllocHugePageFail => false,
+    /// The first page from `page` on around which the upper table is, by what is in it. Blocks before that are
+    /// passed over (`SCAN_PMD_NULL`), however large the region is. Shared memory needs no table.
+    fn next_table(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<u64> {
+        if region.backing != Backing::Anonymous {
+            return Some(page);
         }
+        // What lies around the page before it counts too.
+        let order = 2 * self.vm.pmd_order();
+        let around = Vm::<L>::aligned(page, order).start;
+        let anon = at.known.anons.within(around..u64::MAX).next().map(|(page, _)| page);
+        let table = at.known.tables.next(self.vm.pmd_order(), around);
+        let found = anon.into_iter().chain(table).min()?;
+        Some(page.max(Vm::<L>::aligned(found, order).start))
     }
 
     pub(crate) fn count_scan(&mut self, place: (HatSpace, u64), found: ScanResult) {

@@ -70,11 +70,9 @@ impl Kept {
         });
     }
 
-    /// Whether a block that has one of `pages` has a table.
-    pub(crate) fn any_in(&self, pages: &Range<u64>) -> bool {
-        let has =
-            |&(order, first): &(u32, u64)| first < pages.end && first + (1 << order) > pages.start;
-        self.0.iter().any(has)
+    /// The first block of `2^order` base pages from `page` on that has a table, by its first base page.
+    pub(crate) fn next(&self, order: u32, page: u64) -> Option<u64> {
+        self.0.range((order, page)..(order + 1, 0)).next().map(|&(_, first)| first)
     }
 
     /// The tables that a child of a fork has: those of blocks that one of `regions` has a page of, which

@@ -500,6 +500,14 @@ fn a_collapse_follows_the_kernels_rules() {
         let found = collapse(&mut world, space, FIRST..FIRST + 3 * BLOCK);
         assert_eq!(found, made, "{touched:?}");
     }
+    // Blocks around which not even the upper table is are passed over.
+    let (far, last) = (FIRST + BLOCK * BLOCK, FIRST + 4 * BLOCK * BLOCK);
+    let (mut world, space) = one(FIRST..last);
+    world.store(space, far);
+    world.kernel().discard(space, pages(far..far + 1)).unwrap();
+    assert!(!world.is_large(space, far));
+    assert_eq!(collapse(&mut world, space, FIRST..last), 1);
+    assert!(world.is_large(space, far));
     // It goes on behind a hole, and ends at a region that may have no large page.
     for (is_hole, made) in [(true, 2), (false, 1)] {
         let (mut world, space) = base(3);
