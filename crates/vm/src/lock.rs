@@ -128,7 +128,7 @@ where
                 let Some(region) = at.known.regions.from(next) else { break };
                 let is_hole = next < region.pages.start;
                 let asked = match kind {
-                    Some(kind) if is_hole || !region.rights.allows(kind) => break,
+                    Some(kind) if is_hole || !region.asked.allows(kind) => break,
                     Some(kind) => kind,
                     // Nothing is asked for where nothing is mapped, or nothing allowed.
                     None if is_hole => {

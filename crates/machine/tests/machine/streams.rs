@@ -674,3 +674,15 @@ fn an_unexplained_access_under_a_lock_of_the_future_is_a_first_touch() {
     assert_eq!(results.faults.first_touch, 1);
     assert_eq!(results.manager.unwrap().unexplained, 1);
 }
+
+/// What may be written alone can be read, as the page table has it, but `MADV_POPULATE_READ` refuses it (EFAULT).
+#[test]
+fn populating_for_loads_needs_the_right_to_read() {
+    let populated =
+        |result| Row::Event(Event::Madvise { addr: LOW, bytes: PAGE, advice: 22, result });
+    let load = Row::Access(Kind::Load, LOW, 8);
+    let touches = |prot, result| {
+        run(&[map(LOW, PAGE, prot, 0x22), populated(result), load.clone()]).faults.first_touch
+    };
+    assert_eq!([touches(2, -14), touches(3, 0)], [1, 0]);
+}
