@@ -82,6 +82,8 @@ static void forks(void) {
         madvise(all + 8 * MIB, 3 * MIB, MADV_DONTNEED);
         store(all + 8 * MIB, 14 * MIB, 300 * PAGE);
     }
+    /* Most is in memory at the end. */
+    store(all + 16 * MIB, 8 * MIB, PAGE);
 }
 
 int main(int count, char **arguments) {

@@ -53,7 +53,9 @@ MODES = {
 """Knobs, and masks of the orders of blocks that they allow everywhere, and where advised."""
 PLAYED_MAX = 20
 REDUCED_MAX = 20
-ADMITTED = ("apart", "pages")
+FOLLOWED = ("apart", "locked")
+"""Differences of sizes after which others of the stream only follow."""
+ADMITTED = (*FOLLOWED, "pages")
 """Differences that docs/managers.md has the reasons of."""
 LARGE = "LZ"
 """Letters of pages of 2M: with memory of their own, or the page of zeros."""
@@ -66,6 +68,7 @@ class Difference:
     kind: str
     """`touch`: what a load found, or why a touch was refused; `size`: the page size of a block;
     `apart`: the same where the kernel has two mappings in the block that are one in the model;
+    `locked`: the same where the kernel has collapsed locked memory, which the model does not;
     `pages`: which pages hardware has; `run`: the model did not come to its end."""
     line: int
     text: str
@@ -269,7 +272,7 @@ def pages_of(line: str) -> dict[int, dict[int, str]]:
     found: dict[int, dict[int, str]] = {}
     pages: dict[int, str] = {}
     for word in line.split():
-        if word.endswith("v"):
+        if word.endswith(("v", "w")):
             continue
         if "+" in word:
             start, rest = word.split("+")
@@ -279,15 +282,16 @@ def pages_of(line: str) -> dict[int, dict[int, str]]:
     return found
 
 
-def mappings_of(line: str) -> dict[int, set[int]]:
-    """The first page of each mapping, by process."""
-    found: dict[int, set[int]] = {}
-    firsts: set[int] = set()
+def mappings_of(line: str, letter: str) -> dict[int, list[range]]:
+    """The pages of all mappings (v), or of locked ones (w), by process."""
+    found: dict[int, list[range]] = {}
+    mappings: list[range] = []
     for word in line.split():
-        if word.endswith("v"):
-            firsts.add(int(word.split("+")[0]))
+        if word.endswith(letter):
+            start, rest = word.split("+")
+            mappings.append(range(int(start), int(start) + int(rest[:-1])))
         elif "+" not in word:
-            firsts = found.setdefault(int(word), set())
+            mappings = found.setdefault(int(word), [])
     return found
 
 
@@ -305,7 +309,7 @@ def compared(lines: list[str], native: list[str], other: list[str]) -> Iterator[
             return
         two = other[at]
         for kind, text in between(line, one, two) if one != two else ():
-            if kind not in found:
+            if kind not in found and not (kind == "size" and found.intersection(FOLLOWED)):
                 found.add(kind)
                 yield Difference(kind, at, text)
 
@@ -324,7 +328,11 @@ def between(line: str, one: str, two: str) -> Iterator[tuple[str, str]]:
             for of in (mine, theirs)
         )
         sizes, others = large_of(native), large_of(other)
-        apart = {page // BLOCK for page in mappings_of(one)[process] - mappings_of(two)[process]}
+        firsts, others_firsts = (
+            {pages.start for pages in mappings_of(of, "v")[process]} for of in (one, two)
+        )
+        apart = {page // BLOCK for page in firsts - others_firsts}
+        locked = {page // BLOCK for pages in mappings_of(two, "w")[process] for page in pages}
         # What has left the model's page table comes back by a fault, as large as it was.
         loaded = {page // BLOCK for page in other}
         for block in sorted(sizes.keys() | others.keys()):
@@ -332,7 +340,8 @@ def between(line: str, one: str, two: str) -> Iterator[tuple[str, str]]:
             if was != is_now and block in loaded:
                 place = block - FIRST // BLOCK
                 text = f"process {process}, block {place}: natively {was}, in the model {is_now}"
-                yield "apart" if block in apart else "size", text
+                is_collapsed = block in locked and was == "L"
+                yield "apart" if block in apart else "locked" if is_collapsed else "size", text
         pages = sorted(native.items() ^ other.items())
         if pages:
             page, _ = pages[0]

@@ -156,7 +156,8 @@ impl World {
         }
     }
 
-    /// For each process its regions, those without rights (n), and the runs of pages that hardware has.
+    /// For each process its regions (v), those without rights (n), those that are wired (w), and the runs of pages
+    /// that hardware has.
     fn check(&mut self) -> String {
         if let Err(wrong) = self.kernel().check() {
             panic!("{wrong}");
@@ -169,6 +170,9 @@ impl World {
                 text += &format!(" {start}+{}v", end - start);
                 if region.rights == Rights::NONE {
                     text += &format!(" {start}+{}n", end - start);
+                }
+                if region.wired {
+                    text += &format!(" {start}+{}w", end - start);
                 }
             }
             let mut runs: Vec<(u64, u64, char)> = Vec::new();
