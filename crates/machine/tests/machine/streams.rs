@@ -31,7 +31,7 @@ use trace::{Call, Descriptor, Event, FileId, FileKind, Origin, Process};
 const PAGE: u64 = 4096;
 const BLOCK: u64 = 2 << 20;
 /// Streams of the tests; they take less than a minute.
-const STREAMS: u64 = 100;
+const STREAMS: u64 = 60;
 /// A run on which a processor spends longer has no end.
 const SECONDS_MAX: u64 = 60;
 const PROCESSES: u64 = 4;
@@ -187,7 +187,7 @@ fn settings(stream: &mut Stream) -> (Vec<String>, u32) {
         // Few formats have what an MMU cache could hold.
         settings.push("mmu_cache.design=none".to_owned());
     }
-    let size = one_of(stream, &["1M", "2M", "4M", "5M", "16M", "33M", "64M", "64M", "256M", "1G"]);
+    let size = one_of(stream, &["1M", "2M", "5M", "16M", "33M", "64M", "256M", "1G", "1G", "1G"]);
     settings.push(format!("memory.size={size}"));
     for _ in 0..stream.below(4) {
         settings.push(one_of(stream, &ANY).to_owned());
@@ -457,7 +457,7 @@ fn life(stream: &mut Stream, bits: u32, cores: u64) -> Vec<Row> {
 fn physical(row: u64, addr: u64) -> u64 {
     // Some pages move, and a few have none.
     let frame = (addr >> 12).wrapping_mul(0x9e37) % 200 + row / 4000;
-    if row % 5003 == 4000 { 0 } else { frame << 12 | addr & 0xfff }
+    if row % 50_003 == 40_000 { 0 } else { frame << 12 | addr & 0xfff }
 }
 
 /// What a manager did with a stream.
