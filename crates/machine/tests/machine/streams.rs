@@ -650,7 +650,7 @@ fn map(addr: u64, bytes: u64, prot: u32, flags: u32) -> Row {
 }
 
 fn run(rows: &[Row]) -> machine::Results {
-    support::run("opteron-2008", &["os.manager=linux", "os.linux.enabled=never"], rows)
+    crate::support::run("opteron-2008", &["os.manager=linux", "os.linux.enabled=never"], rows)
 }
 
 /// What is locked lies at both ends of the addresses, and what may not be used is half of them: neither is gone
