@@ -35,6 +35,36 @@ def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
         raise Error(f"{target.parent} may not be written: choose another directory")
 
 
+TABLES = {".parquet", ".pq"}
+"""Ends of the names of Parquet files."""
+
+_NO_TRACES = TABLES | {
+    ".arrow", ".csv", ".feather", ".html", ".json", ".md", ".pdf", ".png", ".svg", ".tex", ".toml",
+    ".tsv", ".txt", ".xlsx",
+}  # fmt: skip
+"""Ends of names that promise something else than a trace."""
+
+
+def refuse_no_table(path: str | os.PathLike[str]) -> None:
+    """Raises `Error` if the name of `path` promises another format than Parquet."""
+    end = Path(path).suffix.lower()
+    if end and end not in TABLES:
+        raise Error(
+            f"{path}: a table is written as Parquet, not as {end}: name it "
+            f"{Path(path).with_suffix('.parquet')}"
+        )
+
+
+def refuse_no_trace(path: str | os.PathLike[str]) -> None:
+    """Raises `Error` if the name of `path` promises something else than a trace."""
+    end = Path(path).suffix.lower()
+    if end in _NO_TRACES:
+        raise Error(
+            f"{path}: a trace is written in Pagewalk's own format, not as {end}: name it "
+            f"{Path(path).with_suffix('.pwt')}; `pagewalk export` writes other formats"
+        )
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
     """Gives a temporary path beside `path` that takes its name if the block ends well.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import _native, confined
-from pagewalk.output import refuse_existing, write_text
+from pagewalk.output import refuse_existing, refuse_no_trace, write_text
 from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
 
@@ -202,16 +202,18 @@ class Recording:
             native_prepare: A shell command that runs before each of the two runs.
 
         Returns:
-            `exit_status` (128 plus the signal if one ended the program); `path`, `accesses`,
-            `instructions`, `bytes` and `digest` of the trace; `processes` (number in the trace,
-            pid, parent's number, name, command, programs, accesses and instructions of each, in
-            the order in which they began); `notes`; `native` if it was asked for, as
-            `pagewalk.natively.measure` gives it.
+            `exit_status` (128 plus the signal if one ended the program, 0 if `ends` did); `path`,
+            `accesses`, `instructions`, `bytes` and `digest` of the trace; `processes` (number in
+            it, pid, parent's number, name, command, programs, accesses and instructions of each,
+            in the order in which they began); `notes`; `lost`, what is missing and why; `native` if
+            it was asked for, as `pagewalk.natively.measure` gives it.
 
         Raises:
-            Error: The program or its recorder cannot be started.
+            Error: The program or its recorder cannot be started, or `output` is named as a file of
+                another format.
             WorkError: The trace cannot be written.
         """
+        refuse_no_trace(output)
         if not native:
             return self._record(output, force, progress)
         from pagewalk import natively

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pagewalk import _native
+from pagewalk.output import refuse_no_trace
 from pagewalk.progress import Progress, bar
 
 if TYPE_CHECKING:
@@ -196,10 +197,11 @@ class Trace:
             Its `path`, `bytes`, `accesses`, `instructions` and `digest`, and `warnings`.
 
         Raises:
-            Error: The file exists or cannot be made.
+            Error: The file exists, cannot be made, or its name is that of another format.
             WorkError: What is read is damaged, or the system refused to write.
         """
         path = os.fspath(output)
+        refuse_no_trace(path)
         text = _native.store(self.source, self.reading, path, force, progress)
         result: dict[str, Any] = json.loads(text)
         self.warnings = result["warnings"]

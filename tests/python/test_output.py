@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewalk import Error, WorkError
+from pagewalk import Error, Recording, Trace, WorkError, sweep
 from pagewalk.output import refuse_existing, replacing, write_text
 
 
@@ -60,3 +60,24 @@ def test_a_device_is_written_to_and_a_link_stays(tmp_path: Path) -> None:
     write_text(tmp_path / "link", "new", force=True)
     assert (tmp_path / "a").read_text() == "new"
     assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.tex", "t.PDF", "t.parquet2"])
+def test_a_table_is_not_written_under_the_name_of_another_format(tmp_path: Path, name: str) -> None:
+    vary = {"tlb.l2d.entries": [256, 512]}
+    trace = "generate:uniform,size=1M,accesses=1k"
+    with pytest.raises(Error, match=r"t\.parquet$"):
+        sweep(trace, vary=vary, output=tmp_path / name)
+    assert names(tmp_path) == []
+    for right in ("t.parquet", "t.PQ", "t"):
+        sweep(trace, vary=vary, output=tmp_path / right)
+        assert (tmp_path / right).read_bytes()[:4] == b"PAR1"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.parquet", "t.Html"])
+def test_a_trace_is_not_written_under_the_name_of_another_format(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Error, match=r"t\.pwt; `pagewalk export`"):
+        Trace("generate:uniform,size=1M,accesses=1k").store(tmp_path / name)
+    with pytest.raises(Error, match=r"t\.pwt; `pagewalk export`"):
+        Recording(["touch", str(tmp_path / "ran")]).record(tmp_path / name)
+    assert names(tmp_path) == []

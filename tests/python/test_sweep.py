@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pagewalk
+from pagewalk import Error, Machine
 from pagewalk.report import scales
 from pagewalk.report.sweeps import View, document, pictures, render, sheet, summary
 from pagewalk.sweep import combinations, passes, sweep, values
@@ -488,3 +489,30 @@ def test_every_series_differs_by_more_than_its_colour() -> None:
     dashes, shapes = (encoding[name]["scale"]["range"] for name in ("strokeDash", "shape"))
     pairs = {(tuple(dash), shape) for dash, shape in zip(dashes, shapes, strict=True)}
     assert len(pairs) == len(encoding["color"]["scale"]["domain"])
+
+
+NESTED = ["nested.page_size=4K", "memory.size=16G", "nested.tlb.ways=full"]
+"""A virtual machine whose nested TLB has no entries yet."""
+
+
+def test_settings_and_what_varies_are_judged_together(pagewalk, tmp_path: Path) -> None:
+    vary = {"nested.tlb.entries": [1, 4]}
+    with pytest.raises(Error, match=r"nested\.tlb\.entries"):
+        Machine("opteron-2008", NESTED)
+    swept = sweep(SPEC, "opteron-2008", vary=vary, set=NESTED)
+    for row, entries in zip(swept.to_pylist(), vary["nested.tlb.entries"], strict=True):
+        alone = Machine("opteron-2008", [*NESTED, f"nested.tlb.entries={entries}"]).run(SPEC)
+        assert row["error"] is None and row["machine_digest"] == alone.data["machine"]["digest"]
+        assert row["walks.references"] == alone.data["walks"]["references"]
+    # A machine of which one design can be built is swept, and its others say why they cannot be.
+    swept = sweep(SPEC, "opteron-2008", vary={"nested.tlb.entries": [0, 4]}, set=NESTED)
+    assert [row["error"] is None for row in swept.to_pylist()] == [False, True]
+    with pytest.raises(Error, match=r"--set nested\.tlb\.entries=0: "):
+        sweep(SPEC, "opteron-2008", vary={"nested.tlb.entries": [0]}, set=NESTED)
+    # So is a share of memory, for which the first of them counts.
+    share = ["swap.size=64M", "os.manager=base", *NESTED[1:], NESTED[0]]
+    assert sweep(SPEC, "opteron-2008", vary=vary, set=share, memory="80%").num_rows == 2
+    words = [word for one in NESTED for word in ("--set", one)]
+    done = pagewalk("sweep", SPEC, "-m", "opteron-2008", *words, "--vary", "nested.tlb.entries=1,4")
+    assert done.returncode == 0, done.stderr
+    assert "the settings add `nested`" in done.stderr

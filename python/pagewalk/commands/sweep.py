@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("the machines are given twice: leave out --machine or --vary machine=...")
     machines = options.machine or vary.pop(MACHINE, [DEFAULT])
     settings = arguments.settings(options)
-    bases = [Machine(name, settings) for name in machines]
-    added = [note for name in machines for note in _notes(name, settings, vary)]
-    arguments.note(options, [*(line for base in bases for line in base.notes), *added])
+    arguments.note(options, [line for name in machines for line in _notes(name, settings, vary)])
     view = View(options.sort, options.top)
     view.check([MACHINE, TRACE, *vary])
     traces = [arguments.trace(options, source) for source in options.traces]
@@ -154,14 +153,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
-    """What is to be said of a machine with the first values of all that varies."""
-    try:
-        return Machine(
-            machine, [*settings, *(f"{key}={one[0]}" for key, one in vary.items())]
-        ).notes
-    except Error:
-        # Its row will say why.
-        return []
+    """What is to be said of a machine with the first values of all that varies, or before that."""
+    first = [f"{key}={one[0]}" for key, one in vary.items()]
+    for given in ([*settings, *first], settings):
+        # Its row will say why it cannot be built.
+        with suppress(Error):
+            return Machine(machine, given).notes
+    return []
 
 
 def _empty(designs: list[dict[str, Any]], name: str) -> list[str]:

@@ -66,7 +66,7 @@ class Task:
 
 def built(machine: str, base: Sequence[str], settings: dict[str, str]) -> Design | str:
     """The design with `settings` after those of `base`, or why it cannot be built."""
-    name, assigned = _described(machine, base, settings)
+    name, assigned = described(machine, base, settings)
     try:
         made = Machine(name, assigned)
     except _native.Error as error:
@@ -112,7 +112,7 @@ def count(
         )
 
 
-def _described(
+def described(
     machine: str, base: Sequence[str], settings: Mapping[str, str]
 ) -> tuple[str, list[str]]:
     """The machine of a design, `machine` unless that varies, and what is changed in it."""
@@ -238,4 +238,4 @@ def _told(error: Exception) -> Exception:
 
 
 def _settings(machine: str, designs: Sequence[Design]) -> list[tuple[str, list[str]]]:
-    return [_described(machine, one.base, one.settings) for one in designs]
+    return [described(machine, one.base, one.settings) for one in designs]

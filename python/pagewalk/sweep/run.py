@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +58,11 @@ def sweep(
             otherwise the same. The table has the counts.
         aged: Begin with memory that was used for long: shares of it that are free and wired.
         memory: How much there is, as for `memory_settings`: a share is of the most that `base` uses
-            of each trace on each machine, before anything varies.
-        output: A Parquet file for the table. What is done is kept beside it under the same name
-            with `.part` until it is whole, and an interrupted sweep goes on from there.
+            of each trace on each machine, before anything varies. Where a machine is not whole
+            without what varies, its first design that can be built counts.
+        output: A Parquet file for the table, whose name ends in `.parquet`. What is done is kept
+            beside it under the same name with `.part` until it is whole, and an interrupted sweep
+            goes on from there.
         force: Whether `output` may replace a file.
         executor: Where passes run, as `dask.distributed.Client(...).get_executor()`; its workers
             must find the trace and the machine under the same names. This process if absent.
@@ -78,18 +81,17 @@ def sweep(
         Error: There is no such trace or machine, or no design at all can be built.
         WorkError: A trace is damaged.
     """
-    from pagewalk.output import refuse_existing
+    from pagewalk.output import refuse_existing, refuse_no_table
     from pagewalk.progress import bar
     from pagewalk.sweep import passes
     from pagewalk.sweep.part import Part, key
 
     traces = _traces(trace)
     if output is not None:
+        refuse_no_table(output)
         refuse_existing(output, force)
     base = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
     machines = [os.fspath(machine)] if isinstance(machine, str | os.PathLike) else machine
-    for name in machines:
-        Machine(name, base)
     several = {MACHINE: [os.fspath(name) for name in machines]} if len(machines) > 1 else {}
     if several and MACHINE in vary:
         raise _native.Error("the machines are given twice: as `machine` and as a key that varies")
@@ -101,6 +103,7 @@ def sweep(
     _varies_alone(vary, memory, aged)
     first = os.fspath(machines[0])
     names = list(dict.fromkeys(design.get(MACHINE, first) for design in settings))
+    bases = {name: _whole(name, base, settings) for name in names}
 
     # Nothing tells what comes through a pipe from what came the last time.
     done = Part(None if any(one.is_pipe for one in traces) else output)
@@ -111,7 +114,7 @@ def sweep(
             given.append(
                 {
                     name: memory_settings(
-                        one, name, set=base, aged=aged, memory=memory, progress=told
+                        one, name, set=bases[name], aged=aged, memory=memory, progress=told
                     )
                     for name in names
                 }
@@ -155,7 +158,14 @@ def sweep(
         _write(table, output, force)
         done.remove()
     asked = {"memory": memory, "aged": list(aged) if aged else None}
-    return _swept(traces, first, base, table, normalize=base_design, asked=asked, given=given)
+    whole = [Machine(name, bases[name]) for name in names]
+    about = {
+        "name": " and ".join(one.name for one in whole),
+        "title": "; ".join(one.description["title"] for one in whole),
+        "settings": base,
+        **{key: value for key, value in asked.items() if value is not None},
+    }
+    return _swept(traces, about, table, normalize=base_design, given=given)
 
 
 def _traces(
@@ -199,31 +209,45 @@ def _base(given: Mapping[str, object], designs: Sequence[Mapping[str, str]]) -> 
     return base
 
 
+def _whole(name: str, base: list[str], settings: Sequence[dict[str, str]]) -> list[str]:
+    """Settings that make `name` whole: `base`, or those of its first design that can be built.
+
+    A part of the machine may be described by `base` and by what varies together.
+
+    Raises:
+        Error: None of its designs can be built; says why the first cannot.
+    """
+    from pagewalk.sweep import passes
+
+    with suppress(_native.Error):
+        Machine(name, base)
+        return base
+    reasons = []
+    for design in settings:
+        if design.get(MACHINE, name) == name:
+            made = passes.built(name, base, design)
+            if isinstance(made, passes.Design):
+                return passes.described(name, base, design)[1]
+            reasons.append(made)
+    raise _native.Error(reasons[0])
+
+
 def _swept(
     traces: "Sequence[Trace]",
-    first: str,
-    base: list[str],
+    machine: Mapping[str, Any],
     table: "pa.Table",
     *,
     normalize: Mapping[str, str],
-    asked: Mapping[str, Any],
     given: Sequence[Mapping[str, list[str]]],
 ) -> "Sweep":
     from pagewalk.report.sweeps import document
     from pagewalk.sweep.result import Sweep, spans
 
     varied = spans(table)
-    bases = [Machine(str(name), base) for name in varied.get(MACHINE, [first])]
     about: list[dict[str, Any]] = [
         {"name": name, "digest": one.digest, **one.header, **_memory(its)}
         for name, one, its in zip(_names(traces), traces, given, strict=True)
     ]
-    machine = {
-        "name": " and ".join(one.name for one in bases),
-        "title": "; ".join(one.description["title"] for one in bases),
-        "settings": base,
-        **{key: value for key, value in asked.items() if value is not None},
-    }
     return Sweep(table, document(about, machine, varied, table.to_pylist(), normalize))
 
 
