@@ -70,6 +70,9 @@ class LiveSummary(Record):
     because: str | None
     """Why none was counted."""
 
+    lost: list[str]
+    """What of the program is missing from all counts, and why."""
+
 
 class TraceSummary(Record):
     """The trace that ran."""
@@ -597,7 +600,10 @@ class RangeTlbCounts(Record):
     """Lookups."""
 
     hits: int
-    """Lookups that found a range which allows the access; not first stores to clean pages."""
+    """Lookups that found a range which allows the access.
+
+    Where the machine tracks dirty pages, first stores to clean pages are not among them.
+    """
 
     misses: int
     """Lookups that did not. Each is a walk."""

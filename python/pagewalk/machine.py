@@ -189,8 +189,9 @@ class Machine:
             names: As for `run`.
 
         Returns:
-            The results; the program's exit status, 128 plus the signal if one ended it; what could
-            not be recorded and why.
+            The results, whose `trace.live` says what is missing if something is; the program's exit
+            status, 128 plus the signal if one ended it, 0 if `ends` did; what is good to know of
+            how it was recorded.
 
         Raises:
             Error: The program cannot be recorded.

@@ -31,22 +31,50 @@ source = ""
 """
 
 
+ENDS = {
+    "jump": 139, "non-canonical": 139, "no-execute": 139, "next-page": 139, "into-page": 139,
+    "odd-movaps": 139, "odd-fxsave": 139, "load": 139, "store": 139, "read-only": 139,
+    "behind-file": 135, "stack": 139, "idiv": 136, "hlt": 139, "int": 139, "int3": 133,
+    "undefined": 132, "pipe": 141, "tgkill": 143, "kill": 137, "abort": 134, "exit": 3,
+    "return": 0, "handled": 0,
+}  # fmt: skip
+"""How programs end, and with which status."""
+
+
+def compiled(name: str, folder: Path, *options: str) -> Path:
+    compiler = shutil.which("gcc") or pytest.fail("gcc is missing: `make test` installs it")
+    built = folder / name
+    options = ("-O1", "-Wall", "-Werror", "-static", *options)
+    subprocess.run([compiler, *options, "-o", built, HERE / f"{name}.c"], check=True)
+    return built
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc") or pytest.fail("gcc is missing: `make test` installs it")
-    built = tmp_path_factory.mktemp("counted") / "counted"
-    options = ["-O1", "-Wall", "-Werror", "-mavx2", "-static"]
-    subprocess.run([compiler, *options, "-o", built, HERE / "counted.c"], check=True)
-    return built
+    return compiled("counted", tmp_path_factory.mktemp("counted"), "-mavx2")
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("ends", tmp_path_factory.mktemp("ends"))
 
 
 def result(
     pagewalk: Run, folder: Path, *arguments: object
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Results without what differs from run to run, how accesses came, and the program's output."""
+    return ended(pagewalk, folder, 0, *arguments)
+
+
+def ended(
+    pagewalk: Run, folder: Path, status: int, *arguments: object
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """As `result`, of a program that ends with that status."""
     file = folder / "results.json"
     run = pagewalk("run", "--quiet", "--json", file, "--force", *arguments)
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == status, run.stderr
+    # QEMU tells of signals there.
+    assert "pagewalk: " not in run.stderr
     document: dict[str, Any] = json.loads(file.read_text())
     trace = document["trace"]
     for process in trace["processes"]:
@@ -185,13 +213,84 @@ def test_processes_and_threads_take_turns_as_ever(pagewalk: Run, tmp_path: Path)
         )
 
 
-def test_a_program_that_is_killed_has_results(pagewalk: Run, tmp_path: Path) -> None:
-    script = "import os, signal; x = sum(range(10**5)); os.kill(os.getpid(), signal.SIGKILL)"
-    out = tmp_path / "out.json"
-    run = pagewalk("run", "-m", "tlb-only", "--json", out, "--", "python3", "-c", script)
-    assert run.returncode == 128 + signal.SIGKILL, run.stderr
-    assert sum(json.loads(out.read_text())["accesses"].values()) > 10**6
-    assert "accesses of its last million instructions" in run.stderr
+@pytest.mark.parametrize("way", ENDS)
+def test_a_program_counts_to_its_end_whatever_ends_it(
+    pagewalk: Run, tmp_path: Path, ends: Path, way: str
+) -> None:
+    status, command = ENDS[way], ["--", ends, way]
+    counted, how, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", *command)
+    told, _, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", "--tell-all", *command)
+    assert how["counted_accesses"] > 60_000
+    assert "lost" not in how
+    assert counted == told
+    trace = tmp_path / "ends.pwt"
+    assert pagewalk("record", "-o", trace, *command).returncode == status
+    recorded = tmp_path / "recorded.json"
+    assert pagewalk("run", trace, "-m", "tlb-only", "--json", recorded).returncode == 0
+    again = json.loads(recorded.read_text())
+    # A live run has no advice.
+    assert again.keys() - counted.keys() == {"advice"}
+    assert all(again[key] == counted[key] for key in counted if key != "trace")
+
+
+@pytest.mark.parametrize("way", ["jump", "next-page", "odd-movaps", "load", "idiv", "tgkill"])
+def test_a_child_counts_to_its_end_whatever_ends_it(
+    pagewalk: Run, tmp_path: Path, ends: Path, way: str
+) -> None:
+    status, command = ENDS[way] - 128, ["--", ends, f"-{way}"]
+    counted, how, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", *command)
+    told, _, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", "--tell-all", *command)
+    assert how["counted_accesses"] > 90_000
+    assert "lost" not in how
+    # Until the parent waits, both run at once, and their accesses come in another order each time.
+    for key in ("accesses", "instructions"):
+        assert counted[key] == told[key]
+    assert counted["trace"]["processes"] == told["trace"]["processes"]
+
+
+@pytest.mark.parametrize("policy", REPLACED)
+@pytest.mark.parametrize(
+    "way", ["jump", "no-execute", "next-page", "into-page", "odd-movaps", "load", "stack"]
+)
+def test_what_tlbs_hold_is_known_to_the_end_whatever_ends_it(
+    pagewalk: Run,
+    tmp_path: Path,
+    ends: Path,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    way: str,
+) -> None:
+    monkeypatch.setenv("PAGEWALK_PATIENCE", "1")
+    settings = [word for one in replaced(policy, policy) for word in ("--set", one)]
+    command = ["-m", "tlb-only", *settings, "--", ends, way]
+    counted, how, _ = ended(pagewalk, tmp_path, ENDS[way], *command)
+    told, _, _ = ended(pagewalk, tmp_path, ENDS[way], "--tell-all", *command)
+    assert how["counted_accesses"] > 30_000
+    assert counted == told
+
+
+@pytest.mark.parametrize("number", ["KILL", "TERM"])
+def test_what_a_killed_program_had_counted_is_missing_and_said_so(
+    pagewalk: Run, tmp_path: Path, ends: Path, number: str
+) -> None:
+    ready, out = tmp_path / "ready", tmp_path / "out.json"
+    script = (
+        f"{ends} spin > {ready} & while [ ! -s {ready} ]; do sleep 0.1; done; sleep 0.5; "
+        f"kill -{number} $!; wait $!; echo $!"
+    )
+    run = pagewalk("run", "-q", "-m", "tlb-only", "--json", out, "--", "sh", "-c", script)
+    assert run.returncode == 0, run.stderr
+    live = json.loads(out.read_text())["trace"]["live"]
+    if number == "TERM":
+        # QEMU ends by that itself, after all has been told.
+        assert "lost" not in live and "pagewalk: " not in run.stderr
+        return
+    [lost] = live["lost"]
+    killed = f"process {run.stdout.strip()}: it was killed while its accesses were counted"
+    assert lost.startswith(killed)
+    # The shell tells of the signal too.
+    assert f"pagewalk: warning: {lost}\n" in run.stderr
 
 
 @pytest.mark.parametrize(

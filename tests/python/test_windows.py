@@ -93,8 +93,14 @@ def test_a_window_of_instructions_ends_with_their_block(
         "record", "-o", tmp_path / "e.pwt", *window, "--end-with-window", "--", "sh", "-c",
         f"{windowed}; sleep 100",
     )  # fmt: skip
-    assert done.returncode != 0
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "killed when its window had ended" in done.stderr
     assert stores(windowed, tmp_path / "e.pwt") == counts
+    # One that has ended by itself before that keeps its status.
+    done = pagewalk(
+        "record", "-o", tmp_path / "f.pwt", *window, "--end-with-window", "--", "sh", "-c", "exit 7"
+    )
+    assert done.returncode != 0 and "killed" not in done.stderr
 
 
 def test_a_live_run_has_the_same_window(pagewalk, windowed: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ impl Prepared {
             error,
         })?;
         signals.set_program(child.id());
-        Ok((Launch { child, signals, program, qemu, status: None, was_killed: false }, session))
+        Ok((Launch { child, signals, program, qemu, status: None, was_ended: false }, session))
     }
 }
 
@@ -119,12 +119,13 @@ pub(crate) struct Launch {
     program: Program,
     qemu: Qemu,
     status: Option<i32>,
-    /// Whether a signal has ended it.
-    was_killed: bool,
+    /// Whether it was killed here.
+    was_ended: bool,
 }
 
 impl Launch {
-    /// The program's status if it has ended: 128 and the signal's number if one has ended it.
+    /// The program's status if it has ended: 128 and the signal's number if one has ended it, 0 if that was
+    /// [`Launch::end`].
     pub(crate) fn status(&mut self) -> Option<i32> {
         if self.status.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
@@ -134,22 +135,27 @@ impl Launch {
         self.status
     }
 
-    /// Whether a signal has ended it.
-    pub(crate) fn was_killed(&self) -> bool {
-        self.was_killed
-    }
-
     /// Ends the program, if it runs.
     pub(crate) fn end(&mut self) {
         // It may have ended by itself just now, which is as good.
-        let _ = self.child.kill();
+        self.was_ended |= self.status.is_none() && self.child.kill().is_ok();
     }
 
     fn ended(&mut self, status: ExitStatus) {
         self.signals.program_ended();
-        self.was_killed = status.signal().is_some();
-        let by_signal = || 128 + status.signal().unwrap_or(0);
-        self.status = Some(status.code().unwrap_or_else(by_signal));
+        self.was_ended &= status.signal() == Some(libc::SIGKILL);
+        self.status = Some(match (status.code(), status.signal()) {
+            _ if self.was_ended => 0,
+            (Some(code), _) => code,
+            (None, signal) => 128 + signal.unwrap_or(0),
+        });
+    }
+
+    /// What there is to say if the program was killed here.
+    pub(crate) fn why_ended(&self) -> Option<String> {
+        self.was_ended.then(|| {
+            "the program was killed when its window had ended, as --end-with-window asks".to_owned()
+        })
     }
 
     /// What there is to say if the program ended by an instruction that its processor did not know:

@@ -34,10 +34,6 @@ pub struct Live {
     asking: Option<u32>,
 }
 
-/// What is lost of a program whose accesses are counted where it runs.
-const UNCOUNTED: &str = "a signal ended the program: accesses of its last million instructions that \
-    surely hit may be in no count; --tell-all has them";
-
 /// A batcher for each process.
 #[derive(Default)]
 struct Batches {
@@ -91,7 +87,8 @@ impl Live {
     }
 
     /// Waits for the program's end and gives its exit status: 128 and the signal's number if
-    /// one has ended it. Accesses that nobody took are dropped.
+    /// one has ended it, 0 if it was killed because [`Options::ends`] asks for it. Accesses that
+    /// nobody took are dropped.
     pub fn finish(mut self) -> i32 {
         self.supervisor.stop();
         loop {
@@ -104,9 +101,14 @@ impl Live {
         }
     }
 
-    /// What could not be recorded and why; complete at the end.
+    /// What is good to know of how it was recorded; complete at the end.
     pub fn notes(&self) -> &[String] {
         &self.supervisor.notes
+    }
+
+    /// What is missing, and why, once all has come; empty if nothing is.
+    pub fn take_lost(&mut self) -> Vec<String> {
+        self.supervisor.take_lost()
     }
 
     /// Accesses that were counted in place of being told.
@@ -182,13 +184,11 @@ impl Live {
                 }
                 if self.supervisor.is_empty() {
                     self.supervisor.notes.extend(self.launch.why_illegal(status));
-                    if self.counted > 0 && self.launch.was_killed() {
-                        self.supervisor.notes.push(UNCOUNTED.to_owned());
-                    }
                     if let Some(error) = self.supervisor.why_nothing(status) {
                         return Err(TraceError::Recorder(error.to_string()));
                     }
                     self.supervisor.notes.extend(self.supervisor.signs.why_no_end());
+                    self.supervisor.notes.extend(self.launch.why_ended());
                     return Ok(false);
                 }
                 if self.launch.signals.came() {

@@ -131,14 +131,17 @@ pub struct Progress {
 /// What was recorded.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The program's exit status; 128 and the signal's number if one has ended it.
+    /// The program's exit status; 128 and the signal's number if one has ended it; 0 if it was killed because
+    /// [`Options::ends`] asks for it.
     pub status: i32,
     /// The file and what is in it.
     pub summary: trace::Summary,
     /// The processes in the order in which they began; the first is the program's.
     pub processes: Vec<Recorded>,
-    /// What could not be recorded and why.
+    /// What is good to know of how it was recorded.
     pub notes: Vec<String>,
+    /// What is missing, and why; empty if nothing is.
+    pub lost: Vec<String>,
 }
 
 /// One process.

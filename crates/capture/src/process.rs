@@ -348,6 +348,12 @@ impl<S: Sink> Process<S> {
         self.world.blocks.update(&self.slot, session);
     }
 
+    /// Whether the process, which has ended, had counted accesses that it did not tell, and that were wanted.
+    pub(crate) fn has_uncounted(&mut self) -> bool {
+        self.slot.counting.load(Ordering::Acquire) != 0
+            && self.output.kept().is_some_and(|window| !window.is_over())
+    }
+
     /// The process has ended: decodes what its threads had not published, one at a time;
     /// false when all is done.
     pub(crate) fn last_round(

@@ -106,11 +106,12 @@ pub fn record(
     });
     let processes = processes.collect();
     let mut notes = std::mem::take(&mut supervisor.notes);
-    notes.extend(supervisor.lost());
     notes.extend(launch.why_illegal(status));
+    notes.extend(launch.why_ended());
+    let lost = supervisor.take_lost();
     let summary = supervisor.outputs.recording.finish();
     let summary = summary.map_err(|error| Error::Trace { error, status })?;
-    Ok(Outcome { status, summary, processes, notes })
+    Ok(Outcome { status, summary, processes, notes, lost })
 }
 
 /// Accesses of a chunk in a file that ends at about so many bytes. What is in a chunk is written, and

@@ -19,6 +19,9 @@ use crate::{Error, Options};
 
 /// How many ended processes are remembered for children that are found later.
 const ENDED_MAX: usize = 64;
+/// What is lost of a process that ended with accesses that it had counted and not told.
+const UNCOUNTED: &str = "it was killed while its accesses were counted: those of its last million \
+    instructions that surely hit may be missing from all counts; --tell-all counts them";
 /// Time between two looks whether processes have ended, while there is work.
 const LOOK: Duration = Duration::from_millis(20);
 /// Milliseconds to sleep at most when nothing comes.
@@ -51,6 +54,8 @@ pub(crate) struct Supervisor<O: Outputs> {
     /// The first thing that went wrong.
     pub(crate) failure: Option<Failure>,
     pub(crate) notes: Vec<String>,
+    /// What is missing of processes that have ended.
+    lost: Vec<String>,
     /// Programs whose processes have not been seen to end the one before.
     waiting: Vec<Waiting>,
     ended: VecDeque<Ended>,
@@ -115,6 +120,7 @@ impl<O: Outputs> Supervisor<O> {
             seen: 0,
             failure: None,
             notes: Vec::new(),
+            lost: Vec::new(),
             waiting: Vec::new(),
             ended: VecDeque::new(),
             forks: Vec::new(),
@@ -276,12 +282,16 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// What found no room in the session, if anything.
-    pub(crate) fn lost(&self) -> Option<String> {
-        let lost = self.session.head().lost.load(Ordering::Relaxed);
-        (lost != 0).then(|| {
-            format!("{lost} threads, processes or blocks found no room and are not recorded")
-        })
+    /// What is missing: of processes that have ended, and what found no room in the session.
+    pub(crate) fn take_lost(&mut self) -> Vec<String> {
+        let mut lost = std::mem::take(&mut self.lost);
+        match self.session.head().lost.load(Ordering::Relaxed) {
+            0 => {}
+            count => lost.push(format!(
+                "{count} threads, processes or blocks found no room and are not recorded"
+            )),
+        }
+        lost
     }
 
     /// Tells where in their parents the processes began, as far as their parents said so.
@@ -571,6 +581,9 @@ impl<O: Outputs> Supervisor<O> {
         process.update_blocks(&self.session);
         let notes = process.world.facts.notes.iter();
         self.notes.extend(notes.map(|note| format!("process {pid}: {note}")));
+        if process.has_uncounted() && !self.is_over {
+            self.lost.push(format!("process {pid}: {UNCOUNTED}"));
+        }
         if let Some(number) = number {
             let forks = process.forks.drain(..);
             self.forks.extend(forks.map(|(child, accesses)| (number, child, accesses)));

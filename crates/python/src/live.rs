@@ -151,5 +151,6 @@ fn describe(outcome: &Outcome) -> Value {
         "digest": summary.digest,
         "processes": processes,
         "notes": outcome.notes,
+        "lost": outcome.lost,
     })
 }

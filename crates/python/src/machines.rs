@@ -129,9 +129,11 @@ impl Machine {
                 }
             };
             let because = (counted_accesses == 0).then(|| because.unwrap_or_else(not_here));
-            results.trace.live = Some(LiveSummary { counted_accesses, because });
-            let results = serde_json::to_string(&results).map_err(failed)?;
+            let lost = live.take_lost();
+            results.trace.live = Some(LiveSummary { counted_accesses, because, lost });
             let notes = live.notes().to_vec();
+            results.trace.header.notes.extend_from_slice(&notes);
+            let results = serde_json::to_string(&results).map_err(failed)?;
             Ok((results, live.finish(), notes))
         })
     }

@@ -183,11 +183,6 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     unsafe {
         let here = if (*info).si_code > 0 { translated(context) } else { None };
         let marked = here.and_then(|(fault, vcpu)| mark(fault, vcpu));
-        let ends = |&(fault, _): &(Fault, u32)| sure::counts() && !fault.may_be_mended();
-        if let Some((_, vcpu)) = here.filter(ends) {
-            // QEMU may end the process without another word.
-            sure::settle(vcpu);
-        }
         let handlers = &*HANDLERS.0.get();
         let handler = handlers[usize::from(signal == SIGNALS[1])].assume_init().sa_sigaction;
         transmute::<usize, Handler>(handler)(signal, info, context);
@@ -196,9 +191,6 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         }
     }
 }
-
-/// `PAGE_WRITE_ORG`.
-const WRITABLE_BEFORE: c_int = 0x10;
 
 /// A fault of the host.
 #[derive(Clone, Copy)]
@@ -210,25 +202,6 @@ enum Fault {
 }
 
 impl Fault {
-    /// Whether QEMU may mend it, so that the access is made again: it protects pages with code that it has
-    /// translated against writing.
-    fn may_be_mended(self) -> bool {
-        match self {
-            Fault::Page(at, true) => {
-                let flags = internals::symbol(c"page_get_flags");
-                if flags.is_null() {
-                    return true;
-                }
-                let address = at.wrapping_sub(global::internals().guest_base() as u64);
-                // SAFETY: QEMU 7.2's function of the address of a guest, which has no more bits than ours.
-                let flags: unsafe extern "C" fn(u64) -> c_int = unsafe { transmute(flags) };
-                // SAFETY: as above; it only looks.
-                unsafe { flags(address) & WRITABLE_BEFORE != 0 }
-            }
-            Fault::Page(_, false) | Fault::Protection => false,
-        }
-    }
-
     /// Whether it is that of an access to `host`, an address in this process.
     fn is_of(self, host: u64, tag: Tag) -> bool {
         let size = u64::from(tag.size());

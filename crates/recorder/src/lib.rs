@@ -29,6 +29,7 @@ mod allocations;
 mod calls;
 mod counted;
 mod derived;
+mod ending;
 mod events;
 mod exec;
 mod ffi;
@@ -113,7 +114,9 @@ fn install<'a>(
     let internals = Internals::find();
     if internals.can_flush_now() {
         vcpu::set_alone();
-        sure::prepare(session, guest);
+        if ending::watch() {
+            sure::prepare(session, guest);
+        }
     }
     global::start(shared, place, guest, internals)?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.

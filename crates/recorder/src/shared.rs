@@ -180,6 +180,7 @@ impl Shared {
                 (&process.stop, 0),
                 (&process.leaving, 0),
                 (&process.executing, 0),
+                (&process.counting, 0),
                 (&process.threads, 0),
                 (&process.fork_flags, parent.map_or(0, |(_, flags)| flags)),
             ] {

@@ -19,7 +19,7 @@
 //! Before anything comes that is not counted, all held pages are told in the order of their times and are held
 //! no more: then the machine's TLB is as if every access had been told. So segments end where
 //! other processes are recorded too, whose accesses come between segments, and so system calls begin, whatever
-//! they may do to TLBs.
+//! they may do to TLBs, and so does the end of a process by a signal ([`crate::ending`]).
 //!
 //! Under FIFO and random replacement hits change nothing. A page is held if it is in the TLB: the host says which pages
 //! are when it is asked, and from then on it is known here which page goes for which ([`known`]). The machine finds
@@ -236,6 +236,12 @@ pub(crate) fn counts() -> bool {
     COUNTS.load(Ordering::Relaxed)
 }
 
+/// From here on there may be something that was counted and not told, or there is nothing; the host sees that too.
+fn set_counts(counts: bool) {
+    COUNTS.store(counts, Ordering::Relaxed);
+    global::process().counting.store(counts.into(), Ordering::Release);
+}
+
 /// Tells all that was counted: something comes that is not counted. Under LRU no page is held any more.
 pub(crate) fn settle(vcpu: u32) {
     if counts() || known::is_watching() {
@@ -266,7 +272,7 @@ impl State {
         put_control(vcpu, Control::Passed, self.accesses_now() - self.accesses);
         put_control(vcpu, Control::Advance, self.instructions_now() - self.instructions);
         self.note_run();
-        COUNTS.store(false, Ordering::Relaxed);
+        set_counts(false);
         // SAFETY: the trail is this thread's.
         unsafe { (*trail()).state = Trail::UNTOLD };
     }
@@ -287,7 +293,7 @@ impl State {
         (self.extra, self.accesses, self.instructions) = (0, 0, 0);
         // SAFETY: the trail is this thread's.
         unsafe { (*trail()).clock = CLOCK };
-        COUNTS.store(true, Ordering::Relaxed);
+        set_counts(true);
     }
 
     fn clock(&self) -> u64 {

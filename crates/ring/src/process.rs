@@ -101,6 +101,8 @@ pub struct Process {
     pub fork_flags: AtomicU32,
     /// Set by the plugin before it executes another program; cleared if that failed.
     pub executing: AtomicU32,
+    /// Set by the plugin while it has counted accesses that it has not told: what is lost if the process ends then.
+    pub counting: AtomicU32,
     /// When it began, in nanoseconds of the system's monotonic clock.
     pub began_ns: AtomicU64,
     /// The chunks of the log in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.

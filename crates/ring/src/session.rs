@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -61,7 +61,7 @@ pub struct Session {
     /// One more than the highest process slot that was ever taken.
     pub processes_high: AtomicU32,
     /// Processes that may run: those that were forked, or are about to be, and have not said that they end. One
-    /// that is killed stays among them.
+    /// that `SIGKILL` ends stays among them, and so does one with several threads that any signal ends.
     pub running: AtomicU32,
     /// Set by the plugin of a process that can count such accesses.
     pub counts: AtomicU32,

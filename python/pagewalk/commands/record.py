@@ -16,8 +16,8 @@ EPILOG = """\
 examples:
   pagewalk record -- ls -l                               writes ls.pwt
   pagewalk record -o ls.pwt --process ls -- sh -c 'ls | wc -l'      one process of three
-  pagewalk record -o join.pwt --skip 1G --max-accesses 500M -- sqlite3 :memory: '.read join.sql'
-  pagewalk record --native -o join.pwt -- sqlite3 :memory: '.read join.sql'
+  pagewalk record -o sum.pwt --skip 10M --max-accesses 5M -- python3 -c 'sum(range(10**6))'
+  pagewalk record --native -o sum.pwt -- python3 -c 'sum(range(10**6))'
 
 The program's input, output and exit status are its own. The trace has all processes that it
 starts; `pagewalk info` lists them. Programs for x86-64, i386, aarch64 and riscv64 Linux run through
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(outcome, indent=1) + "\n", options.force)
     # Standard output is the program's: what is said here goes to standard error.
-    arguments.warn(warnings(outcome["accesses"], recording))
+    arguments.warn([*outcome["lost"], *warnings(outcome["accesses"], recording)])
     for line in () if options.quiet else describe(outcome):
         say(f"pagewalk: {line}", sys.stderr)
     status: int = outcome["exit_status"]

@@ -171,6 +171,7 @@ def live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Re
     from pagewalk.commands.record import warnings
 
     arguments.note(options, notes)
+    arguments.warn(results.data["trace"]["live"].get("lost", []))
     arguments.warn(warnings(sum(results.data["accesses"].values()), recording))
     return [results], status
 

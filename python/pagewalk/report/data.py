@@ -39,7 +39,7 @@ def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Rep
             f"{text.plural(whole['threads'], 'thread')}"
         ),
         facts=trace_facts(trace),
-        notes=list(trace["notes"]),
+        notes=[*trace["notes"], *trace.get("live", {}).get("lost", [])],
         runs=runs,
         processes=tables.processes(first),
         comparison=tables.comparison(documents) if len(documents) > 1 else None,
@@ -116,7 +116,7 @@ def _headline(document: Mapping[str, Any]) -> str:
 def _cards(document: Mapping[str, Any]) -> list[Card]:
     accesses, missed = values.accesses(document), values.missing_all(document)
     walks, faults = document["walks"], document["faults"]
-    kinds = document["accesses"]
+    kinds, memory = document["accesses"], document["memory"]
     cards = [
         Card(
             "Accesses",
@@ -145,8 +145,9 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
             "First touches",
             values.count(document, "/faults/first_touch"),
             f"{text.percent(faults['first_touch'] / missed) if missed else '0 %'} of the misses; "
-            f"{text.size(document['memory']['mapped_bytes'])} mapped, "
-            f"{text.size(document['memory']['table_bytes'])} of page tables",
+            f"{text.size(memory['frames_peak_bytes'])} of memory in use at the peak; at the end "
+            f"{text.size(memory['mapped_bytes'])} mapped, "
+            f"{text.size(memory['table_bytes'])} of page tables",
         )
     )
     time = document["time"]

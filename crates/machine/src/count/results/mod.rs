@@ -154,6 +154,9 @@ pub struct LiveSummary {
     pub counted_accesses: u64,
     /// Why none was counted.
     pub because: Option<String>,
+    /// What of the program is missing from all counts, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
 }
 
 /// The header of the trace, as far as a result repeats it.

@@ -139,7 +139,8 @@ pub struct RangeTlbCounts {
     pub from: String,
     /// Lookups.
     pub lookups: u64,
-    /// Lookups that found a range which allows the access; not first stores to clean pages.
+    /// Lookups that found a range which allows the access. Where the machine tracks dirty pages, first stores to clean
+    /// pages are not among them.
     pub hits: u64,
     /// Lookups that did not. Each is a walk.
     pub misses: u64,
