@@ -3,6 +3,7 @@
 //! It observes and decides nothing: a system reads it ([`Layout::regions`]), the counts of a run
 //! are kept by its labels.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use addr::{PageSize, VirtAddr, VirtRange};
@@ -64,12 +65,29 @@ struct Known {
     regions: Regions,
     /// The label of each region, by its number.
     labels: Vec<u32>,
+    /// Whether events say what is mapped, once that counts.
+    is_told: OnceCell<bool>,
 }
 
 impl Layout {
     /// From here on the space `number` is known.
     pub(crate) fn enter(&mut self, number: u32) {
         self.known(number);
+    }
+
+    /// Events will say what is mapped in the space `number`.
+    pub(crate) fn foresee(&mut self, number: u32) {
+        let place = self.known(number);
+        self.spaces[place].is_told = true.into();
+    }
+
+    /// Whether events say what is mapped in the space `number`: whether that was foreseen, or one had come when
+    /// this was asked first. It stays so, whatever comes later, so that addresses are treated alike that no event
+    /// explains.
+    pub(crate) fn is_told(&self, number: u32) -> bool {
+        let place = self.places.get(&number);
+        let told = |known: &Known| *known.is_told.get_or_init(|| known.regions.is_told());
+        place.is_some_and(|&place| told(&self.spaces[place]))
     }
 
     /// Takes over what `event` changed in the space `number`.

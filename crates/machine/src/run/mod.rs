@@ -23,6 +23,7 @@ mod ahead;
 mod clock;
 mod counted;
 mod dense;
+pub(crate) mod foreseen;
 mod linear;
 mod miss;
 pub(crate) mod nodes;
@@ -41,7 +42,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use addr::{Kind, PageSize, PhysAddr, Rights};
 use pagetable::Reference;
-use trace::{Batch, Event, Placed, Process, Source};
+use trace::{Batch, Event, Placed, Source};
 use vm::Hashed;
 
 use crate::{
@@ -65,6 +66,7 @@ use ahead::Ahead;
 use clock::Prices;
 use counted::Passed;
 use dense::Worth;
+use foreseen::Foreseen;
 use nodes::Nodes;
 use overheads::Overheads;
 use pace::Pace;
@@ -103,7 +105,8 @@ pub(crate) fn run(
     }
     let mut run = Run::new(machine, options.check, machine.description().os.clock)?;
     run.origins = Some(Origins::new(source.header()));
-    run.begin(source.processes())?;
+    let source = &mut Foreseen::new(source);
+    run.begin(source)?;
     let mut walkers = machine.walkers()?;
     let mut batch = Batch::default();
     loop {
@@ -348,7 +351,9 @@ impl Run {
     }
 
     /// A trace with these processes is about to run.
-    pub(crate) fn begin(&mut self, processes: &[Process]) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, source: &Foreseen<'_>) -> Result<(), Error> {
+        let processes = source.processes();
+        source.told().for_each(|number| self.layout.foresee(number));
         self.system.begin(processes);
         match &mut self.small {
             Some(small) => small.begin(processes, &mut self.ram),

@@ -13,7 +13,7 @@ use crate::{
     count::summary,
     description::Clock,
     hardware::{behind::Behind, walker::Walkers},
-    run::Run,
+    run::{Run, foreseen::Foreseen},
 };
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
@@ -124,8 +124,8 @@ impl Front {
     }
 
     /// `source` is about to run.
-    pub(super) fn begin(&mut self, source: &dyn Source) {
-        let begun = self.run.begin(source.processes());
+    pub(super) fn begin(&mut self, source: &Foreseen<'_>) {
+        let begun = self.run.begin(source);
         self.failure = begun.err().map(|error| error.to_string());
     }
 

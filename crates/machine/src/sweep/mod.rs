@@ -32,7 +32,7 @@ mod workers;
 
 use trace::{Batch, Source};
 
-use crate::{Error, Machine, Progress, Results, description::digest};
+use crate::{Error, Machine, Progress, Results, description::digest, run::foreseen::Foreseen};
 pub(crate) use family::Steps;
 pub(crate) use family_log::Miss;
 use front::Front;
@@ -62,6 +62,7 @@ pub fn sweep(
         threads => threads,
     };
     let mut fronts = Front::of_all(machines)?;
+    let source = &mut Foreseen::new(source);
     fronts.iter_mut().for_each(|front| front.begin(source));
     let (mut running, mut reading) = (Batch::default(), Batch::default());
     let mut accesses = 0;

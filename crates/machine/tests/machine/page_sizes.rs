@@ -324,6 +324,55 @@ fn what_no_event_tells_and_what_is_uniform() {
     assert!(!says(&["os.uniform=true"], "no operating system can"));
 }
 
+/// What an address gets that no event explains is decided once, wherever the first event is: in a trace with mappings a
+/// base page, and in one that tells the first of them late, or none, what a trace without mappings gives.
+#[test]
+fn an_unexplained_address_gets_one_page_size_before_and_after_the_first_mapping() {
+    const UNEXPLAINED: u64 = 0x7fff_0000_0000;
+    // The accesses that are looked through for an event.
+    const SEARCHED: u64 = 1 << 20;
+    let access = |addr| Row::Access(Kind::Store, addr, 8);
+    let touched: Vec<Row> =
+        (0..3).map(|block| access(UNEXPLAINED + block * (2 << 20) + PAGE)).collect();
+    let filler = |count: u64| (0..count).map(move |at| access(UNEXPLAINED + PAGE + at % 64 * 8));
+    let told = || [Row::Event(mmap(0, 1024)), access(BASE)];
+    let rows = |parts: &[Vec<Row>]| parts.concat();
+    let (none, early) = (touched.clone(), rows(&[told().into(), touched.clone()]));
+    let soon = rows(&[touched.clone(), told().into()]);
+    let between = rows(&[touched[..1].into(), told().into(), touched[1..].into()]);
+    let late = rows(&[
+        touched[..1].into(),
+        filler(SEARCHED).collect(),
+        told().into(),
+        touched[1..].into(),
+    ]);
+    // By manager: which pages a mapping of two blocks is given at its first access, and a block without one.
+    for settings in [&["os.page_size=2M"][..], &["os.manager=linux"]] {
+        let machine =
+            |rows: &[Row]| run("epyc-9005", settings, rows).memory.pages_by_size.get("2M").copied();
+        let large = |rows: &[Row]| machine(rows).unwrap_or(0);
+        let unexplained = large(&none);
+        assert!(unexplained > 0, "{settings:?}");
+        for rows in [&early, &soon, &between] {
+            assert_eq!(large(rows), 1, "{settings:?}");
+        }
+        assert_eq!(large(&late), 1 + unexplained, "{settings:?}");
+    }
+}
+
+/// A sweep looks as a run does.
+#[test]
+fn a_sweep_gives_an_unexplained_address_the_page_size_that_a_run_gives() {
+    let access = |block: u64| Row::Access(Kind::Store, 0x7fff_0000_0000 + (block << 21), 8);
+    let rows = vec![access(0), Row::Event(mmap(0, 1024)), access(1)];
+    let machine = Machine::load("epyc-9005", &["os.page_size=2M".to_owned()]).unwrap();
+    let options = machine::sweep::SweepOptions { threads: 1, progress: &mut |_| true };
+    let swept = machine::sweep::sweep(&[machine], &mut Rows::new(rows.clone()), options).unwrap();
+    let alone = run("epyc-9005", &["os.page_size=2M"], &rows);
+    assert_eq!(swept[0].as_ref().unwrap().memory, alone.memory);
+    assert_eq!(alone.memory.pages_by_size.get("4K"), Some(&2));
+}
+
 /// Where no large frame is free, a base page does; where none at all is, the run says so.
 #[test]
 fn a_frame_that_is_refused_is_no_end_while_a_smaller_one_is_there() {

@@ -402,8 +402,9 @@ impl Base {
         space: HatSpace,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        let regions = platform.layout().regions(ask.who.number);
-        let is_told = regions.is_some_and(|regions| regions.is_told());
+        let layout = platform.layout();
+        let is_told = layout.is_told(ask.who.number);
+        let regions = layout.regions(ask.who.number);
         let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
         let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
         let range = VirtRange::of_page(ask.addr.page(size));

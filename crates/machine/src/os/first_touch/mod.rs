@@ -114,7 +114,7 @@ impl FirstTouch {
     fn has_room(&self, who: Who, page: Page, layout: &Layout) -> bool {
         let range = VirtRange::of_page(page);
         let (first, last) = (range.start().get(), range.last().get());
-        let allows = |regions: &Regions| match regions.is_told() {
+        let allows = |regions: &Regions| match layout.is_told(who.number) {
             true => regions.covering(first, last).is_some(),
             false => page.size() <= UNTOLD_MAX,
         };
