@@ -227,8 +227,10 @@ pub trait PageTable {
         memory: &mut impl Memory,
     ) -> Result<Flush, Error>;
 
-    /// Clears the bits that `bits` names of every page in `range`; the token names the pages
-    /// that had one. `each` gets the pages that change.
+    /// Clears the bits that `bits` names of every page in `range`. `each` gets the pages that had one of them.
+    ///
+    /// The token names the same pages, unless `bits` is [`Usage::marked`] alone: then the token names none. No hardware
+    /// reads a mark, so no TLB has to forget a page whose mark was cleared.
     fn clear_usage(
         &mut self,
         space: Space,

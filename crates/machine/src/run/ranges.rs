@@ -22,8 +22,9 @@ use crate::hardware::{processor::Processor, tlbs::NONE};
 const LINE_PAGES: u64 = 8;
 
 impl Run {
-    /// A miss of the second level that the range TLB answers: the first level is filled with the one page. The
-    /// first store to a page walks, to set its dirty bit.
+    /// A miss of the second level that the range TLB answers: the first level is filled with the one page. Where the
+    /// machine tracks dirty pages (`walker.tracks_dirty`), the first store to a page walks all the same, to set its
+    /// dirty bit.
     #[cold]
     pub(super) fn in_range(
         &mut self,

@@ -63,6 +63,26 @@ fn a_range_has_all_pages_of_a_heap() {
     assert_eq!((of(&long).hits, of(&long).fills), (0, 0));
 }
 
+/// Only a machine that tracks dirty pages walks for the first store to a page of a range.
+#[test]
+fn the_first_store_to_a_page_walks_where_dirty_pages_are_tracked() {
+    const PAGES: u64 = 64;
+    let pages = |kind| (0..PAGES).map(move |page| Row::Access(kind, HEAP + page * PAGE, 8));
+    let mut rows = vec![mapping(HEAP, PAGES * PAGE)];
+    for kind in [Kind::Load, Kind::Store, Kind::Store] {
+        rows.extend(pages(kind));
+    }
+    let walks = |tracks: &str| {
+        let results = run(&["os.manager=base", "range_tlb={}", tracks], &rows);
+        (results.walks.walks, of(&results).hits)
+    };
+    let (walks_without, hits_without) = walks("walker.tracks_dirty=false");
+    let (walks_with, hits_with) = walks("walker.tracks_dirty=true");
+    assert_eq!(hits_without, 2 * PAGES);
+    assert_eq!(hits_with, PAGES);
+    assert_eq!(walks_with, walks_without + PAGES);
+}
+
 /// Out of a line a walk has 8 pages; lines that continue each other become one entry.
 #[test]
 fn runs_out_of_lines_grow_together() {
