@@ -9,10 +9,26 @@ pub enum Error {
     /// The description is wrong: file, line and key.
     #[error("{origin}:{line}: {what}")]
     Description {
-        /// The file, or the name of the built-in machine.
+        /// The file.
         origin: String,
         /// The line in it, from 1.
         line: usize,
+        /// The key and what is wrong with it.
+        what: String,
+    },
+    /// A built-in machine cannot be built with the settings that were given.
+    #[error(
+        "the built-in machine {name}{}: {what} (line {line} of what `pagewalk machines {name}` \
+         prints)",
+        with(settings)
+    )]
+    BuiltIn {
+        /// Its name.
+        name: String,
+        /// The line of the key in its text, from 1.
+        line: usize,
+        /// All settings that were given.
+        settings: Vec<String>,
         /// The key and what is wrong with it.
         what: String,
     },
@@ -81,4 +97,10 @@ pub enum Error {
     /// The progress callback asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// The settings as a command line has them.
+fn with(settings: &[String]) -> String {
+    let each = settings.iter().map(|setting| format!(" --set {setting}")).collect::<String>();
+    if each.is_empty() { each } else { format!(" with{each}") }
 }

@@ -33,11 +33,12 @@ pub const BUILTIN: &[Builtin] = builtin![
     "tlb-only"
 ];
 
-/// Name, text and origin (for errors) of the machine called `name_or_path`.
+/// Name, text and origin (for errors) of the machine called `name_or_path`. The origin of a built-in machine is
+/// its name, which no file can have.
 pub(crate) fn find(name_or_path: &str) -> Result<(String, String, String), Error> {
     if let Some(builtin) = BUILTIN.iter().find(|builtin| builtin.name == name_or_path) {
-        let origin = format!("{}.toml", builtin.name);
-        return Ok((builtin.name.to_owned(), builtin.text.to_owned(), origin));
+        let name = builtin.name.to_owned();
+        return Ok((name.clone(), builtin.text.to_owned(), name));
     }
     if !name_or_path.ends_with(".toml") && !name_or_path.contains('/') {
         let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();

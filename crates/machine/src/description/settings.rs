@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::{suggest, units::Bytes};
+use super::{builtin::BUILTIN, suggest, units::Bytes};
 use crate::{Description, Error};
 
 /// A description after its settings.
@@ -267,8 +267,11 @@ impl Written {
         if let Some(setting) = settings().find(own).or_else(|| settings().find(given)) {
             return Error::Setting { setting: setting.clone(), what };
         }
-        let line = line_of(&self.text, key);
-        Error::Description { origin: self.origin.clone(), line, what }
+        let (line, origin) = (line_of(&self.text, key), self.origin.clone());
+        if BUILTIN.iter().any(|builtin| builtin.name == origin) {
+            return Error::BuiltIn { name: origin, line, settings: self.settings.clone(), what };
+        }
+        Error::Description { origin, line, what }
     }
 }
 

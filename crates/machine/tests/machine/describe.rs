@@ -287,3 +287,22 @@ fn a_machine_has_few_processors_and_contexts_for_them() {
         "{said}"
     );
 }
+
+/// What contradicts a key of a built-in machine is found by its name and settings: its file is on no user's disk.
+#[test]
+fn a_built_in_machine_that_settings_contradict_is_named_with_them() {
+    let settings = ["page_table.format=hashed".to_owned(), "core.count=2".to_owned()];
+    let error = Machine::load("epyc-9005", &settings).unwrap_err().to_string();
+    let begins = "the built-in machine epyc-9005 with --set page_table.format=hashed \
+                  --set core.count=2: mmu_cache";
+    assert!(error.starts_with(begins), "{error}");
+    let builtin = BUILTIN.iter().find(|builtin| builtin.name == "epyc-9005").unwrap();
+    let table = builtin.text.lines().position(|line| line == "[mmu_cache]").unwrap();
+    // Its first key is the design, in the line below.
+    let line = table + 2;
+    let ends = format!(" (line {line} of what `pagewalk machines epyc-9005` prints)");
+    assert!(error.ends_with(&ends), "{error}");
+    // One that is on the disk keeps its path and its line.
+    let error = Machine::parse("mine", builtin.text, "mine.toml", &settings).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("mine.toml:{line}: mmu_cache")), "{error}");
+}
