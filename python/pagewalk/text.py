@@ -19,7 +19,9 @@ def count(value: float) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes with a binary prefix."""
+    """Bytes, or a difference of them, with a binary prefix."""
+    if value < 0:
+        return f"-{size(-value)}"
     for unit, prefix in _BINARY:
         if value >= unit:
             whole = value // unit

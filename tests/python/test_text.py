@@ -33,6 +33,8 @@ def test_count(value: float, shown: str) -> None:
         (1 << 30, "1 GiB"),
         (1_500_000, "1.43 MiB"),
         (16 << 40, "16 TiB"),
+        (-1, "-1 B"),
+        (-126_976, "-124 KiB"),
     ],
 )
 def test_size(value: int, shown: str) -> None:

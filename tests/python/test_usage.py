@@ -72,6 +72,10 @@ def test_no_output_replaces_what_is_read(pagewalk, tmp_path: Path) -> None:
     [
         (["run", SPEC, "--memory", "80%"], "never takes a page back"),
         (["curve", SPEC, "--entries", "4294967296"], "less than 2^32"),
+        (["run", SPEC, "b.pwt"], "run takes one trace; `pagewalk sweep` takes several"),
+        (["curve", SPEC, "b.pwt", "c.pwt"], "takes one trace"),
+        (["stat", SPEC, "b.pwt"], "takes one trace"),
+        (["sweep", SPEC, "-o", "t.csv", "--vary", "os.page_size=4K,2M"], "name it t.parquet"),
         (["curve", SPEC, "--page-sizes", ""], "no page sizes"),
         (["export", "csv", SPEC, "-o", "none.csv", "--thread", "99"], "it has made no access"),
     ],

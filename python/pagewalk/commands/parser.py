@@ -92,6 +92,9 @@ def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[st
     at = next((index for index, word in enumerate(unknown) if shutil.which(word)), None)
     if at is not None and parser.get_default("runs_program"):
         return f"; a program stands after `--`: {parser.prog} -- {' '.join(unknown[at:])}"
+    takes_trace = any(not one.option_strings and one.dest == "trace" for one in parser._actions)
+    if takes_trace and not unknown[0].startswith("-"):
+        return f": {parser.prog} takes one trace; `pagewalk sweep` takes several"
     return guessed(unknown[0].partition("=")[0], known)
 
 

@@ -164,7 +164,7 @@ def sizes(table: Mapping[str, Any]) -> Table:
                 row["manager"],
                 text.percent(row["large_share"]),
                 text.size(row["memory_bytes"]),
-                "" if bloat is None else f"{'-' if bloat < 0 else ''}{text.size(abs(bloat))}",
+                "" if bloat is None else text.size(bloat),
                 *map(text.percent, _in_runs(row)),
                 _why(row),
             ]
