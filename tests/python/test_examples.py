@@ -1,6 +1,7 @@
 """Every command that README, the handbook and the help show runs, as it is written there."""
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -94,11 +95,19 @@ def examples() -> list[tuple[str, str]]:
 def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that examples take: short ones under the names that they have there."""
     folder = tmp_path_factory.mktemp("materials")
-    (folder / "join.sql").write_text(
+    # Of the programs of the repository all but the one that takes long.
+    (folder / "workloads").mkdir()
+    for file in (ROOT / "workloads").iterdir():
+        (folder / "workloads" / file.name).symlink_to(file)
+    (folder / "workloads" / "join.sql").unlink()
+    (folder / "workloads" / "join.sql").write_text(
         "create table t as with recursive n(i) as (select 1 union all select i + 1 from n "
         "limit 200) select i, i * 7 % 200 as j from n;\n"
         "select count(*) from t a join t b on a.i = b.j;\n"
     )
+    compiler = shutil.which("cc") or pytest.fail("cc is missing: `make test` installs it")
+    source = ROOT / "workloads" / "hash-join.c"
+    subprocess.run([compiler, "-O2", "-g", "-o", folder / "hash-join", source], check=True)
     with tarfile.open(folder / "big.tar", "w") as tar:
         tar.add(ROOT / "README.md", "README.md")
     Trace("generate:join,table=64M,accesses=50k").store(folder / "join.pwt")
@@ -140,7 +149,7 @@ def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Pa
     for file in materials.iterdir():
         if file.name not in written:
             (shutil.copytree if file.is_dir() else shutil.copy)(file, tmp_path / file.name)
-    for name in ("experiments", "workloads", "machines"):
+    for name in ("experiments", "machines"):
         (tmp_path / name).symlink_to(ROOT / name)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -155,6 +164,40 @@ def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Pa
         stem, _, ending = file.rpartition(".")
         found = [tmp_path / file, *tmp_path.glob(f"{stem}-*.{ending}")]
         assert any(one.exists() and one.stat().st_size for one in found), f"{where}: {file}"
+
+
+def shown(page: Path) -> Iterator[tuple[str, str]]:
+    """The blocks of commands of a page, each with the output that is shown behind it, if any is."""
+    blocks = re.findall(r"```(\w*)\n(.*?)```", page.read_text(), re.DOTALL)
+    for (kind, commands), (after, output) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        if kind == "console":
+            yield re.sub(r"^\$ ", "", commands, flags=re.MULTILINE), "" if after else output
+
+
+def without_numbers(output: str) -> str:
+    return " ".join(re.sub(r"[\d.]*\d( [kMG]\b)?", "N", output).split())
+
+
+def test_the_tutorial_on_large_pages_ends_with_what_it_promises(tmp_path: Path) -> None:
+    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    promised = []
+    for commands, output in shown(ROOT / "docs" / "tutorials" / "large-pages.md"):
+        done = subprocess.run(
+            ["bash", "-ec", commands],
+            cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=280,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        # Counts differ a little with the compiler and the C library, and nothing else does.
+        for line in output.splitlines():
+            assert without_numbers(line) in without_numbers(done.stdout), line
+            promised.append(line)
+    assert any("Use pages of 2M for make_table (hash-join.c:" in line for line in promised)
+    before, after = (
+        sum(region["misses"] for region in json.loads((tmp_path / name).read_text())["regions"])
+        for name in ("before.json", "after.json")
+    )
+    assert before > 1_000_000 and after < before / 1000
 
 
 def test_there_are_examples_of_all_commands() -> None:
