@@ -77,17 +77,19 @@ pub struct Peak {
     pub by_page_size: BTreeMap<String, u64>,
 }
 
-/// What should be done about the misses: `pagewalk run` counts a curve for it.
+/// What should be done about the misses, by curves of the whole run.
 pub struct Advice {
     /// In a sentence.
     pub sentence: String,
     /// Misses per lookup that a large enough TLB has, first touches apart.
     pub misses_share: f64,
-    /// Loads and stores that the curve counted.
+    /// Lookups for the loads and stores of the whole run.
     pub lookups: u64,
     /// Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
-    /// 65536.
+    /// 65536. An estimate, where `one_in` is not 1.
     pub entries: BTreeMap<String, Option<u64>>,
+    /// By page size: one in so many pages was in the sample from which that is known; 1: all.
+    pub one_in: BTreeMap<String, u64>,
 }
 
 /// The counts of a run with what each costs, as `pagewalk stat` shows them.
@@ -286,7 +288,7 @@ pub struct Advised {
     pub memory_added_max: f64,
     /// The run with base pages only.
     pub base: PlacedRun,
-    /// The regions that were tried, most misses first.
+    /// The regions that were tried, and those that nothing makes large on Linux; most misses first.
     pub regions: Vec<AdvisedRegion>,
     /// Regions that were not tried: each has fewer than 0.1 % of the misses, lies in one that was
     /// tried, or has no room for a page of the second size.
@@ -326,7 +328,7 @@ pub struct PlacedRun {
     pub why: BTreeMap<String, u64>,
 }
 
-/// A region that was tried at every size.
+/// A region, and the page size that is advised for it.
 pub struct AdvisedRegion {
     /// As results call it.
     pub name: String,
@@ -336,24 +338,29 @@ pub struct AdvisedRegion {
     pub bytes: u64,
     /// What a place rule calls it.
     pub place: String,
+    /// What stands behind it, as in `RegionCounts`.
+    pub backing: Option<String>,
     /// Its misses of every TLB with base pages, first touches apart.
     pub misses: u64,
     /// Its first touches of base pages.
     pub cold_misses: u64,
-    /// Runs with this region alone at a size, by that size.
+    /// Runs with this region alone at a size, by that size; none, where nothing on Linux makes it
+    /// large.
     pub alone: BTreeMap<String, PlacedRun>,
     /// The size that is advised; `None`: base pages.
     pub size: Option<String>,
     /// Why, in words.
     pub reason: String,
-    /// What a user would write for that size, if one is advised.
+    /// What a user would write for that size, and where, if one is advised.
     pub write: Option<String>,
+    /// A function in C or a class in C++ that this uses, where it is more than a call.
+    pub code: Option<String>,
 }
 """
 EXTRA = {
     "Results": [
         ("native", "Option<Native>", "The native run of the same program, if there was one."),
-        ("advice", "Option<Advice>", "What should be done, if a curve was counted."),
+        ("advice", "Option<Advice>", "What should be done, if it was asked for."),
     ],
     "TraceSummary": [("name", "String", "The name by which the trace was given.")],
 }
@@ -537,7 +544,7 @@ UNITS = {
     "threads": "threads",
     "processors": "cpus",
     "tenths": "distances",
-    "number": "processors schema number pid parent access thread line site instruction level"
+    "number": "processors schema number pid parent access thread line site own instruction level in"
     " exit_status recorded_status owners",
 }
 """Units of fields whose last word is none."""

@@ -10,6 +10,11 @@ from os import PathLike
 Progress = Callable[[int, int | None], object]
 Pulled = tuple[bytes, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None]
 Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None, bytes | None]
+Curve = tuple[str, int, int, int, bytes]
+"""What is looked up, bytes of a page, lookups, cold misses, and the misses of 1, 2, 3, ... entries
+as `u64` in native byte order."""
+Sample = tuple[Curve, int]
+"""A curve of a sample of pages, and one in how many pages that was at the end."""
 
 class Error(Exception): ...
 class WorkError(Error): ...
@@ -70,12 +75,10 @@ def trace_curves(
     page_sizes: Sequence[str],
     entries_max: int,
     progress: Progress | None,
-) -> tuple[list[tuple[str, int, int, int, bytes]], list[str]]:
+) -> tuple[list[Curve], list[str]]:
     """Counts the LRU misses of every TLB size. Releases the GIL.
 
-    For each of `lookups` and each page size: what is looked up, the bytes of a page, lookups,
-    cold misses, and the misses of 1, 2, 3, ... entries as `u64` in native byte order. Then
-    warnings about the trace.
+    A curve for each of `lookups` and each page size, and warnings about the trace.
     """
 
 def sweep_trace(
@@ -125,9 +128,18 @@ class Machine:
         """The arrays of its MMU cache with the bits they take, as JSON."""
 
     def run(
-        self, trace: str, reading: Reading, check: bool, progress: Progress | None, names: bool
-    ) -> tuple[str, list[str]]:
-        """Runs a trace; the results as JSON, and warnings about the trace. Releases the GIL."""
+        self,
+        trace: str,
+        reading: Reading,
+        check: bool,
+        progress: Progress | None,
+        names: bool,
+        page_sizes: Sequence[str],
+    ) -> tuple[str, list[str], list[Sample]]:
+        """Runs a trace: results as JSON, warnings about it, a curve for each of `page_sizes`.
+
+        Releases the GIL.
+        """
 
     def run_live(
         self,
@@ -136,10 +148,11 @@ class Machine:
         check: bool,
         progress: Progress | None,
         names: bool,
-    ) -> tuple[str, int, list[str]]:
-        """Runs a program as it is recorded: results as JSON, exit status, notes.
+        page_sizes: Sequence[str],
+    ) -> tuple[str, int, list[str], list[Sample]]:
+        """Runs a program as it is recorded: results as JSON, exit status, notes, and curves.
 
-        Releases the GIL.
+        A curve for each of `page_sizes`. Releases the GIL.
         """
 
 class PageTable:

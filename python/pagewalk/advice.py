@@ -8,29 +8,30 @@
                                               neither         -> the order of the accesses
 ```
 
-The curve is that of `pagewalk curve`: exact misses of fully associative LRU TLBs of every size, of
-loads and stores. First touches of a page are left out, for they miss whatever the TLB.
+The curves are those of `pagewalk curve`: misses of fully associative LRU TLBs of every size, of
+loads and stores. They are counted while the run goes on, over all of it, from a sample of the pages
+where there are many (`crates/machine/src/curve/sampled.rs`). First touches of a page are left out,
+for they miss whatever the TLB.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pagewalk import text
+from pagewalk.curve import Curve
 from pagewalk.report import values
 from pagewalk.text import bytes_of
 
 if TYPE_CHECKING:
-    from pagewalk.curve import Curve
-    from pagewalk.progress import Progress
-    from pagewalk.results import Results
-    from pagewalk.trace import Trace
+    from pagewalk import _native
 
-ACCESSES_MAX = 50_000_000
-"""Accesses that the curve is counted over, so that a run takes seconds more at most."""
 LARGE = "2M"
 """The large page of x86-64 and of most others with base pages of 4K; a machine that says its sizes
 is told the one nearest to it."""
+SMALLEST = "4K"
+"""The smallest page of which a curve can be counted."""
 MISSES_SHARE = 0.01
 """Misses per lookup, first touches apart, of a TLB that is large enough: an assumption."""
 TIME_SHARE = 0.01
@@ -43,62 +44,92 @@ FEWER = 8
 """How many times fewer entries of large pages make it worth to name them: an assumption."""
 
 
+class Sample(NamedTuple):
+    """A curve of loads and stores, counted over a whole run."""
+
+    curve: Curve
+    one_in: int
+    """One in so many pages was in the sample; 1: all of them, and the curve is exact."""
+
+
+def page_sizes(description: Mapping[str, Any]) -> list[str]:
+    """The sizes of which advice for a machine takes curves: its base page, and the large one."""
+    sizes = dict.fromkeys([_base(description), _large(description)])
+    return [size for size in sizes if bytes_of(size) >= bytes_of(SMALLEST)]
+
+
 def advise(
-    results: "Sequence[Results]", trace: "Trace", progress: "Progress | None" = None
+    document: dict[str, Any], sizes: Sequence[str], samples: "Sequence[_native.Sample]"
 ) -> None:
-    """Puts `advice` into results of `trace`: the sentence, and the entries that it speaks of."""
-    from pagewalk.curve import count
-    from pagewalk.trace import Trace
+    """Puts `advice` into results, from curves of `sizes`; nothing where none were counted."""
+    if not samples or not any(document["accesses"].values()):
+        return
+    found = {}
+    for size, (counted, one_in) in zip(sizes, samples, strict=True):
+        _, page_bytes, total, cold, misses = counted
+        curve = Curve("data", size, page_bytes, total, cold, array("Q", misses))
+        found[size] = Sample(curve, one_in)
+    if _base(document["machine"]["description"]) in found:
+        document["advice"] = advice(document, found)
 
-    documents = [result.data for result in results]
-    sizes = list(dict.fromkeys([*map(_base, documents), *map(_large, documents)]))
-    limit = min(trace.options["max_accesses"] or ACCESSES_MAX, ACCESSES_MAX)
-    part = Trace(trace.source, **{**trace.options, "warmup": 0, "max_accesses": limit})
-    curves = {curve.page_size: curve for curve in count(part, sizes, progress=progress)}
-    for result in results:
-        result.data["advice"] = advice(result.data, curves)
 
-
-def advice(document: Mapping[str, Any], curves: "Mapping[str, Curve]") -> dict[str, Any]:
+def advice(document: Mapping[str, Any], samples: Mapping[str, Sample]) -> dict[str, Any]:
     """The sentence, and for each page size the entries that a TLB takes; `None`: more than counted.
 
     Args:
         document: Results of a run.
-        curves: Loads and stores by page size: that of the machine, and the large one.
+        samples: Loads and stores by page size: that of the machine, and the large one.
     """
-    entries = {size: enough(curve) for size, curve in curves.items()}
+    lookups = max(one.curve.total for one in samples.values())
+    entries = {size: enough(one.curve) for size, one in samples.items()}
+    one_in = {size: one.one_in for size, one in samples.items()}
     return {
-        "sentence": _sentence(document, entries, max(c.total for c in curves.values())),
+        "sentence": _sentence(document, entries, one_in, lookups),
         "misses_share": MISSES_SHARE,
-        "lookups": max(curve.total for curve in curves.values()),
+        "lookups": lookups,
         "entries": entries,
+        "one_in": one_in,
     }
 
 
-def enough(curve: "Curve") -> int | None:
+def enough(curve: Curve) -> int | None:
     """The fewest entries with which at most `MISSES_SHARE` of the lookups miss again."""
     allowed = MISSES_SHARE * curve.total + curve.cold
     return next((entries for entries, misses in curve.steps() if misses <= allowed), None)
 
 
-def _base(document: Mapping[str, Any]) -> str:
-    size = document["machine"]["description"].get("os", {}).get("page_size", "4K")
+def _base(description: Mapping[str, Any]) -> str:
+    size = description.get("os", {}).get("page_size", "4K")
     return size if isinstance(size, str) else "4K"
 
 
-def _large(document: Mapping[str, Any]) -> str:
+def _large(description: Mapping[str, Any]) -> str:
     """The page size nearest to `LARGE` that the machine says it has; the smaller one of two."""
-    tlbs = document["machine"]["description"].get("tlb", {}).values()
+    tlbs = description.get("tlb", {}).values()
     arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", ()))]
     there = {size for array in arrays for size in array.get("page_sizes") or ()}
-    larger = there - {size for size in there if bytes_of(size) <= bytes_of(_base(document))}
+    larger = there - {size for size in there if bytes_of(size) <= bytes_of(_base(description))}
     off = {size: abs(log2(bytes_of(size) / bytes_of(LARGE))) for size in larger}
     return min(larger, key=lambda size: (off[size], bytes_of(size)), default=LARGE)
 
 
-def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lookups: int) -> str:
+def _sentence(
+    document: Mapping[str, Any],
+    entries: Mapping[str, int | None],
+    one_in: Mapping[str, int],
+    lookups: int,
+) -> str:
     accesses, missed = values.accesses(document), values.missing_all(document)
-    time, base, big = document["time"], _base(document), _large(document)
+    description = document["machine"]["description"]
+    time, base, big = document["time"], _base(description), _large(description)
+
+    def said(size: str) -> str:
+        """The entries that a TLB of pages of `size` takes: to two digits, if a sample says so."""
+        count = entries[size]
+        if count is None:
+            return "more than 65536"
+        return str(count) if one_in[size] == 1 else f"about {float(f'{count:.1e}'):.0f}"
+
     if time is not None and time["share"]["hi"] <= TIME_SHARE:
         most = text.percent(time["share"]["hi"])
         return f"Nothing to do: translation takes at most {most} of the cycles."
@@ -110,10 +141,11 @@ def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lo
     small, large = entries[base], entries[big]
     there = max([0, *(tlb["entries"] for tlb in document["tlbs"] if "load" in tlb["serves"])])
     fits = small is not None and small <= there
+    over = _over(one_in)
     if not fits and base != big and large is not None and (small or FEWER * large) >= FEWER * large:
         return (
-            f"Use pages of {big}{_where(document)}: {large} entries of {big} miss as rarely "
-            f"(1 % of loads and stores) as {_said(small)} of {base}."
+            f"Use pages of {big}{_where(document)}: {over}, {said(big)} entries of {big} miss as "
+            f"rarely (1 % of loads and stores) as {said(base)} of {base}."
         )
     cold = sum(region["cold_misses"] for region in document["regions"])
     misses = sum(region["misses"] for region in document["regions"])
@@ -122,33 +154,39 @@ def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lo
             f"Use larger pages{_where(document)}: {text.percent(cold / misses)} of the misses are "
             "first touches of a page, which no TLB avoids."
         )
-    processors = document["machine"]["description"].get("core", {}).get("count", 1)
+    processors = description.get("core", {}).get("count", 1)
     last = [tlb for tlb in document["tlbs"] if tlb["level"] == document["tlbs"][-1]["level"]]
     went = sum(tlb["evictions"] + tlb["flushed"] for tlb in last)
     if fits and processors > 1 and went < misses / 2:
         return (
-            f"Use larger pages{_where(document)}, or fewer processors: {small} entries would do, "
-            f"and {there} are there, but each of {processors} processors fills TLBs of its own."
+            f"Use larger pages{_where(document)}, or fewer processors: {over}, {said(base)} "
+            f"entries would do, and {there} are there, but each of {processors} processors fills "
+            "TLBs of its own."
         )
     if fits:
         return (
-            f"Look at conflicts and flushes: {small} entries would do in a fully associative TLB, "
-            f"and {there} are there."
+            f"Look at conflicts and flushes: {over}, {said(base)} entries would do in a fully "
+            f"associative TLB, and {there} are there."
         )
     if small is not None and small <= ENTRIES_REAL:
         return (
-            f"Use a TLB of {small} entries, with which 1 % of loads and stores miss: larger pages "
-            f"gain less ({_said(large)} entries of {big})."
+            f"Use a TLB of {said(base)} entries, with which 1 % of loads and stores miss {over}: "
+            f"larger pages gain less ({said(big)} entries of {big})."
         )
     return (
         "Change the order of the accesses or the layout of the data"
-        f"{_where(document)}: for 1 % of misses a TLB takes {_said(small)} entries of {base}"
-        + (f" or {_said(large)} of {big}." if base != big else ".")
+        f"{_where(document)}: {over}, 1 % of misses takes a TLB of {said(base)} entries of {base}"
+        + (f" or {said(big)} of {big}." if base != big else ".")
     )
 
 
-def _said(entries: int | None) -> str:
-    return "more than 65536" if entries is None else str(entries)
+def _over(one_in: Mapping[str, int]) -> str:
+    """What the entries are counted over."""
+    left_out = {size: one for size, one in one_in.items() if one > 1}
+    if not left_out:
+        return "over the whole run"
+    which = " and ".join(f"one page of {size} in {one}" for size, one in left_out.items())
+    return f"over the whole run (a sample of {which})"
 
 
 def _where(document: Mapping[str, Any]) -> str:

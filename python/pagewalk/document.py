@@ -1487,6 +1487,20 @@ class RegionCounts(Record):
     inferred: bool
     """Whether it was guessed from the accesses, for want of events."""
 
+    backing: str | None
+    """What stands behind it, where the trace says so: `anonymous` (private memory),
+    `shared-memory`, `private-of-shared` (a private mapping of that), `shared-file`,
+    `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
+    """
+
+    populated: str | None
+    """What had all of its pages come in without being touched: `when-mapped` (`MAP_LOCKED`,
+    `MAP_POPULATE`, `mlockall` before) or `when-locked` (`mlock` afterwards).
+    """
+
+    mapped_by_site: bool | None
+    """Whether its allocation site called `mmap` itself; `None` without a site."""
+
     site: int | None
     """The allocation site that it was made for, by its index in `origins.sites`; its name is the
     site's.
@@ -1558,6 +1572,11 @@ class SiteCounts(Record):
     stack: list[CodePlace]
     """The calls that led to it, innermost first, as far as they are known; what a compiler has
     inlined is a call too.
+    """
+
+    own: int | None
+    """The index in `stack` of the innermost call that is in the program's own sources; `None` where
+    no line of these is known.
     """
 
     allocations: int
@@ -1747,7 +1766,7 @@ class Native(Record):
 
 
 class Advice(Record):
-    """What should be done about the misses: `pagewalk run` counts a curve for it."""
+    """What should be done about the misses, by curves of the whole run."""
 
     sentence: str
     """In a sentence."""
@@ -1756,12 +1775,15 @@ class Advice(Record):
     """Misses per lookup that a large enough TLB has, first touches apart."""
 
     lookups: int
-    """Loads and stores that the curve counted."""
+    """Lookups for the loads and stores of the whole run."""
 
     entries: dict[str, int | None]
     """Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
-    65536.
+    65536. An estimate, where `one_in` is not 1.
     """
+
+    one_in: dict[str, int]
+    """By page size: one in so many pages was in the sample from which that is known; 1: all."""
 
 
 class Document(Record):
@@ -1878,7 +1900,7 @@ class Document(Record):
     """The native run of the same program, if there was one."""
 
     advice: Advice | None
-    """What should be done, if a curve was counted."""
+    """What should be done, if it was asked for."""
 
 
 class StatEvent(Record):
@@ -1967,7 +1989,7 @@ class PlacedRun(Record):
 
 
 class AdvisedRegion(Record):
-    """A region that was tried at every size."""
+    """A region, and the page size that is advised for it."""
 
     name: str
     """As results call it."""
@@ -1981,6 +2003,9 @@ class AdvisedRegion(Record):
     place: str
     """What a place rule calls it."""
 
+    backing: str | None
+    """What stands behind it, as in `RegionCounts`."""
+
     misses: int
     """Its misses of every TLB with base pages, first touches apart."""
 
@@ -1988,7 +2013,9 @@ class AdvisedRegion(Record):
     """Its first touches of base pages."""
 
     alone: dict[str, PlacedRun]
-    """Runs with this region alone at a size, by that size."""
+    """Runs with this region alone at a size, by that size; none, where nothing on Linux makes it
+    large.
+    """
 
     size: str | None
     """The size that is advised; `None`: base pages."""
@@ -1997,7 +2024,10 @@ class AdvisedRegion(Record):
     """Why, in words."""
 
     write: str | None
-    """What a user would write for that size, if one is advised."""
+    """What a user would write for that size, and where, if one is advised."""
+
+    code: str | None
+    """A function in C or a class in C++ that this uses, where it is more than a call."""
 
 
 class Advised(Record):
@@ -2022,7 +2052,8 @@ class Advised(Record):
     """The run with base pages only."""
 
     regions: list[AdvisedRegion]
-    """The regions that were tried, most misses first."""
+    """The regions that were tried, and those that nothing makes large on Linux; most misses first.
+    """
 
     regions_left_out: int
     """Regions that were not tried: each has fewer than 0.1 % of the misses, lies in one that was

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 import sample
-from pagewalk.advice import advice, enough
+from pagewalk import Machine
+from pagewalk.advice import Sample, advice, enough, page_sizes
 from pagewalk.cli import main
 from pagewalk.curve import Curve
+from pagewalk.recording import Recording
 from pagewalk.summary import summary
 
 TOTAL = 100_000
@@ -21,25 +23,39 @@ def curve(size: str, need: int, cold: int = 10, total: int = TOTAL) -> Curve:
     return Curve("data", size, 4096, total, cold, misses[:65536])
 
 
-def said(document: dict[str, Any], small: int, large: int) -> str:
-    found = advice(document, {"4K": curve("4K", small), "2M": curve("2M", large)})
+def whole(size: str, need: int, one_in: int = 1) -> Sample:
+    """A curve of all pages, or of a sample of them."""
+    return Sample(curve(size, need), one_in)
+
+
+def said(document: dict[str, Any], small: int, large: int, one_in: int = 1) -> str:
+    found = advice(document, {"4K": whole("4K", small, one_in), "2M": whole("2M", large)})
     return str(found["sentence"])
 
 
 def test_large_pages_are_advised_with_the_entries_that_they_take() -> None:
     region = "bss of gzip (57.4 % of the misses)"
     assert said(sample.document(), 19_166, 44) == (
-        f"Use pages of 2M for {region}: 44 entries of 2M miss as rarely "
+        f"Use pages of 2M for {region}: over the whole run, 44 entries of 2M miss as rarely "
         "(1 % of loads and stores) as 19166 of 4K."
     )
     assert "as more than 65536 of 4K." in said(sample.document(), 69_000, 44)
+
+
+def test_a_sample_is_called_one_and_its_entries_are_estimates() -> None:
+    region = "bss of gzip (57.4 % of the misses)"
+    assert said(sample.document(), 19_166, 44, one_in=8) == (
+        f"Use pages of 2M for {region}: over the whole run (a sample of one page of 4K in 8), 44 "
+        "entries of 2M miss as rarely (1 % of loads and stores) as about 19000 of 4K."
+    )
 
 
 def test_the_advised_size_is_one_that_the_machine_has() -> None:
     document = sample.document()
     for sizes, size in [(["4K", "4M"], "4M"), (["4K", "256K", "16M"], "256K"), (["4K"], "2M")]:
         document["machine"]["description"]["tlb"] = {"l1": {"page_sizes": sizes}}
-        found = advice(document, {"4K": curve("4K", 19_166), size: curve(size, 44)})
+        assert page_sizes(document["machine"]["description"]) == ["4K", size]
+        found = advice(document, {"4K": whole("4K", 19_166), size: whole(size, 44)})
         assert f"Use pages of {size}" in str(found["sentence"]), sizes
 
 
@@ -58,10 +74,10 @@ def test_a_quiet_run_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("small", "large", "words"),
     [
-        (3000, 2000, "Use a TLB of 3000 entries"),
+        (3000, 2000, "Use a TLB of 3000 entries, with which 1 % of loads and stores miss over the"),
         (60_000, 50_000, "Change the order of the accesses or the layout of the data"),
-        (69_000, 69_000, "takes more than 65536 entries of 4K or more than 65536 of 2M"),
-        (1000, 900, "Look at conflicts and flushes: 1000 entries would do"),
+        (69_000, 69_000, "a TLB of more than 65536 entries of 4K or more than 65536 of 2M"),
+        (1000, 900, "Look at conflicts and flushes: over the whole run, 1000 entries would do"),
     ],
 )
 def test_each_case_has_its_sentence(small: int, large: int, words: str) -> None:
@@ -100,9 +116,32 @@ def test_a_run_begins_with_the_finding_and_fits(capsys: pytest.CaptureFixture[st
     assert first < advised < table + 2
 
 
+def test_advice_is_of_the_whole_run_however_long_it_is() -> None:
+    """Advice was once of the first 50 M accesses."""
+    results = Machine("tlb-only").run("generate:strided,size=64K,accesses=51M", advice=True)
+    found, accesses = results.data["advice"], results.data["accesses"]
+    assert found["lookups"] == accesses["load"] + accesses["store"] == 51_000_000
+    assert found["entries"]["4K"] == 16
+
+
+def test_a_program_that_runs_has_advice_too() -> None:
+    results, _, _ = Machine("epyc-9005").run_live(Recording(["true"]), advice=True)
+    found = results.data["advice"]
+    accesses = results.data["accesses"]
+    assert found["lookups"] >= accesses["load"] + accesses["store"] > 0
+    assert found["one_in"] == {"4K": 1, "2M": 1}
+
+
+def test_advice_changes_nothing_that_is_counted() -> None:
+    spec = "generate:join,table=64M,accesses=300k"
+    plain, advised = (Machine("epyc-9005").run(spec, advice=asked).data for asked in (False, True))
+    assert advised.pop("advice")["lookups"] > 0
+    assert plain == advised
+
+
 def test_every_summary_fits_into_80_columns() -> None:
     document = sample.document(walks=True)
-    document["advice"] = advice(document, {"4K": curve("4K", 19_166), "2M": curve("2M", 44)})
+    document["advice"] = advice(document, {"4K": whole("4K", 19_166), "2M": whole("2M", 44)})
     shown = summary(document)
     assert max(map(len, shown.splitlines())) <= 80
     assert "44 entries of 2M" in " ".join(shown.split())

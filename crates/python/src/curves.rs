@@ -1,7 +1,7 @@
 //! LRU curves: misses of every TLB size in one pass.
 
 use addr::PageSize;
-use machine::curve::{CurveOptions, Lookups, curve};
+use machine::curve::{CurveOptions, Lookups, SampledCurve, curve};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{
@@ -44,16 +44,22 @@ pub(crate) fn trace_curves<'py>(
             Err(error) => Err(progress.error_or(|| source.failed(error))),
         }
     })?;
-    let curves = curves
-        .iter()
-        .map(|curve| {
-            let misses: Vec<u8> = curve.misses().flat_map(u64::to_ne_bytes).collect();
-            let misses = PyBytes::new(py, &misses);
-            let page_bytes = curve.page_size.bytes();
-            (curve.lookups.name(), page_bytes, curve.total, curve.cold, misses)
-        })
-        .collect();
-    Ok((curves, warnings))
+    Ok((curves.iter().map(|curve| told(py, curve)).collect(), warnings))
+}
+
+/// A curve as Python has it.
+fn told<'py>(py: Python<'py>, curve: &machine::curve::Curve) -> Curve<'py> {
+    let misses: Vec<u8> = curve.misses().flat_map(u64::to_ne_bytes).collect();
+    let misses = PyBytes::new(py, &misses);
+    (curve.lookups.name(), curve.page_size.bytes(), curve.total, curve.cold, misses)
+}
+
+/// A curve of a sample of pages, as above, and one in how many pages that was.
+pub(crate) type Sample<'py> = (Curve<'py>, u64);
+
+/// The curves of a run's sample as Python has them.
+pub(crate) fn sampled<'py>(py: Python<'py>, curves: &[SampledCurve]) -> Vec<Sample<'py>> {
+    curves.iter().map(|one| (told(py, &one.curve), one.one_in)).collect()
 }
 
 fn named(name: &str) -> PyResult<Lookups> {

@@ -1,7 +1,9 @@
 //! Machines and their runs.
 
+use addr::PageSize;
 use machine::{
     Names, RunOptions,
+    curve::{Sampled, SampledCurve},
     results::{CodePlace, FrameName, LiveSummary},
 };
 use pyo3::prelude::*;
@@ -9,11 +11,15 @@ use symbols::{Spot, Symbols};
 use trace::{Arch, Bounds, Source, SurePages, Window};
 
 use crate::{
+    curves::{Sample, sampled},
     error::{failed, refused},
     live::{Recording, sorted},
     open::{Reading, open},
     progress::Progress,
 };
+
+/// Entries that the curves of a sample go to.
+const ENTRIES_MAX: u32 = 1 << 16;
 
 /// A machine that has been read and checked.
 #[pyclass(frozen, module = "pagewalk._native")]
@@ -68,51 +74,62 @@ impl Machine {
         serde_json::to_string(&self.machine.mmu_cache_arrays()).map_err(failed)
     }
 
-    /// Runs a trace; the results as JSON, and what must be known of the trace besides.
-    #[pyo3(signature = (trace, reading, check, progress, names))]
-    fn run(
+    /// Runs a trace; the results as JSON, what must be known of the trace besides, and a curve of a sample
+    /// for each of `page_sizes`.
+    #[pyo3(signature = (trace, reading, check, progress, names, page_sizes))]
+    #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
+    fn run<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         trace: &str,
         reading: &Reading,
         check: bool,
         progress: Option<Py<PyAny>>,
         names: bool,
-    ) -> PyResult<(String, Vec<String>)> {
-        py.detach(|| {
+        page_sizes: Vec<String>,
+    ) -> PyResult<(String, Vec<String>, Vec<Sample<'py>>)> {
+        let page_sizes = sizes(&page_sizes)?;
+        let (results, warnings, curves) = py.detach(|| {
             let mut source = open(trace, reading)?;
             let raised = source.raised();
-            let results = self.run_source(&mut *source, check, progress);
-            let mut results = results.map_err(|error| raised.or(error))?;
+            let ran = self.run_sampled(&mut *source, check, progress, &page_sizes);
+            let (mut results, curves) = ran.map_err(|error| raised.or(error))?;
             name(&mut results, names);
             let results = serde_json::to_string(&results).map_err(failed)?;
-            Ok((results, source.warnings().to_vec()))
-        })
+            PyResult::Ok((results, source.warnings().to_vec(), curves))
+        })?;
+        Ok((results, warnings, sampled(py, &curves)))
     }
 
-    /// Runs a program while it is recorded; results as JSON, exit status, notes.
-    #[pyo3(signature = (recording, warmup, check, progress, names))]
-    fn run_live(
+    /// Runs a program while it is recorded; results as JSON, exit status, notes, and a curve of a sample for
+    /// each of `page_sizes`.
+    #[pyo3(signature = (recording, warmup, check, progress, names, page_sizes))]
+    #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
+    #[expect(clippy::type_complexity, reason = "what the method gives, in order")]
+    fn run_live<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         recording: &Recording,
         warmup: u64,
         check: bool,
         progress: Option<Py<PyAny>>,
         names: bool,
-    ) -> PyResult<(String, i32, Vec<String>)> {
-        py.detach(|| {
+        page_sizes: Vec<String>,
+    ) -> PyResult<(String, i32, Vec<String>, Vec<Sample<'py>>)> {
+        let page_sizes = sizes(&page_sizes)?;
+        let (results, status, notes, curves) = py.detach(|| {
             let (sure, because) = match self.sure(recording, warmup, check) {
                 Ok(sure) => (Some(sure), None),
                 Err(because) => (None, Some(because)),
             };
             let options = capture::Options { sure, ..recording.options.clone() };
             let mut live = capture::Live::start(&options).map_err(sorted)?;
-            let mut results = if warmup == 0 {
-                self.run_source(&mut live, check, progress)?
+            let (mut results, curves) = if warmup == 0 {
+                self.run_sampled(&mut live, check, progress, &page_sizes)?
             } else {
                 let bounds = Bounds { warmup, ..Bounds::default() };
-                self.run_source(&mut Window::new(&mut live, bounds), check, progress)?
+                let mut window = Window::new(&mut live, bounds);
+                self.run_sampled(&mut window, check, progress, &page_sizes)?
             };
             name(&mut results, names);
             let counted_accesses = live.counted();
@@ -134,9 +151,15 @@ impl Machine {
             let notes = live.notes().to_vec();
             results.trace.header.notes.extend_from_slice(&notes);
             let results = serde_json::to_string(&results).map_err(failed)?;
-            Ok((results, live.finish(), notes))
-        })
+            PyResult::Ok((results, live.finish(), notes, curves))
+        })?;
+        Ok((results, status, notes, sampled(py, &curves)))
     }
+}
+
+/// Page sizes by their names.
+fn sizes(names: &[String]) -> PyResult<Vec<PageSize>> {
+    names.iter().map(|name| name.parse().map_err(refused)).collect()
 }
 
 /// Gives names to allocation sites, and to the code that missed if `code` says so, by the files that
@@ -187,6 +210,22 @@ impl Machine {
             Some(why) => Err(why.to_owned()),
             None => self.machine.sure_pages(),
         }
+    }
+
+    /// Runs `source`, and counts a curve of a sample of it for each of `page_sizes`.
+    fn run_sampled(
+        &self,
+        source: &mut dyn Source,
+        check: bool,
+        progress: Option<Py<PyAny>>,
+        page_sizes: &[PageSize],
+    ) -> PyResult<(machine::Results, Vec<SampledCurve>)> {
+        if page_sizes.is_empty() {
+            return Ok((self.run_source(source, check, progress)?, Vec::new()));
+        }
+        let mut source = Sampled::new(source, page_sizes, ENTRIES_MAX);
+        let results = self.run_source(&mut source, check, progress)?;
+        Ok((results, source.curves(page_sizes)))
     }
 
     fn run_source(

@@ -58,7 +58,9 @@ pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, SiteCall, info};
 pub use process::{Process, Program, name_in_space};
 pub use reader::{ChunkInfo, Reader};
 pub use recording::Recording;
-pub use regions::{Location, MappedFile, Region, RegionId, Regions, adjoin, joined_bytes};
+pub use regions::{
+    Backing, Location, MappedFile, Populated, Region, RegionId, Regions, adjoin, joined_bytes,
+};
 pub use shape::{Address, Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};

@@ -51,10 +51,93 @@ pub struct Region {
     /// Whether an `mmap` made it that is not of a file and for no thread's stack, with a number of
     /// its own in its name.
     is_anonymous: bool,
+    /// What stands behind it, where an event said so.
+    pub backing: Option<Backing>,
+    /// Whether its pages came in without being touched.
+    pub populated: Option<Populated>,
     /// The allocation site that it was made for, by its index in [`Regions::allocations`].
     pub site: Option<u32>,
+    /// Whether that site called `mmap` itself: an allocator's mapping begins before its block.
+    pub is_mapped_by_site: bool,
     /// The file that is mapped in it, and the address at which the file's first byte would be.
     file: Option<(u32, u64)>,
+}
+
+/// What stands behind a region's pages: what an operating system can make large, and by which request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Backing {
+    /// A private mapping of no file.
+    Anonymous,
+    /// Memory that processes can share and that is of no file on a disk: `MAP_SHARED | MAP_ANONYMOUS`, System V's
+    /// segments, `memfd_create` and files of `/dev/shm`.
+    SharedMemory,
+    /// A private mapping of such memory.
+    PrivateOfShared,
+    /// A shared mapping of a file.
+    SharedFile,
+    /// A private mapping of a file: programs, libraries.
+    PrivateFile,
+    /// Pages of the huge-page pool: `MAP_HUGETLB`.
+    HugeTlb,
+    /// The main thread's stack.
+    Stack,
+    /// Another thread's: `MAP_STACK`.
+    ThreadStack,
+    /// What `brk` grows.
+    Heap,
+    /// The program's zero-initialised data beyond its file.
+    Bss,
+}
+
+impl Backing {
+    /// The name that results use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backing::Anonymous => "anonymous",
+            Backing::SharedMemory => "shared-memory",
+            Backing::PrivateOfShared => "private-of-shared",
+            Backing::SharedFile => "shared-file",
+            Backing::PrivateFile => "private-file",
+            Backing::HugeTlb => "hugetlb",
+            Backing::Stack => "stack",
+            Backing::ThreadStack => "thread-stack",
+            Backing::Heap => "heap",
+            Backing::Bss => "bss",
+        }
+    }
+
+    /// What stands behind the file at `path`, mapped so.
+    fn of_file(path: &str, shared: bool) -> Backing {
+        let is_of = |starts: &[&str]| starts.iter().any(|start| path.starts_with(start));
+        match (is_of(&["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"]), shared) {
+            _ if is_of(&["/dev/hugepages/", "/anon_hugepage"]) => Backing::HugeTlb,
+            _ if path == "/dev/zero" && !shared => Backing::Anonymous,
+            (true, true) => Backing::SharedMemory,
+            (true, false) => Backing::PrivateOfShared,
+            (false, true) => Backing::SharedFile,
+            (false, false) => Backing::PrivateFile,
+        }
+    }
+}
+
+/// What has all pages of a region come in without being touched, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Populated {
+    /// The request that mapped it, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
+    /// `mlockall(MCL_FUTURE)` before.
+    WhenMapped,
+    /// `mlock` or `mlockall` afterwards.
+    WhenLocked,
+}
+
+impl Populated {
+    /// The name that results use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Populated::WhenMapped => "when-mapped",
+            Populated::WhenLocked => "when-locked",
+        }
+    }
 }
 
 /// A file of which a part is mapped.
@@ -98,6 +181,8 @@ pub struct Regions {
     thread_stacks: u32,
     /// Where anonymous mappings go when there are too many to tell apart.
     crowd: Option<RegionId>,
+    /// Whether `mlockall` has what is mapped later come in at once.
+    populates: bool,
     /// Lengths of attached segments of shared memory by their start.
     segments: BTreeMap<u64, u64>,
     is_told: bool,
@@ -117,7 +202,17 @@ const GIB_SHIFT: u32 = 30;
 const BLOCKS_MAX: usize = 1 << 14;
 /// Inferred regions that are no further apart are of one cluster.
 const CLUSTER_GAP_BYTES: u64 = 4 << 20;
+const MAP_SHARED: u32 = 1;
+const MAP_LOCKED: u32 = 0x2000;
+const MAP_POPULATE: u32 = 0x8000;
 const MAP_STACK: u32 = 0x2_0000;
+const MAP_HUGETLB: u32 = 0x4_0000;
+const MLOCK_ONFAULT: u32 = 1;
+const MCL_CURRENT: u32 = 1;
+const MCL_FUTURE: u32 = 2;
+const MCL_ONFAULT: u32 = 4;
+/// What a segment of System V's shared memory is called.
+const SEGMENT: &str = "shared memory";
 /// Anonymous mappings that get a region of their own.
 const ANONYMOUS_MAX: u32 = 4096;
 
@@ -150,7 +245,7 @@ impl Regions {
             }
             Event::Brk { result, .. } if *result >= 0 => self.brk(*result as u64),
             Event::Shmat { bytes: Some(bytes), result, .. } if *result >= 0 => {
-                let origin = Origin::Other("shared memory".to_owned());
+                let origin = Origin::Other(SEGMENT.to_owned());
                 self.initial((*result as u64, *bytes), rights_of(3), &origin, None);
                 self.segments.insert(*result as u64, *bytes);
             }
@@ -159,8 +254,22 @@ impl Regions {
                     self.carve(*addr, bytes);
                 }
             }
+            Event::Mlock { addr, bytes, flags, result: 0 } if flags & MLOCK_ONFAULT == 0 => {
+                if let Some((first, last)) = pages(*addr, *bytes) {
+                    self.locked(first, last);
+                }
+            }
+            Event::Mlockall { flags, result: 0 } => {
+                let at_once = flags & MCL_ONFAULT == 0;
+                if at_once && flags & MCL_CURRENT != 0 {
+                    self.locked(0, u64::MAX);
+                }
+                self.populates = at_once && flags & MCL_FUTURE != 0;
+            }
+            Event::Munlockall { result: 0 } => self.populates = false,
             // The process goes on in an empty space.
             Event::Execve { result: 0, .. } => {
+                self.populates = false;
                 self.pieces.clear();
                 self.segments.clear();
                 self.allocations.replaced();
@@ -340,6 +449,20 @@ impl Regions {
             Origin::Other(name) => name.clone(),
         };
         let id = self.add(name, first, last, rights);
+        self.all[id.0 as usize].backing = match origin {
+            // The kernel's list does not say who shares; what is memory is mapped to be shared.
+            Origin::File(path) => match Backing::of_file(path, false) {
+                Backing::PrivateOfShared => Some(Backing::SharedMemory),
+                backing => Some(backing),
+            },
+            Origin::Stack => Some(Backing::Stack),
+            Origin::Heap => Some(Backing::Heap),
+            Origin::Bss => Some(Backing::Bss),
+            Origin::Other(name) if name == SEGMENT => Some(Backing::SharedMemory),
+            Origin::Other(name) if name == "anonymous" => Some(Backing::Anonymous),
+            // A guard, the kernel's pages: nobody asks for their size.
+            Origin::Other(_) => None,
+        };
         if let Origin::File(path) = origin {
             self.maps_file(id, path, start.wrapping_sub(offset.unwrap_or(0)));
         }
@@ -359,6 +482,14 @@ impl Regions {
     ) {
         let Some((first, last)) = pages(start, bytes) else { return };
         self.carve(start, bytes);
+        let shared = flags & MAP_SHARED != 0;
+        let backing = match file {
+            _ if flags & MAP_HUGETLB != 0 => Backing::HugeTlb,
+            Some((path, _)) => Backing::of_file(path, shared),
+            None if flags & MAP_STACK != 0 => Backing::ThreadStack,
+            None if shared => Backing::SharedMemory,
+            None => Backing::Anonymous,
+        };
         let id = match file {
             Some((path, offset)) => {
                 let id = self.add(file_name(path, rights), first, last, rights);
@@ -371,7 +502,22 @@ impl Regions {
             }
             None => self.anonymous(first, last, rights),
         };
+        let populates = self.populates || flags & (MAP_LOCKED | MAP_POPULATE) != 0;
+        // A crowd is of all kinds.
+        if self.crowd != Some(id) {
+            let region = &mut self.all[id.0 as usize];
+            region.backing = Some(backing);
+            region.populated = populates.then_some(Populated::WhenMapped);
+        }
         self.pieces.insert(first, Piece { last, id, rights });
+    }
+
+    /// What is mapped in `first..=last` has come in.
+    fn locked(&mut self, first: u64, last: u64) {
+        let first = self.piece_at(first).map_or(first, |(start, _)| start);
+        for piece in self.pieces.range(first..=last).map(|(_, piece)| piece) {
+            self.all[piece.id.0 as usize].populated.get_or_insert(Populated::WhenLocked);
+        }
     }
 
     /// The region of a new anonymous mapping.
@@ -448,6 +594,7 @@ impl Regions {
             }
             None => self.add("heap".to_owned(), first, last, rights),
         };
+        self.all[id.0 as usize].backing = Some(Backing::Heap);
         self.heap = Some(id);
         self.carve(first, last - first);
         self.pieces.insert(first, Piece { last, id, rights });
@@ -479,6 +626,7 @@ impl Regions {
         let region = &mut self.all[piece.id.0 as usize];
         if region.is_anonymous && region.site.is_none() && bytes >= region.bytes / 2 {
             region.site = Some(site);
+            region.is_mapped_by_site = addr == region.start;
         }
     }
 
@@ -515,7 +663,10 @@ impl Regions {
             rights,
             inferred: false,
             is_anonymous: false,
+            backing: None,
+            populated: None,
             site: None,
+            is_mapped_by_site: false,
             file: None,
         });
         id
@@ -662,6 +813,88 @@ mod tests {
         regions.apply(&brk(0x2_0000));
         assert_eq!(regions.region_of(0x1_ffff), heap);
         assert_eq!(regions.get(heap).bytes, 0x1_b000);
+    }
+
+    #[test]
+    fn a_region_knows_what_stands_behind_it() {
+        let (private, shared, anonymous) = (2, 1, 0x20);
+        let of = |flags: u32, path: Option<&str>| {
+            let mut regions = Regions::new();
+            regions.apply(&Event::Mmap {
+                addr: 0,
+                bytes: 8192,
+                prot: 3,
+                flags,
+                fd: path.map_or(-1, |_| 3),
+                offset: 0,
+                path: path.map(str::to_owned),
+                file: None,
+                result: addr(0) as i64,
+            });
+            let region = regions.region_at(addr(0)).unwrap();
+            (region.backing, region.populated)
+        };
+        for (flags, path, backing) in [
+            (private | anonymous, None, Backing::Anonymous),
+            (shared | anonymous, None, Backing::SharedMemory),
+            (private | anonymous | MAP_STACK, None, Backing::ThreadStack),
+            (private | anonymous | MAP_HUGETLB, None, Backing::HugeTlb),
+            (shared | anonymous | MAP_HUGETLB, None, Backing::HugeTlb),
+            (shared, Some("/dev/hugepages/a"), Backing::HugeTlb),
+            (shared, Some("/dev/shm/a"), Backing::SharedMemory),
+            (shared, Some("/memfd:a (deleted)"), Backing::SharedMemory),
+            (shared, Some("/dev/zero"), Backing::SharedMemory),
+            (private, Some("/dev/zero"), Backing::Anonymous),
+            (private, Some("/dev/shm/a"), Backing::PrivateOfShared),
+            (shared, Some("/data"), Backing::SharedFile),
+            (private, Some("/lib/a.so"), Backing::PrivateFile),
+        ] {
+            assert_eq!(of(flags, path), (Some(backing), None), "{flags:#x} {path:?}");
+        }
+        for flags in [MAP_LOCKED, MAP_POPULATE] {
+            let found = of(private | anonymous | flags, None);
+            assert_eq!(found, (Some(Backing::Anonymous), Some(Populated::WhenMapped)));
+        }
+    }
+
+    #[test]
+    fn a_region_knows_when_its_pages_came_in_untouched() {
+        let when = |before: &[Event], after: &[Event]| {
+            let mut regions = Regions::new();
+            let flags = 0x22;
+            let path = None;
+            let map = Event::Mmap {
+                addr: 0,
+                bytes: 8192,
+                prot: 3,
+                flags,
+                fd: -1,
+                offset: 0,
+                path,
+                file: None,
+                result: addr(0) as i64,
+            };
+            for event in before.iter().chain([&map]).chain(after) {
+                regions.apply(event);
+            }
+            regions.region_at(addr(1)).unwrap().populated
+        };
+        let all = |flags| Event::Mlockall { flags, result: 0 };
+        let lock = |flags| Event::Mlock { addr: addr(1), bytes: 1, flags, result: 0 };
+        let (mapped, locked) = (Some(Populated::WhenMapped), Some(Populated::WhenLocked));
+        assert_eq!(when(&[], &[]), None);
+        assert_eq!(when(&[all(MCL_FUTURE)], &[]), mapped);
+        assert_eq!(when(&[all(MCL_FUTURE), Event::Munlockall { result: 0 }], &[]), None);
+        assert_eq!(when(&[all(MCL_CURRENT)], &[]), None);
+        assert_eq!(when(&[], &[all(MCL_CURRENT)]), locked);
+        assert_eq!(when(&[], &[lock(0)]), locked);
+        // Pages that are locked when they are touched do not come in before.
+        assert_eq!(when(&[], &[lock(MLOCK_ONFAULT)]), None);
+        assert_eq!(when(&[all(MCL_FUTURE | MCL_ONFAULT)], &[all(MCL_CURRENT | MCL_ONFAULT)]), None);
+        assert_eq!(
+            when(&[], &[Event::Mlock { addr: addr(1), bytes: 1, flags: 0, result: -12 }]),
+            None
+        );
     }
 
     #[test]

@@ -132,21 +132,21 @@ def stored(
     machines: list[Machine], trace: "Trace", options: argparse.Namespace, advised: bool = True
 ) -> "list[Results]":
     """The results of the trace, of each machine, with advice if wished."""
-    from pagewalk.advice import advise
-
     results = []
     for machine in machines:
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
-            results.append(machine.run(trace, options.check, progress, names=_shows_names(options)))
-    # The advice rests on a curve, and a pipe cannot be read again for one.
-    if advised and not trace.is_pipe and any(results[0].data["accesses"].values()):
-        with arguments.progress(options, f"what to do about {trace.name}") as progress:
-            advise(results, trace, progress)
+            results.append(
+                machine.run(
+                    trace, options.check, progress, names=_shows_names(options), advice=advised
+                )
+            )
     arguments.warn(trace.warnings)
     return results
 
 
-def live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Results], int]":
+def live(
+    machines: list[Machine], options: argparse.Namespace, advised: bool = True
+) -> "tuple[list[Results], int]":
     """The results of the program that `options` names, and its exit status."""
     if options.trace is not None:
         raise UsageError(f"either the trace {options.trace} or a program after `--`, not both")
@@ -167,6 +167,7 @@ def live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Re
             native=options.native,
             native_prepare=options.native_prepare,
             names=_shows_names(options),
+            advice=advised,
         )
     from pagewalk.commands.record import warnings
 

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if trace is not None:
         [results], status = stored([machine], trace, options, advised=False), 0
     else:
-        [results], status = live([machine], options)
+        [results], status = live([machine], options, advised=False)
     made = events.of_document(results.data)
     if options.json is not None:
         text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"

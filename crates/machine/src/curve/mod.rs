@@ -16,12 +16,14 @@
 //! not flushed.
 
 mod chain;
+mod sampled;
 
 use addr::{Kind, PageSize};
 use trace::{Batch, Source};
 
 use crate::{Error, Progress};
 use chain::Chain;
+pub use sampled::{PAGES_MAX, PAGES_MIN, Sampled, SampledCurve};
 
 /// Which accesses a TLB is looked up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

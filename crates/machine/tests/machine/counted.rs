@@ -9,9 +9,12 @@ mod asking;
 
 use std::collections::VecDeque;
 
-use addr::Kind;
+use addr::{Kind, PageSize};
 use asking::Asking;
-use machine::{Machine, Results, RunOptions};
+use machine::{
+    Machine, Results, RunOptions,
+    curve::{Curve, Sampled},
+};
 use trace::{Batch, Error, Event, Header, Hits, Meta, Replaces, Source, SurePages};
 
 use crate::support::{Row, Rows, Stream, mapping};
@@ -199,6 +202,45 @@ impl Source for Counted {
             }
         }
         Ok(!self.parts.is_empty())
+    }
+}
+
+/// The curve of a sample of what `source` gives.
+fn curve(source: &mut dyn Source) -> Curve {
+    let sizes = [PageSize::SIZE_4K];
+    let mut sampled = Sampled::new(source, &sizes, 600);
+    let mut batch = Batch::default();
+    while sampled.next(&mut batch).unwrap() {}
+    sampled.curves(&sizes).remove(0).curve
+}
+
+/// What is counted has no order of its own among other accesses of the same time, but it is of the pages that the first
+/// TLB holds: depths are off by no more than these.
+#[test]
+fn a_sample_knows_where_counted_accesses_belong() {
+    for seed in 1..=20 {
+        let mut stream = Stream(seed);
+        let rows = program(&mut stream);
+        for entries in [4, 16, 30] {
+            let replaces = [Replaces::Lru; 2];
+            let sure = SurePages { pages: [entries; 2], sets: [1; 2], replaces, together: false };
+            let told = curve(&mut Rows::new(rows.clone()));
+            let parts = parts(&rows, sure, &mut stream);
+            let (rows, stream) = (Rows::new(Vec::new()), Stream(seed));
+            let counted = curve(&mut Counted { rows, parts, stream });
+            assert_eq!((counted.total, counted.cold), (told.total, told.cold), "seed {seed}");
+            let (counted, told): (Vec<_>, Vec<_>) =
+                (counted.misses().collect(), told.misses().collect());
+            let entries = entries as usize;
+            for at in entries..told.len() - entries {
+                let between = told[at + entries]..=told[at - entries];
+                assert!(
+                    between.contains(&counted[at]),
+                    "seed {seed}, {entries} held: {} of {at} entries, {between:?}",
+                    counted[at]
+                );
+            }
+        }
     }
 }
 

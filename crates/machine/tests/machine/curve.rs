@@ -3,9 +3,9 @@
 use addr::{Kind, PageSize};
 use machine::{
     Machine, RunOptions,
-    curve::{Curve, CurveOptions, Lookups, curve},
+    curve::{Curve, CurveOptions, Lookups, PAGES_MAX, Sampled, SampledCurve, curve},
 };
-use trace::Event;
+use trace::{Batch, Event, Source};
 
 use crate::support::{Row, Rows, Stream};
 
@@ -122,4 +122,95 @@ fn what_cannot_be_counted_is_refused() {
     let small = PageSize::from_shift(10).unwrap();
     assert_eq!(refused(&[small], 1), "a page of 1K is smaller than 4K");
     assert_eq!(refused(&[], 0), "0 entries: give 1 to 4194304");
+}
+
+const ENTRIES: u32 = 1 << 16;
+
+/// The curves of a sample of `rows`, as a run that reads them makes them.
+fn sampled(rows: &[Row], page_sizes: &[PageSize]) -> Vec<SampledCurve> {
+    let mut source = Rows::new(rows.to_vec());
+    let mut sampled = Sampled::new(&mut source, page_sizes, ENTRIES);
+    let mut batch = Batch::default();
+    while sampled.next(&mut batch).unwrap() {}
+    sampled.curves(page_sizes)
+}
+
+fn exact(rows: &[Row], page_sizes: &[PageSize]) -> Vec<Curve> {
+    let (lookups, page_sizes) = (vec![Lookups::Data], page_sizes.to_vec());
+    let options = CurveOptions { lookups, page_sizes, entries_max: ENTRIES };
+    curve(&mut Rows::new(rows.to_vec()), &options, &mut |_| true).unwrap()
+}
+
+/// The fewest entries with which at most so many in a thousand lookups miss again.
+fn enough(curve: &Curve, in_thousand: u64) -> Option<usize> {
+    let allowed = curve.total * in_thousand / 1000 + curve.cold;
+    curve.misses().position(|misses| misses <= allowed).map(|index| index + 1)
+}
+
+#[test]
+fn a_sample_of_all_pages_is_exact() {
+    let sizes = [12, 14, 21].map(|shift| PageSize::from_shift(shift).unwrap());
+    for seed in 1..6 {
+        let rows = rows(seed);
+        for (sampled, exact) in sampled(&rows, &sizes).into_iter().zip(exact(&rows, &sizes)) {
+            assert_eq!(sampled.one_in, 1);
+            assert!(sampled.curve == exact, "seed {seed}, {}", exact.page_size);
+        }
+    }
+}
+
+/// A phase that uses a few pages, then one that uses many, some of them more often than others.
+fn phases(seed: u64, few: u64, many: u64, skew: u32) -> Vec<Row> {
+    let mut stream = Stream(seed);
+    let mut rows = Vec::new();
+    for _ in 0..300_000 {
+        rows.push(Row::Access(Kind::Store, stream.below(few) << 12, 8));
+    }
+    for _ in 0..900_000 {
+        // The least of several numbers is small more often.
+        let page = (0..skew).map(|_| stream.below(many)).min().unwrap();
+        rows.push(Row::Access(Kind::Load, (1 << 40) | page << 12 | 8, 8));
+        rows.push(Row::Access(Kind::Load, stream.below(4) << 12, 8));
+    }
+    rows
+}
+
+#[test]
+fn a_sample_of_some_pages_says_nearly_what_all_would() {
+    let sizes = [PageSize::SIZE_4K, PageSize::SIZE_2M];
+    for (seed, many, skew) in [(1, 30_000, 1), (2, 50_000, 1), (3, 40_000, 2), (4, 60_000, 4)] {
+        let rows = phases(seed, 50, many, skew);
+        let (found, exact) = (sampled(&rows, &sizes), exact(&rows, &sizes));
+        assert!(found[0].one_in >= many / PAGES_MAX as u64, "seed {seed}: {}", found[0].one_in);
+        assert_eq!(found[1].one_in, 1, "seed {seed}");
+        assert!(found[1].curve == exact[1], "seed {seed}: pages of 2M are few");
+        assert_eq!(found[0].curve.total, exact[0].total, "seed {seed}");
+        // A sample has a thousand pages or more, so that 15 % is five times the standard deviation.
+        let near = |a: u64, b: u64| a.abs_diff(b) * 100 <= 15 * b;
+        assert!(near(found[0].curve.cold, exact[0].cold), "seed {seed}");
+        for in_thousand in [300, 100, 30, 10] {
+            let (a, b) = (enough(&found[0].curve, in_thousand), enough(&exact[0], in_thousand));
+            let (a, b) = (a.unwrap() as u64, b.unwrap() as u64);
+            assert!(near(a, b), "seed {seed}: {a} entries for {in_thousand}, and really {b}");
+        }
+    }
+}
+
+#[test]
+fn an_early_phase_is_not_taken_for_the_whole() {
+    let rows = phases(7, 50, 20_000, 1);
+    let sizes = [PageSize::SIZE_4K];
+    let early = exact(&rows[..300_000], &sizes);
+    assert!(enough(&early[0], 10).unwrap() <= 50);
+    assert!(enough(&sampled(&rows, &sizes)[0].curve, 10).unwrap() > 15_000);
+}
+
+#[test]
+fn a_warm_up_is_not_counted_by_a_sample() {
+    let pages = |count: u64| (0..count).map(|page| Row::Access(Kind::Load, page << 12, 8));
+    let mut rows: Vec<Row> = pages(20_000).collect();
+    rows.push(Row::Event(Event::WarmupEnd));
+    rows.extend(pages(10));
+    let curve = sampled(&rows, &[PageSize::SIZE_4K]).remove(0).curve;
+    assert_eq!((curve.total, curve.misses().last()), (10, Some(curve.cold)));
 }

@@ -45,7 +45,9 @@ impl StackDistance {
         let depth = match self.recent.touch(key) {
             Ok(depth) => Some(depth),
             Err(pushed_out) => {
-                let depth = self.older.take(key).map(|depth| depth + Recent::KEYS);
+                // With nothing pushed out, the list has one more than before.
+                let younger = self.recent.len() - usize::from(pushed_out.is_none());
+                let depth = self.older.take(key).map(|depth| depth + younger);
                 if let Some(pushed_out) = pushed_out {
                     self.older.push(pushed_out);
                 }
@@ -53,5 +55,11 @@ impl StackDistance {
             }
         };
         depth.filter(|&depth| depth < self.depth_max)
+    }
+
+    /// Forgets `key`, if it is remembered: as if it had never been touched.
+    pub fn forget(&mut self, key: u64) {
+        self.recent.forget(key);
+        self.older.forget(key);
     }
 }

@@ -116,14 +116,25 @@ impl Older {
             leaf += 1;
         }
         self.oldest = leaf * LEAF + self.present[leaf].trailing_zeros() as usize;
-        let (entry, place) = split(self.keys[self.oldest]);
+        self.forget_time(self.keys[self.oldest]);
+        self.clear(self.oldest);
+    }
+
+    /// Removes `key`, if it is held or was, and what is kept for it.
+    pub(super) fn forget(&mut self, key: u64) {
+        self.take(key);
+        self.forget_time(key);
+    }
+
+    /// `key` has no time, and its entry goes if no other key there has one.
+    fn forget_time(&mut self, key: u64) {
+        let (entry, place) = split(key);
         if let Entry::Occupied(mut times) = self.times.entry(entry) {
             times.get_mut()[place] = NONE;
             if *times.get() == [NONE; NEAR] {
                 times.remove();
             }
         }
-        self.clear(self.oldest);
     }
 
     fn clear(&mut self, time: usize) {

@@ -15,6 +15,20 @@ impl Recent {
         Recent { keys: [0; Recent::KEYS], len: 0 }
     }
 
+    /// How many keys there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Removes `key`, if it is here.
+    pub(super) fn forget(&mut self, key: u64) {
+        if let Some(depth) = self.keys[..self.len].iter().position(|&held| held == key) {
+            self.keys.copy_within(depth + 1..self.len, depth);
+            self.len -= 1;
+        }
+    }
+
     /// Makes `key` the youngest. Gives the depth where it was or, if it was not here, the key
     /// that made room for it.
     #[inline]

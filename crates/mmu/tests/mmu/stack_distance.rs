@@ -35,6 +35,27 @@ fn depths_are_those_of_a_list_kept_in_order() {
 }
 
 #[test]
+fn a_key_that_was_forgotten_was_never_touched() {
+    for seed in 0..40 {
+        let mut rng = Rng(seed);
+        let (depth_max, span) = (rng.pick(&[5, 16, 17, 40, 200]), rng.pick(&[3, 16, 20, 70, 300]));
+        let (mut stack, mut model) = (StackDistance::new(depth_max), ModelStack(Vec::new()));
+        for step in 0..4000 {
+            let key = rng.below(span);
+            if rng.chance(20) {
+                stack.forget(key);
+                model.0.retain(|&held| held != key);
+                continue;
+            }
+            let expected = model.touch(key);
+            // What a bounded stack has lost does not come back when a younger key is forgotten.
+            model.0.truncate(depth_max);
+            assert_eq!(stack.touch(key), expected, "seed {seed}, step {step}");
+        }
+    }
+}
+
+#[test]
 fn a_depth_says_which_tlbs_hit() {
     let sizes: Vec<u32> = (1..=40).collect();
     let mut tlbs: Vec<Tlb> = sizes.iter().map(|&entries| lru_tlb(entries)).collect();

@@ -51,6 +51,9 @@ pub struct SiteCounts {
     /// The calls that led to it, innermost first, as far as they are known; what a compiler has
     /// inlined is a call too.
     pub stack: Vec<CodePlace>,
+    /// The index in `stack` of the innermost call that is in the program's own sources; `None` where
+    /// no line of these is known.
+    pub own: Option<u32>,
     /// Blocks that it allocated.
     pub allocations: u64,
     /// Bytes that it allocated, in all.

@@ -284,6 +284,7 @@ impl SitesTold {
             told.told.push(SiteCounts {
                 name: String::new(),
                 stack: stack.collect(),
+                own: None,
                 allocations: site.allocations,
                 bytes: site.bytes,
                 peak_bytes: site.peak_bytes,

@@ -16,6 +16,8 @@ use crate::Results;
 
 /// Where the headers of compilers and libraries are, whose inlined functions allocate for others.
 const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];
+/// Where the system's libraries are, whose sources may be known by their debug files.
+const OTHERS_OBJECTS: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
 impl Results {
     /// Gives names to the code that missed, to allocation sites, and to the regions that were made
@@ -37,6 +39,7 @@ impl Results {
             let calls = std::mem::take(&mut site.stack).into_iter();
             site.stack = calls.flat_map(|call| expanded(&call, find(&call, true))).collect();
             site.name = site_name(&site.stack);
+            site.own = own(&site.stack).map(|at| at as u32);
         }
         let code = join_code(&mut origins.code);
         let sites = join_sites(&mut origins.sites);
@@ -186,15 +189,22 @@ fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
     places.into_iter().map(|place| ranks[place]).collect()
 }
 
+/// The innermost call of a stack that is in the program's own sources.
+fn own(stack: &[CodePlace]) -> Option<usize> {
+    let is_of_others = |place: &CodePlace| {
+        let object = place.object.as_deref().unwrap_or("");
+        let is_library = object.contains(".so")
+            && OTHERS_OBJECTS.iter().any(|others| object.starts_with(others));
+        let is_header = |file: &str| OTHERS_SOURCES.iter().any(|others| file.contains(others));
+        is_library || place.file.as_deref().is_none_or(is_header)
+    };
+    stack.iter().position(|place| !is_of_others(place))
+}
+
 /// What a site is called by the calls that led to it, innermost first.
 fn site_name(stack: &[CodePlace]) -> String {
-    let is_own = |place: &&CodePlace| {
-        let file = place.file.as_deref();
-        file.is_some_and(|file| !OTHERS_SOURCES.iter().any(|others| file.contains(others)))
-    };
-    let place = stack
-        .iter()
-        .find(is_own)
+    let place = own(stack)
+        .map(|at| &stack[at])
         .or_else(|| stack.iter().find(|place| place.function.is_some()))
         .or(stack.first());
     place.map_or_else(|| "an unknown caller".to_owned(), code_name)

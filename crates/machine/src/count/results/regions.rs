@@ -17,6 +17,18 @@ pub struct RegionCounts {
     pub rights: String,
     /// Whether it was guessed from the accesses, for want of events.
     pub inferred: bool,
+    /// What stands behind it, where the trace says so: `anonymous` (private memory), `shared-memory`,
+    /// `private-of-shared` (a private mapping of that), `shared-file`, `private-file`, `hugetlb`, `stack`,
+    /// `thread-stack`, `heap`, `bss`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backing: Option<String>,
+    /// What had all of its pages come in without being touched: `when-mapped` (`MAP_LOCKED`,
+    /// `MAP_POPULATE`, `mlockall` before) or `when-locked` (`mlock` afterwards).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub populated: Option<String>,
+    /// Whether its allocation site called `mmap` itself; `None` without a site.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapped_by_site: Option<bool>,
     /// The allocation site that it was made for, by its index in `origins.sites`; its name is the
     /// site's.
     #[serde(skip_serializing_if = "Option::is_none")]
