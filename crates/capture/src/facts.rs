@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ring::{Call, EventCode};
+use symbols::{Registers, Unwinder};
 use trace::{Buffer, Descriptor, Event, FileId, FileKind, Origin, Sink};
 
 use crate::allocations::Allocations;
@@ -43,7 +44,14 @@ pub(crate) struct Facts {
     /// The files of which the trace of this process knows that.
     identified: BTreeSet<String>,
     allocations: Allocations,
+    /// The stack of the thread of that number, as it was told for the block that comes next: where it begins,
+    /// and its words.
+    stack_words: Option<(u32, u64, Vec<u64>)>,
+    unwinder: Unwinder,
 }
+
+/// The most calls that are told of an allocation.
+const CALLS_MAX: usize = 24;
 
 /// A part of a file that may be executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,11 +135,20 @@ impl Facts {
             (EventCode::Allocate, &[addr, bytes, ref stack @ ..]) => {
                 let own = stack.iter().skip(1).take_while(|&&call| self.is_code(call)).count();
                 let stack = &stack[..stack.len().min(own + 1)];
+                let words = self.stack_words.take().filter(|&(of, ..)| of == thread);
+                let unwound = words.map(|(_, start, words)| self.unwound(start, &words));
+                let stack = match &unwound {
+                    Some(unwound) if unwound.len() > stack.len() => unwound.as_slice(),
+                    _ => stack,
+                };
                 let (site, event) = self.allocations.allocate(addr, bytes, stack);
                 if let Some(site) = site {
                     sink.event(thread, site)?;
                 }
                 sink.event(thread, event)?;
+            }
+            (EventCode::Stack, &[start, ref words @ ..]) => {
+                self.stack_words = Some((thread, start, words.to_vec()));
             }
             (EventCode::Free, &[addr]) => {
                 self.allocations.free(addr);
@@ -187,6 +204,29 @@ impl Facts {
             self.images.push(image);
         }
         Ok(())
+    }
+
+    /// The return addresses of the calls that led to the function whose frame pointer is `start`, where the stack
+    /// has these words: as far as the tables of the files say where frames are.
+    fn unwound(&mut self, start: u64, words: &[u64]) -> Vec<u64> {
+        let read = |addr: u64| {
+            let at = addr.checked_sub(start)?;
+            words.get((at / 8) as usize).copied().filter(|_| at.is_multiple_of(8))
+        };
+        let mut calls = Vec::new();
+        let (Some(rbp), Some(rip)) = (read(start), read(start.wrapping_add(8))) else {
+            return calls;
+        };
+        let mut registers = Some(Registers { rip, rsp: start.wrapping_add(16), rbp });
+        while let Some(now) = registers.filter(|_| calls.len() < CALLS_MAX) {
+            let holds = |image: &&Image| now.rip.wrapping_sub(image.start) < image.bytes;
+            // What was mapped last is there.
+            let Some(image) = self.images.iter().rev().find(holds) else { break };
+            calls.push(now.rip);
+            let offset = image.offset + (now.rip - image.start);
+            registers = self.unwinder.caller(&image.path, offset, now, &read);
+        }
+        calls
     }
 
     /// Whether code of a file is mapped at `addr`.

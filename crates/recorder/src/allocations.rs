@@ -6,6 +6,9 @@
 //!               +-> | caller's frame | return address |     the program's, as long as it keeps
 //!                     |                                     frame pointers
 //! ```
+//!
+//! Of a large block the words of the stack are told too, for a program of AMD64: the host finds the calls in them by
+//! the tables that programs without frame pointers have (`symbols::Unwinder`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +21,11 @@ use crate::{global, guest, span};
 const CALLS_MAX: usize = 24;
 /// The most bytes of one frame; what seems to be a larger one is no frame pointer.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
+
+/// Blocks of so many bytes and more are large: each has pages of its own.
+const LARGE_BYTES: u64 = 64 << 10;
+/// Words of the stack that are told: frames of more bytes are rare.
+const STACK_WORDS: usize = 384;
 
 /// The library's code: from the first address to before the second.
 static LIBRARY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -46,6 +54,11 @@ pub(crate) fn told(vcpu: u32, guest: Guest, said: Said, arguments: &[u64; 6]) {
         Said::Allocated => {
             let mut calls = [0; CALLS_MAX];
             let count = follow(guest, c, what >> 8, &mut calls);
+            if b >= LARGE_BYTES && matches!(guest, Guest::X86_64) {
+                let mut stack = [0; STACK_WORDS];
+                let bytes = guest::read_bytes(c, stack.as_mut_ptr().cast(), size_of_val(&stack));
+                span::event(vcpu, EventCode::Stack, &[&[c], &stack[..bytes / size_of::<u64>()]]);
+            }
             span::event(vcpu, EventCode::Allocate, &[&[a, b], &calls[..count]]);
         }
     }

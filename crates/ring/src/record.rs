@@ -292,6 +292,9 @@ pub enum EventCode {
     Allocate = 10,
     /// A block is about to be given back: its address.
     Free = 11,
+    /// The stack of the thread that has allocated the block that is told next, for a program of AMD64: the
+    /// frame pointer of the function that the program has called, and the words from there on.
+    Stack = 12,
 }
 
 impl EventCode {
@@ -309,6 +312,7 @@ impl EventCode {
             9 => EventCode::FileCall,
             10 => EventCode::Allocate,
             11 => EventCode::Free,
+            12 => EventCode::Stack,
             _ => return None,
         })
     }

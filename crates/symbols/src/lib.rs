@@ -16,11 +16,13 @@
 mod image;
 mod instructions;
 mod names;
+mod unwind;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use image::Image;
+pub use unwind::{Registers, Unwinder};
 
 /// The build of the file at `path`: `build-id 5fa3...` by the note that linkers write, or
 /// `crc32 1a2b3c4d` of the contents of a file without one. `None` if it cannot be read.

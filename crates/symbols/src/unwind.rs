@@ -1,0 +1,145 @@
+//! The calls that led to a place in a program without frame pointers, by the tables that compilers write for
+//! exceptions (call-frame information in `.eh_frame`; DWARF 5, section 6.4).
+//!
+//! ```text
+//!   return address --.eh_frame_hdr--> its function's table --> CFA = rsp + 48    where the caller's frame begins
+//!                                                              CFA - 8           the next return address
+//!                                                              CFA - 16          the caller's rbp
+//! ```
+//!
+//! Programs of AMD64 alone: compilers for Arm and RISC-V keep frame pointers, or name the caller in a register.
+
+use std::collections::HashMap;
+
+use addr2line::gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, Register, RegisterRule,
+    UnwindContext, UnwindSection, X86_64,
+};
+use object::{Object, ObjectSection, ObjectSegment};
+
+/// What a processor of AMD64 would have in its registers once a call has returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registers {
+    /// Where the call returns to.
+    pub rip: u64,
+    /// The stack pointer.
+    pub rsp: u64,
+    /// The frame pointer, or whatever that register is used for.
+    pub rbp: u64,
+}
+
+/// The tables of files, which are opened once.
+#[derive(Clone, Debug, Default)]
+pub struct Unwinder {
+    files: HashMap<String, Option<Tables>>,
+}
+
+/// The tables of one file.
+#[derive(Clone, Debug)]
+struct Tables {
+    frames: Section,
+    header: Section,
+    /// Offset in the file, address and bytes of each segment.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Section {
+    address: u64,
+    bytes: Vec<u8>,
+}
+
+impl Unwinder {
+    /// The registers when the function returns to which the call returned after which they are `registers`.
+    ///
+    /// `path` is the file that has the code there, and `offset` where in it. `read` gives the eight bytes at an
+    /// address of the stack. `None` where the file says nothing of it, or what it says needs more than is known.
+    pub fn caller(
+        &mut self,
+        path: &str,
+        offset: u64,
+        registers: Registers,
+        read: &dyn Fn(u64) -> Option<u64>,
+    ) -> Option<Registers> {
+        if !self.files.contains_key(path) {
+            self.files.insert(path.to_owned(), Tables::open(path));
+        }
+        self.files.get(path)?.as_ref()?.caller(offset, registers, read)
+    }
+}
+
+impl Tables {
+    fn open(path: &str) -> Option<Tables> {
+        let contents = std::fs::read(path).ok()?;
+        let file = object::File::parse(&*contents).ok()?;
+        if file.architecture() != object::Architecture::X86_64 {
+            return None;
+        }
+        let section = |name: &str| {
+            let section = file.section_by_name(name)?;
+            Some(Section { address: section.address(), bytes: section.data().ok()?.to_vec() })
+        };
+        let segment = |segment: object::Segment<'_, '_>| {
+            let (offset, bytes) = segment.file_range();
+            (offset, segment.address(), bytes)
+        };
+        Some(Tables {
+            frames: section(".eh_frame")?,
+            header: section(".eh_frame_hdr")?,
+            segments: file.segments().map(segment).collect(),
+        })
+    }
+
+    fn caller(
+        &self,
+        offset: u64,
+        Registers { rsp, rbp, .. }: Registers,
+        read: &dyn Fn(u64) -> Option<u64>,
+    ) -> Option<Registers> {
+        // The call is before the address to which it returns, which may be another function's.
+        let offset = offset.checked_sub(1)?;
+        let address = self.segments.iter().find_map(|&(start, address, bytes)| {
+            let within = offset.checked_sub(start)?;
+            (within < bytes).then(|| address.wrapping_add(within))
+        })?;
+        let bases = BaseAddresses::default()
+            .set_eh_frame(self.frames.address)
+            .set_eh_frame_hdr(self.header.address);
+        let frames = EhFrame::new(&self.frames.bytes, LittleEndian);
+        let header = EhFrameHdr::new(&self.header.bytes, LittleEndian).parse(&bases, 8).ok()?;
+        let mut context = UnwindContext::new();
+        let row = header
+            .table()?
+            .unwind_info_for_address(
+                &frames,
+                &bases,
+                &mut context,
+                address,
+                EhFrame::cie_from_offset,
+            )
+            .ok()?;
+        let known = |register: Register| match register {
+            X86_64::RSP => Some(rsp),
+            X86_64::RBP => Some(rbp),
+            _ => None,
+        };
+        let frame = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                known(*register)?.wrapping_add_signed(*offset)
+            }
+            CfaRule::Expression(_) => return None,
+        };
+        // Stacks grow down.
+        if frame <= rsp {
+            return None;
+        }
+        let saved = |register: Register| match row.register(register) {
+            Some(RegisterRule::Offset(offset)) => read(frame.wrapping_add_signed(offset)),
+            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => known(register),
+            Some(_) => None,
+        };
+        let rip = saved(X86_64::RA).filter(|&rip| rip != 0)?;
+        // What the frame pointer was is needed by few functions.
+        Some(Registers { rip, rsp: frame, rbp: saved(X86_64::RBP).unwrap_or(0) })
+    }
+}
