@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagewalk import _native, text
+from pagewalk import _native, large_pages, text
 from pagewalk.document import Advised
 from pagewalk.machine import Machine
 from pagewalk.memory_share import memory_settings
@@ -37,7 +37,9 @@ RUNS_AT_ONCE = 16
 """Runs that share a pass over the trace, as their page tables and memories are there at once."""
 NOTES = (
     "On Linux madvise takes no size: pages have 2M, or those sizes that are enabled in "
-    "/sys/kernel/mm/transparent_hugepage. Pagewalk does not place a program that runs on Linux.",
+    f"{large_pages.KNOBS}. MADV_HUGEPAGE works where {large_pages.KNOBS}/enabled is madvise or "
+    "always, and where p begins on such a page. Pagewalk does not place a program that runs on "
+    "Linux.",
     "Addresses of a place file are those of the recording.",
 )
 
@@ -151,7 +153,12 @@ class _Runs:
     ) -> None:
         self.trace, (self.machine, self.settings) = trace, machine
         self.base_results, self.sizes, self.progress = base, sizes, progress
-        self.regions = _regions(base, sizes)
+        found = _regions(base, sizes)
+        # IRIX has pages of all sizes for all regions.
+        by_linux = base["machine"]["description"].get("os", {}).get("manager") != "irix"
+        why = [large_pages.why_none(region) if by_linux else None for region in found]
+        self.regions = [one for one, none in zip(found, why, strict=True) if none is None]
+        self.as_they_are = [(one, none) for one, none in zip(found, why, strict=True) if none]
         self.done: dict[Try, dict[str, Any]] = {}
         self.failed: dict[Try, str] = {}
         self.native = base.get("native")
@@ -184,17 +191,11 @@ class _Runs:
                 if of == at and one in self.done
             }
             size = sizes[at]
-            regions.append(
-                {
-                    **{key: region[key] for key in ("name", "start", "bytes", "place")},
-                    "misses": region["misses"] - region["cold_misses"],
-                    "cold_misses": region["cold_misses"],
-                    "alone": own,
-                    "size": size,
-                    "reason": self._reason(own, size, limit),
-                    "write": self._write(region, size) if size else None,
-                }
-            )
+            write = large_pages.written(region, size, self._site(region)) if size else None
+            reason = self._reason(own, size, limit)
+            regions.append(_advised(region, own, size, reason, write))
+        regions += [_advised(region, {}, None, why, None) for region, why in self.as_they_are]
+        regions.sort(key=lambda region: -region["misses"] - region["cold_misses"])
         base = self.base_results
         failures = sorted({f"a run failed and was left out: {why}" for why in self.failed.values()})
         return {
@@ -205,7 +206,7 @@ class _Runs:
             "memory_added_max": memory_added_max,
             "base": self.base,
             "regions": regions,
-            "regions_left_out": len(base["regions"]) - many,
+            "regions_left_out": len(base["regions"]) - len(regions),
             "uniform": {size: self.done[one] for size, one in uniform.items() if one in self.done},
             "sets": self._undominated(tried),
             "best": self.done[best] if best else None,
@@ -265,10 +266,14 @@ class _Runs:
             gain = _range(first[end] - cycles[end] for end in ("lo", "hi"))
             if before.get("kernel") and time.get("kernel"):
                 kernel = before["kernel"]["cycles"] - time["kernel"]["cycles"]
-            native = self.native and self.native["translation_ms"]
-            if native and first["lo"] and first["hi"]:
-                ends = ((native[e], (first[e] - cycles[e]) / first[e]) for e in ("lo", "hi"))
-                ms = _range(whole * part for whole, part in ends)
+            native = self.native["translation_ms"] if self.native is not None else None
+            if native is not None:
+                # An end at which translation takes no time gains none.
+                parts = {
+                    end: (first[end] - cycles[end]) / first[end] if first[end] > 0 else 0.0
+                    for end in ("lo", "hi")
+                }
+                ms = _range(native[end] * part for end, part in parts.items())
         why: dict[str, int] = {}
         for row in (results.get("manager") or {}).get("sizes", []):
             why[row["why"]] = why.get(row["why"], 0) + row["pages"]
@@ -351,30 +356,13 @@ class _Runs:
             return f"every size that saves something adds {_added(least)} or more"
         return "it saves too little beside the others"
 
-    def _write(self, region: Mapping[str, Any], size: str) -> str:
-        """What a user writes so that a region has pages of `size`."""
-        name, length = region["name"], region["bytes"]
-        madvise = f"madvise(p, {length}, MADV_HUGEPAGE)"
-        if "site" in region:
-            site = self.base_results["origins"]["sites"][region["site"]]
-            frame = next((one for one in site["stack"] if one.get("line")), None)
-            where = f"{frame['file']}:{frame['line']}" if frame else name
-            once = site["bytes"] // max(site["allocations"], 1)
-            aligned = text.bytes_of(size)
-            return (
-                f"{where}: p = aligned_alloc({aligned}, {-(-once // aligned) * aligned}), "
-                f"then madvise(p, {once}, MADV_HUGEPAGE)"
-            )
-        if name == "heap":
-            return "environment: GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
-        if name == "stack":
-            return "start of main: madvise(lowest, n, MADV_HUGEPAGE), then write to its lowest byte"
-        if name.startswith("bss"):
-            return f"start of main: madvise(p, {length}, MADV_HUGEPAGE) on {name}"
-        if name.endswith((" (r-x)", " (r--)", " (rw-)")):
-            file = name.rpartition(" (")[0]
-            return f"linking {file}: -Wl,-z,max-page-size={text.bytes_of(size)}"
-        return f"after the mmap of {length} bytes: {madvise}; --allocations records its line"
+    def _site(self, region: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The allocation site that a region was made for."""
+        at = region.get("site")
+        found: Mapping[str, Any] | None = None
+        if at is not None:
+            found = self.base_results["origins"]["sites"][at]
+        return found
 
 
 def _regions(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, Any]]:
@@ -393,6 +381,27 @@ def _regions(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, An
         place = row["name"] if own else f"range {start:#x}..{end:#x}"
         found.append({**row, "place": place})
     return found
+
+
+def _advised(
+    region: Mapping[str, Any],
+    alone: Mapping[str, Any],
+    size: str | None,
+    reason: str,
+    write: large_pages.Written | None,
+) -> dict[str, Any]:
+    """An `AdvisedRegion`."""
+    return {
+        **{key: region[key] for key in ("name", "start", "bytes", "place")},
+        "backing": region.get("backing"),
+        "misses": region["misses"] - region["cold_misses"],
+        "cold_misses": region["cold_misses"],
+        "alone": alone,
+        "size": size,
+        "reason": reason,
+        "write": write.line if write else None,
+        "code": write.code if write else None,
+    }
 
 
 def _cost(run: Mapping[str, Any]) -> float:

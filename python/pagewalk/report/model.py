@@ -141,6 +141,16 @@ class Report(NamedTuple):
     documents: list[dict[str, Any]]
 
 
+class ToDo(NamedTuple):
+    """Something that a user should do."""
+
+    title: str
+    """What it is about, and what it should be."""
+    what: str
+    """What to write; empty: nothing."""
+    why: str
+
+
 class Sheet(NamedTuple):
     """Figures that stand on a page by themselves: curves, or a sweep over designs."""
 
@@ -153,3 +163,7 @@ class Sheet(NamedTuple):
     notes: list[str]
     version: str
     document: dict[str, Any]
+    to_do: Sequence[ToDo] = ()
+    """What a user should do, above all figures."""
+    code: Sequence[tuple[str, str]] = ()
+    """What is to be written for that: what it is for, and its lines."""

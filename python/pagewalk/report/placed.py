@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
-from pagewalk.report.model import Cell, Figure, Sheet, Table
+from pagewalk.report.model import Cell, Figure, Sheet, Table, ToDo
 
 if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
@@ -26,10 +26,13 @@ def summary(advised: Mapping[str, Any]) -> str:
                 "  ",
             )
         )
-        if region["write"]:
+        if region["write"] is not None:
             lines.append(text.paragraph(region["write"], "    ", "  "))
     if lines:
         parts.append("\n".join(["What to write", *lines]))
+    for code, names in codes(advised):
+        shown = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
+        parts.append(f"{text.paragraph('For ' + ', '.join(names), '', '  ')}\n\n{shown}")
     notes = [text.paragraph(note, "  ", "  ") for note in advised["notes"]]
     return "\n\n".join([*parts, "\n".join(["Notes", *notes])])
 
@@ -49,23 +52,37 @@ def render(advised: Mapping[str, Any]) -> str:
         for run in advised["sets"]
     ]
     figure = Figure("Gain against memory", headline(advised), rows, sets(advised))
-    lines = [
-        f"{one['name']}: {one['size'] or 'base pages'}; {one['reason']}"
-        + (f". {one['write']}" if one["write"] else "")
-        for one in advised["regions"]
-    ]
     sheet = Sheet(
         title=f"{advised['trace']['name']}: which pages it should have",
         subtitle=f"{advised['machine']['title']}; each line of each table was run",
         figures=[figure],
         table=alone(advised),
         facts=trace_facts(advised["trace"]),
-        notes=[*lines, *advised["notes"]],
+        notes=list(advised["notes"]),
         version=advised["pagewalk"],
         document=dict(advised),
+        to_do=to_write(advised),
+        code=[(f"For {', '.join(names)}", code) for code, names in codes(advised)],
     )
     cycles = advised["base"]["translation_cycles"] is not None
     return page.render_sheet(sheet, [[chart(figure, cycles)]])
+
+
+def to_write(advised: Mapping[str, Any]) -> list[ToDo]:
+    """What to write for each region, and why."""
+    return [
+        ToDo(f"{one['name']}: {one['size'] or 'base pages'}", one["write"] or "", one["reason"])
+        for one in advised["regions"]
+    ]
+
+
+def codes(advised: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """The functions and classes that are to be written, each with the regions that it is for."""
+    found: dict[str, list[str]] = {}
+    for region in advised["regions"]:
+        if region["code"] is not None:
+            found.setdefault(region["code"], []).append(region["name"])
+    return list(found.items())
 
 
 def chart(figure: Figure, cycles: bool) -> "Chart":
