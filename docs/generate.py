@@ -83,7 +83,7 @@ pub struct Advice {
     pub sentence: String,
     /// Misses per lookup that a large enough TLB has, first touches apart.
     pub misses_share: f64,
-    /// Lookups for the loads and stores of the whole run.
+    /// Loads and stores of the whole run.
     pub lookups: u64,
     /// Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
     /// 65536. An estimate, where `one_in` is not 1.

@@ -27,6 +27,8 @@ from pagewalk.text import bytes_of
 if TYPE_CHECKING:
     from pagewalk import _native
 
+WHOLE = 50_000_000
+"""So many accesses are all counted for a curve; of those after them, 4 M of each 32 M."""
 LARGE = "2M"
 """The large page of x86-64 and of most others with base pages of 4K; a machine that says its sizes
 is told the one nearest to it."""
@@ -80,7 +82,7 @@ def advice(document: Mapping[str, Any], samples: Mapping[str, Sample]) -> dict[s
         document: Results of a run.
         samples: Loads and stores by page size: that of the machine, and the large one.
     """
-    lookups = max(one.curve.total for one in samples.values())
+    lookups = document["accesses"]["load"] + document["accesses"]["store"]
     entries = {size: enough(one.curve) for size, one in samples.items()}
     one_in = {size: one.one_in for size, one in samples.items()}
     return {
@@ -141,7 +143,7 @@ def _sentence(
     small, large = entries[base], entries[big]
     there = max([0, *(tlb["entries"] for tlb in document["tlbs"] if "load" in tlb["serves"])])
     fits = small is not None and small <= there
-    over = _over(one_in)
+    over = _over(one_in, accesses)
     if not fits and base != big and large is not None and (small or FEWER * large) >= FEWER * large:
         return (
             f"Use pages of {big}{_where(document)}: {over}, {said(big)} entries of {big} miss as "
@@ -180,13 +182,14 @@ def _sentence(
     )
 
 
-def _over(one_in: Mapping[str, int]) -> str:
+def _over(one_in: Mapping[str, int], accesses: int) -> str:
     """What the entries are counted over."""
-    left_out = {size: one for size, one in one_in.items() if one > 1}
-    if not left_out:
-        return "over the whole run"
-    which = " and ".join(f"one page of {size} in {one}" for size, one in left_out.items())
-    return f"over the whole run (a sample of {which})"
+    parts = [f"one page of {size} in {one}" for size, one in one_in.items() if one > 1]
+    if accesses > WHOLE:
+        parts.append("one access in 8 after the first 50 M")
+    return (
+        f"over the whole run (a sample of {' and '.join(parts)})" if parts else "over the whole run"
+    )
 
 
 def _where(document: Mapping[str, Any]) -> str:

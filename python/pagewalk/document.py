@@ -1775,7 +1775,7 @@ class Advice(Record):
     """Misses per lookup that a large enough TLB has, first touches apart."""
 
     lookups: int
-    """Lookups for the loads and stores of the whole run."""
+    """Loads and stores of the whole run."""
 
     entries: dict[str, int | None]
     """Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than

@@ -15,6 +15,8 @@ from pagewalk.recording import Recording
 from pagewalk.summary import summary
 
 TOTAL = 100_000
+OVER = "over the whole run (a sample of one access in 8 after the first 50 M)"
+"""What the advice for the sample's document is of."""
 
 
 def curve(size: str, need: int, cold: int = 10, total: int = TOTAL) -> Curve:
@@ -36,7 +38,7 @@ def said(document: dict[str, Any], small: int, large: int, one_in: int = 1) -> s
 def test_large_pages_are_advised_with_the_entries_that_they_take() -> None:
     region = "bss of gzip (57.4 % of the misses)"
     assert said(sample.document(), 19_166, 44) == (
-        f"Use pages of 2M for {region}: over the whole run, 44 entries of 2M miss as rarely "
+        f"Use pages of 2M for {region}: {OVER}, 44 entries of 2M miss as rarely "
         "(1 % of loads and stores) as 19166 of 4K."
     )
     assert "as more than 65536 of 4K." in said(sample.document(), 69_000, 44)
@@ -45,8 +47,9 @@ def test_large_pages_are_advised_with_the_entries_that_they_take() -> None:
 def test_a_sample_is_called_one_and_its_entries_are_estimates() -> None:
     region = "bss of gzip (57.4 % of the misses)"
     assert said(sample.document(), 19_166, 44, one_in=8) == (
-        f"Use pages of 2M for {region}: over the whole run (a sample of one page of 4K in 8), 44 "
-        "entries of 2M miss as rarely (1 % of loads and stores) as about 19000 of 4K."
+        f"Use pages of 2M for {region}: over the whole run (a sample of one page of 4K in 8 and "
+        "one access in 8 after the first 50 M), 44 entries of 2M miss as rarely "
+        "(1 % of loads and stores) as about 19000 of 4K."
     )
 
 
@@ -77,7 +80,7 @@ def test_a_quiet_run_is_left_alone() -> None:
         (3000, 2000, "Use a TLB of 3000 entries, with which 1 % of loads and stores miss over the"),
         (60_000, 50_000, "Change the order of the accesses or the layout of the data"),
         (69_000, 69_000, "a TLB of more than 65536 entries of 4K or more than 65536 of 2M"),
-        (1000, 900, "Look at conflicts and flushes: over the whole run, 1000 entries would do"),
+        (1000, 900, f"Look at conflicts and flushes: {OVER}, 1000 entries would do"),
     ],
 )
 def test_each_case_has_its_sentence(small: int, large: int, words: str) -> None:
@@ -122,6 +125,18 @@ def test_advice_is_of_the_whole_run_however_long_it_is() -> None:
     found, accesses = results.data["advice"], results.data["accesses"]
     assert found["lookups"] == accesses["load"] + accesses["store"] == 51_000_000
     assert found["entries"]["4K"] == 16
+
+
+def test_a_long_run_is_looked_at_in_windows_and_says_so() -> None:
+    results = Machine("tlb-only").run("generate:strided,size=64K,accesses=100M", advice=True)
+    found = results.data["advice"]
+    assert found["lookups"] == 100_000_000 and found["entries"]["4K"] == 16
+    document = sample.document()
+    assert sum(document["accesses"].values()) > 50_000_000
+    assert f" {OVER}, " in said(document, 19_166, 44)
+    for kind in document["accesses"]:
+        document["accesses"][kind] //= 10
+    assert " over the whole run, " in said(document, 19_166, 44)
 
 
 def test_a_program_that_runs_has_advice_too() -> None:

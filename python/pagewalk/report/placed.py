@@ -32,7 +32,7 @@ def summary(advised: Mapping[str, Any]) -> str:
         parts.append("\n".join(["What to write", *lines]))
     for code, names in codes(advised):
         shown = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
-        parts.append(f"{text.paragraph('For ' + ', '.join(names), '', '  ')}\n\n{shown}")
+        parts.append(f"{text.paragraph('The code for ' + ', '.join(names), '', '  ')}\n\n{shown}")
     notes = [text.paragraph(note, "  ", "  ") for note in advised["notes"]]
     return "\n\n".join([*parts, "\n".join(["Notes", *notes])])
 
@@ -62,7 +62,7 @@ def render(advised: Mapping[str, Any]) -> str:
         version=advised["pagewalk"],
         document=dict(advised),
         to_do=to_write(advised),
-        code=[(f"For {', '.join(names)}", code) for code, names in codes(advised)],
+        code=[(f"The code for {', '.join(names)}", code) for code, names in codes(advised)],
     )
     cycles = advised["base"]["translation_cycles"] is not None
     return page.render_sheet(sheet, [[chart(figure, cycles)]])

@@ -23,7 +23,7 @@ use trace::{Batch, Source};
 
 use crate::{Error, Progress};
 use chain::Chain;
-pub use sampled::{PAGES_MAX, PAGES_MIN, Sampled, SampledCurve};
+pub use sampled::{PAGES_MAX, PAGES_MIN, PERIOD, Sampled, SampledCurve, WHOLE, WINDOW};
 
 /// Which accesses a TLB is looked up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

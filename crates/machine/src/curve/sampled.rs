@@ -20,8 +20,10 @@
 //! and not scaled later; and the share is halved too where the sample has more uses than a run can afford, as long as
 //! [`PAGES_MIN`] pages stay.
 //!
-//! The sample is spread over the whole trace, however long that is. With no more than [`PAGES_MAX`] pages in it
-//! the curves are exact.
+//! The sample is spread over the whole trace, however long that is. Of a trace of more than [`WHOLE`] accesses it takes
+//! [`WINDOW`] in each [`PERIOD`] from there on, and each of them stands for all of its period; between windows
+//! the stacks stay as they are. So a long run takes little more time. With no more than [`PAGES_MAX`] pages and
+//! [`WHOLE`] accesses the curves are exact.
 //!
 //! Where a recorder counts accesses that surely hit the first TLB ([`Batch::hits`]), these are hits for every size, and
 //! their pages become the youngest when they are told. So depths can be off by the entries of the first TLB.
@@ -40,6 +42,12 @@ use super::{Curve, Lookups, PAGE_SIZE_MIN};
 pub const PAGES_MAX: usize = 1 << 13;
 /// No fewer than half of so many pages stay in the sample for the sake of time.
 pub const PAGES_MIN: usize = 1 << 11;
+/// So many accesses at the beginning are all looked at.
+pub const WHOLE: u64 = 50_000_000;
+/// So many of each period after that.
+pub const WINDOW: u64 = 4_000_000;
+/// The accesses of a period.
+pub const PERIOD: u64 = 8 * WINDOW;
 /// The sample has at most one use in so many accesses, unless it is small.
 const ACCESSES_PER_USE: u64 = 24;
 /// So many accesses apart it is looked at whether it has more.
@@ -134,6 +142,10 @@ struct Sampler {
     space: u64,
     /// Accesses since it was looked at what the sample costs.
     accesses: u64,
+    /// Accesses that were handed on.
+    position: u64,
+    /// How many accesses each one stands for that is looked at now; 0 between windows.
+    weight: u64,
 }
 
 /// The sample of pages of one size.
@@ -177,11 +189,25 @@ impl Sampler {
             uses: 0,
         };
         let levels = sizes.into_iter().map(level).collect();
-        Sampler { levels, single: 0, spaces: BTreeMap::from([(0, 0)]), space: 0, accesses: 0 }
+        Sampler {
+            levels,
+            single: 0,
+            spaces: BTreeMap::from([(0, 0)]),
+            space: 0,
+            accesses: 0,
+            position: 0,
+            weight: 1,
+        }
     }
 
     /// Looks up the loads and stores of one batch.
     fn batch(&mut self, batch: &Batch) {
+        self.weight = match self.position.checked_sub(WHOLE) {
+            None => 1,
+            Some(after) if after % PERIOD < WINDOW => PERIOD / WINDOW,
+            Some(_) => 0,
+        };
+        self.position += batch.len() as u64;
         let (mut from, mut hits) = (0, batch.hits.iter());
         for placed in &batch.events {
             let (Event::Run { .. } | Event::WarmupEnd) = placed.event else { continue };
@@ -220,7 +246,7 @@ impl Sampler {
     }
 
     fn span(&mut self, addrs: &[u64], metas: &[Meta]) {
-        let Some(first) = self.levels.first() else { return };
+        let Some(first) = self.levels.first().filter(|_| self.weight > 0) else { return };
         let (shift, tag) = (first.shift, self.tag());
         let (mut last, mut single) = (first.last, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
@@ -240,7 +266,7 @@ impl Sampler {
                 }
             }
         }
-        self.single += single;
+        self.single += single * self.weight;
     }
 
     /// An access to another of the smallest pages than the one before.
@@ -251,7 +277,7 @@ impl Sampler {
             if page == level.last {
                 return;
             }
-            level.touch(page);
+            level.touch(page, self.weight);
         }
     }
 
@@ -260,9 +286,9 @@ impl Sampler {
     fn crossing(&mut self, addr: u64, end: u64, tag: u64) {
         for level in &mut self.levels {
             for number in addr >> level.shift..=end >> level.shift {
-                level.of_crossings += 1;
+                level.of_crossings += self.weight;
                 if (number | tag) != level.last {
-                    level.touch(number | tag);
+                    level.touch(number | tag, self.weight);
                 }
             }
         }
@@ -270,10 +296,10 @@ impl Sampler {
 
     /// Hits of the first TLB that were counted.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
-        if kind == Kind::Fetch || count == 0 {
+        if kind == Kind::Fetch || count == 0 || self.weight == 0 {
             return;
         }
-        self.single += count;
+        self.single += count * self.weight;
         let tag = self.tag();
         for level in &mut self.levels {
             let page = (page >> level.shift) | tag;
@@ -327,10 +353,10 @@ impl Sampler {
 impl Level {
     /// Looks up a page that is not the last one.
     #[inline]
-    fn touch(&mut self, page: u64) {
+    fn touch(&mut self, page: u64, weight: u64) {
         self.last = page;
         if self.samples(page) {
-            self.sample(page);
+            self.sample(page, weight);
         }
     }
 
@@ -342,8 +368,8 @@ impl Level {
     }
 
     #[inline(never)]
-    fn sample(&mut self, page: u64) {
-        let (halvings, stands_for) = (self.halvings, 1 << self.halvings);
+    fn sample(&mut self, page: u64, weight: u64) {
+        let (halvings, stands_for) = (self.halvings, weight << self.halvings);
         self.uses += 1;
         match self.stack.touch(page) {
             Some(depth) => match self.hits.get_mut(((depth + 1) << halvings) - 1) {
