@@ -1,5 +1,14 @@
-"""What all tests share: programs to record, and their traces, made once a session."""
+"""What all tests share: programs to record, and their traces, made once a session.
 
+```
+ pytest -n auto --dist loadgroup --no-loadscope-reorder
+   FIRST       what takes longest begins first, so that no worker is left with it at the end
+   other files a worker takes a file whole: fixtures of a file are made once
+   SPREAD      a worker takes test after test; they need nothing of each other
+```
+"""
+
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +19,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "python"))
 from command import run_command
+
+FIRST = ("test_wheel.py", "test_reproductions.py")
+SPREAD = ("test_reproductions.py", "test_reproduce.py", "test_examples.py")
 
 PROGRAM = r"""
 #include <stdio.h>
@@ -28,6 +40,29 @@ int main(int argc, char **argv) {
     return argc > 1 ? atoi(argv[1]) : 0;
 }
 """
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests a worker takes together, and which begin first."""
+    for item in items:
+        if item.path.name not in SPREAD:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+    def turn(item: pytest.Item) -> int:
+        name = item.path.name
+        if name in FIRST:
+            return FIRST.index(name)
+        return len(FIRST) + (name in SPREAD)
+
+    items.sort(key=turn)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where experiments keep recordings and runs: one place for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
 
 
 @pytest.fixture(scope="session")

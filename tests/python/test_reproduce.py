@@ -4,6 +4,8 @@ import json
 import re
 import runpy
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from pagewalk.reproduce import Experiment, Lab, Table, find, history, root
 from pagewalk.reproduce.cells import compare
 from pagewalk.reproduce.claims import Claim
 from pagewalk.reproduce.outcome import measure, reproduce
-from pagewalk.reproduce.programs import load
+from pagewalk.reproduce.programs import kept, load
 from pagewalk.reproduce.scoreboard import apart, scores, sentence
 from pagewalk.reproduce.table import over
 
@@ -29,11 +31,6 @@ NUMBERS = Table(
         "large": [0, 1200, 13e3, 2.5e6],
     },
 )
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.mark.parametrize(
@@ -248,6 +245,28 @@ def test_every_program_that_is_named_is_described() -> None:
         named = experiment.parameters.get("programs", {})
         stored = [p for p in named.values() if not p.startswith("generate:")]
         assert set(stored) <= set(known), experiment.name
+
+
+def test_what_several_ask_for_at_once_is_made_once(tmp_path: Path) -> None:
+    made, path = [], tmp_path / "kept" / "it"
+
+    def make(part: Path) -> None:
+        time.sleep(0.1)
+        made.append(part)
+        if len(made) == 1:
+            raise WorkError("the first fails")
+        part.write_text("it")
+
+    def ask(_: int) -> bool:
+        try:
+            return kept(path, make).read_text() == "it"
+        except WorkError:
+            return False
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(ask, range(12))) == [False] + [True] * 11
+    assert len(made) == 2
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_recording_that_a_signal_cut_short_is_not_kept(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@
 ```
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -147,16 +149,41 @@ def digest(*parts: object) -> str:
 
 
 def kept(path: Path, make: Callable[[Path], None]) -> Path:
-    """`path`, made under another name first if it is not there yet."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{os.getpid()}.{path.name}")
-        try:
-            make(part)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    """`path`, made under another name first if it is not there yet.
+
+    Of several processes that ask for it one makes it, and the others wait for that one.
+    """
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(path.with_name(f".{path.name}.lock")):
+        if not path.exists():
+            part = path.with_name(f".{os.getpid()}.{path.name}")
+            try:
+                make(part)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
     return path
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Nobody else is in here with the same file, which is removed at the end."""
+    while True:
+        with lock.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Who was in here before has removed the file that was waited for.
+            try:
+                is_there = os.path.samestat(os.fstat(file.fileno()), lock.stat())
+            except FileNotFoundError:
+                is_there = False
+            if is_there:
+                try:
+                    yield
+                finally:
+                    lock.unlink()
+                return
 
 
 def _make(folder: Path, maker: dict[str, Any]) -> Path:
