@@ -10,16 +10,21 @@ BIN := $(VENV)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
+BENCH_PROGRAM := $(abspath $(TARGET))/release/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build wheel demo test torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+PART := .ci/timed
+FUZZ_SECONDS := 60
+
+.PHONY: help build wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+.PHONY: compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 build: $(VENV)/installed ## build everything into .venv: the package, the command, the recorder
-	$(BIN)/python packaging/backend.py
-	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+	$(PART) recorder $(BIN)/python packaging/backend.py
+	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
 	.ci/needs qemu-x86_64=qemu-user sqlite3=sqlite3
@@ -34,10 +39,27 @@ wheel: $(VENV)/installed ## build the source distribution and the wheel into dis
 	$(BIN)/maturin sdist --out dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/pagewalk-*.tar.gz
 
-test: tools build ## run all tests: Rust, Python, and the report in a browser
-	cargo test --workspace --quiet
-	cargo build --release -p bench
-	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest -n auto --dist loadfile
+check: lint ## the quick look: formatting, lints, unit tests of the crates that changed and of those above them
+	python3 .ci/changed.py
+
+test: tools build test-rust hashes test-python ## run all tests: Rust, hashes of counts, Python, and the report in a browser
+
+compile-tests:
+	$(PART) compile-tests cargo test --workspace --quiet --no-run
+
+test-rust: tools
+	$(PART) test-rust cargo test --workspace --quiet
+
+test-python: tools build bench-built
+	BENCH=$(BENCH_PROGRAM) $(PART) test-python $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
+
+hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRITE=1 writes that file
+	$(PART) hashes $(BENCH_PROGRAM) --hashes benches/hashes.txt $(if $(WRITE),--write)
+
+# Named with the native half, the bench has the features of what that depends on, and takes over what was
+# compiled for it.
+bench-built:
+	$(PART) bench cargo build --quiet --release -p bench -p python --bin bench
 
 torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
@@ -48,8 +70,13 @@ torture: tools build ## record 37 kinds of programs that make trouble, kill the 
 	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
-	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
-	PAGEWALK_FUZZ_SECONDS=60 $(BIN)/pytest --quiet tests/python/test_fuzz.py
+	PAGEWALK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PART) fuzz $(MAKE) --no-print-directory -j2 fuzz-rust fuzz-python
+
+fuzz-rust:
+	cargo test --workspace --test import --quiet fuzz
+
+fuzz-python:
+	$(BIN)/pytest --quiet tests/python/test_fuzz.py
 
 kernel: tools build ## compare the manager `linux` with this kernel's large pages, of programs and of 200 random streams, as root: writes kernel.json and kernel-streams.json
 	.ci/needs cc=gcc
@@ -60,9 +87,8 @@ miri: ## run the unsafe loops of the trace format under Miri, which needs a nigh
 	rustup component add --toolchain nightly miri rust-src
 	cargo +nightly miri test -p trace --lib format::tests
 
-bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here, and of page tables
-	cargo build --release -p bench
-	$(TARGET)/release/bench $^
+bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt | bench-built ## measure the speed of decoding and of runs, on programs recorded here, and of page tables
+	$(BENCH_PROGRAM) $^
 	cargo bench --quiet -p pagewalk-pagetable --bench native
 	cargo bench --quiet -p pagewalk-vm --bench native
 	cargo bench --quiet -p smp --bench native
@@ -92,12 +118,16 @@ reproduce: build ## run the papers' experiments anew, with the programs they nee
 	.ci/needs qemu-x86_64=qemu-user gcc=gcc,libc6-dev
 	$(BIN)/pagewalk reproduce --install
 
-lint: build ## formatting, lints and types, of Rust and Python
+lint: lint-rust lint-python ## formatting, lints and types, of Rust and Python
+
+lint-rust:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(PART) lint-rust cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+lint-python: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(PART) lint-python $(BIN)/mypy
 
 format: $(VENV)/installed ## format all sources
 	cargo fmt --all

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bench [--smoke] [--only TEXT] [TRACE.pwt ...]
-//!   bench --hashes
+//!   bench --hashes FILE [--write | --first] [--only TEXT]
 //! ```
 //!
 //! `--smoke` takes one round of few accesses, `--only` the lines that contain one of the texts that `|` separates.
@@ -17,10 +17,15 @@
 //!
 //! A line shows what one core does: accesses per second of user CPU, all of it in one thread, the
 //! median of the rounds and their spread. The rate per second of wall time beside it is the median
-//! of rounds in which a second core decodes ahead, as `pagewalk run` does. The hash is of the
-//! counts: two builds that count alike print the same.
+//! of rounds in which a second core decodes ahead, as `pagewalk run` does; it is for information, as it is
+//! of whatever else runs on the host. The hash is of the counts: two builds that count alike print the same.
+//!
+//! Each line says how to judge a change by it ([`Judge`]).
+//!
+//! `--hashes FILE` measures nothing: it compares hashes of counts with those in FILE ([`hashes`]), up to the
+//! `--first` that differs, or writes the file.
 
-mod matrix;
+mod hashes;
 mod naive;
 mod replay;
 
@@ -76,7 +81,7 @@ fn main() -> ExitCode {
 fn bench() -> Result<(), Failure> {
     let mut smoke = false;
     let mut bench = Bench { rounds: 5, only: None };
-    let mut traces = Vec::new();
+    let (mut traces, mut file, mut write, mut first) = (Vec::new(), None, false, false);
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
@@ -85,9 +90,16 @@ fn bench() -> Result<(), Failure> {
                 let only = arguments.next().and_then(|only| only.into_string().ok());
                 bench.only = Some(only.ok_or("--only needs a text")?);
             }
-            Some("--hashes") => return matrix::print(),
+            Some("--hashes") => {
+                file = Some(PathBuf::from(arguments.next().ok_or("--hashes needs a file")?));
+            }
+            Some("--write") => write = true,
+            Some("--first") => first = true,
             _ => traces.push(PathBuf::from(argument)),
         }
+    }
+    if let Some(file) = &file {
+        return hashes::run(&hashes::Asked { file, write, first, only: bench.only.as_deref() });
     }
     let accesses: u64 = if smoke { 200_000 } else { 10_000_000 };
     let two_level = Machine::load("tlb-only", &TWO_LEVEL.map(str::to_owned))?;
@@ -109,23 +121,26 @@ fn bench() -> Result<(), Failure> {
 
     writeln!(
         io::stdout(),
-        "{:<34} {:>12} {:>10} {:>17} {:>10}  counts",
+        "user CPU: median of rounds in which both builds take turns; instructions: benches/profile.py; \
+         wall time: for information\n\
+         {:<34} {:>12} {:>10} {:>17} {:>10}  {:<16}  judge by",
         "",
         "accesses",
         "M/s user",
         "min .. max",
-        "M/s wall"
+        "(M/s wall)",
+        "counts"
     )?;
     recorded(&bench, &machines, &traces)?;
-    for span in ["8M", "4G"] {
+    for (span, judge) in [("8M", Judge::Instructions), ("4G", Judge::UserCpu)] {
         let spec = format!("uniform,size={span},accesses={accesses}");
         let shapes = ((64, 64), (1536, 12));
-        replayed(&bench, (&format!("uniform over {span}"), &spec), &machines, shapes)?;
+        replayed(&bench, (&format!("uniform over {span}"), &spec, judge), &machines, shapes)?;
     }
     let tlb_only = Machine::load("tlb-only", &[])?;
     let machines = [("tlb-only", &tlb_only), ("opteron-2008", &opteron), ("epyc-9005", &epyc)];
     let join = format!("join,table=256M,accesses={accesses}");
-    replayed(&bench, ("join over 256M", &join), &machines, ((32, 32), (1024, 4)))?;
+    replayed(&bench, ("join over 256M", &join, Judge::UserCpu), &machines, ((32, 32), (1024, 4)))?;
     mixed(&bench, accesses)?;
     swept(&bench, accesses / 5)
 }
@@ -137,6 +152,24 @@ struct Bench {
     only: Option<String>,
 }
 
+/// By which number of a line a change is judged.
+#[derive(Clone, Copy)]
+enum Judge {
+    /// User CPU: the host waits for memory, of which a count of instructions says nothing.
+    UserCpu,
+    /// Instructions, which do not depend on what else the host does: what is used lies in its caches.
+    Instructions,
+}
+
+impl Judge {
+    const fn name(self) -> &'static str {
+        match self {
+            Judge::UserCpu => "user CPU",
+            Judge::Instructions => "instructions",
+        }
+    }
+}
+
 /// A machine, and what its lines call it.
 type Named<'a> = (&'a str, &'a Machine);
 
@@ -144,14 +177,18 @@ type Named<'a> = (&'a str, &'a Machine);
 fn recorded(bench: &Bench, machines: &[Named<'_>], traces: &[PathBuf]) -> Result<(), Failure> {
     for path in traces {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        bench.measure(&format!("{name}: decode"), &mut |cores| decode(&mut cores.open(path)?))?;
+        bench.measure(&format!("{name}: decode"), Judge::Instructions, &mut |cores| {
+            decode(&mut cores.open(path)?)
+        })?;
         for (what, machine) in machines {
             let line = format!("{name}: {what}");
-            bench.measure(&line, &mut |cores| run(machine, &mut cores.open(path)?))?;
+            let judge = Judge::Instructions;
+            bench.measure(&line, judge, &mut |cores| run(machine, &mut cores.open(path)?))?;
         }
         for lookups in [Lookups::Data, Lookups::All] {
             let line = format!("{name}: curve of {}", lookups.name());
-            bench.measure(&line, &mut |cores| curves(lookups, &mut cores.open(path)?))?;
+            let judge = Judge::Instructions;
+            bench.measure(&line, judge, &mut |cores| curves(lookups, &mut cores.open(path)?))?;
         }
     }
     Ok(())
@@ -160,7 +197,7 @@ fn recorded(bench: &Bench, machines: &[Named<'_>], traces: &[PathBuf]) -> Result
 /// What a generator makes, from memory.
 fn replayed(
     bench: &Bench,
-    (name, spec): (&str, &str),
+    (name, spec, judge): (&str, &str, Judge),
     machines: &[Named<'_>],
     (first, second): (Shape, Shape),
 ) -> Result<(), Failure> {
@@ -171,12 +208,12 @@ fn replayed(
     }
     let mut replay = Replay::new(generate::parse(spec)?.as_mut())?;
     for (what, machine) in machines {
-        bench.measure(&line(what), &mut |_| {
+        bench.measure(&line(what), judge, &mut |_| {
             replay.rewind();
             run(machine, &mut replay)
         })?;
     }
-    bench.measure(&naive, &mut |_| Ok(naively(&replay, first, second)))
+    bench.measure(&naive, judge, &mut |_| Ok(naively(&replay, first, second)))
 }
 
 /// A round of the naive loop over the addresses of `made`.
@@ -213,8 +250,10 @@ fn mixed(bench: &Bench, accesses: u64) -> Result<(), Failure> {
             ];
             let machine = Machine::load("tlb-only", &settings)?;
             let line = line((first, second));
-            bench.measure(&line, &mut |cores| run(&machine, &mut cores.open(&path)?))?;
-            bench.measure(&format!("{line}, naive"), &mut |_| Ok(naively(&made, first, second)))?;
+            let judge = Judge::Instructions;
+            bench.measure(&line, judge, &mut |cores| run(&machine, &mut cores.open(&path)?))?;
+            let naive = format!("{line}, naive");
+            bench.measure(&naive, judge, &mut |_| Ok(naively(&made, first, second)))?;
         }
         Ok(())
     };
@@ -242,7 +281,7 @@ fn swept(bench: &Bench, accesses: u64) -> Result<(), Failure> {
     let machines = designs.map(|design| Machine::load("opteron-2008", &design.map(str::to_owned)));
     let machines: Vec<Machine> = machines.into_iter().collect::<Result<_, _>>()?;
     let spec = format!("join,table=256M,accesses={accesses}");
-    bench.measure(line, &mut |_| {
+    bench.measure(line, Judge::UserCpu, &mut |_| {
         let mut source = generate::parse(&spec)?;
         let options = SweepOptions { threads: 1, progress: &mut |_| true };
         let outcomes = sweep(&machines, source.as_mut(), options)?;
@@ -283,6 +322,7 @@ impl Bench {
     fn measure(
         &self,
         name: &str,
+        judge: Judge,
         round: &mut dyn FnMut(Cores) -> Result<Round, Failure>,
     ) -> Result<(), Failure> {
         if !self.takes(name) {
@@ -309,7 +349,9 @@ impl Bench {
         let Some((accesses, counts)) = outcome else { return Ok(()) };
         writeln!(
             io::stdout(),
-            "{name:<34} {accesses:>12} {user:>10.1} {min:>7.1} .. {max:<6.1} {wall:>10.1}  {counts}"
+            "{name:<34} {accesses:>12} {user:>10.1} {min:>7.1} .. {max:<6.1} {:>10}  {counts:<16}  {}",
+            format!("({wall:.1})"),
+            judge.name()
         )?;
         Ok(())
     }

@@ -5,6 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from pagewalk.memory_managers import kinds
+
+HASHES = Path(__file__).parents[2] / "benches" / "hashes.txt"
+
+
+def test_every_manager_has_hashes_of_runs_that_end() -> None:
+    text = HASHES.read_text()
+    found = {
+        name: re.findall(rf"^([0-9a-f]{{16}}|\w+) .* {re.escape(name)} ", text, re.MULTILINE)
+        for kind in kinds()
+        for name in kind["settings"]
+        if name.startswith("os.manager=")
+    }
+    assert len(found) == 8
+    for name, hashes in found.items():
+        ended = [each for each in hashes if re.fullmatch("[0-9a-f]{16}", each)]
+        assert len(ended) >= 10 and len(ended) * 2 > len(hashes), (name, hashes)
+
 
 @pytest.mark.skipif("BENCH" not in os.environ, reason="`make test` builds it and names it in BENCH")
 def test_the_bench_counts_the_same_in_two_runs(recorded: Path) -> None:
