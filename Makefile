@@ -12,19 +12,28 @@ PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
 BENCH_PROGRAM := $(abspath $(TARGET))/release/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
+QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config glib-2.0.pc=libglib2.0-dev
 
 PART := .ci/timed
 FUZZ_SECONDS := 60
 
-.PHONY: help build wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+.PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 .PHONY: compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 build: $(VENV)/installed ## build everything into .venv: the package, the command, the recorder
 	$(PART) recorder $(BIN)/python packaging/backend.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
+
+qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
+	.ci/needs $(QEMU_NEEDS)
+	$(BIN)/python qemu/build.py
+
+qemu-system: $(VENV)/installed ## the same with qemu-system-x86_64, for whole systems
+	.ci/needs $(QEMU_NEEDS) zlib.pc=zlib1g-dev
+	$(BIN)/python qemu/build.py --system
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
 	.ci/needs qemu-x86_64=qemu-user sqlite3=sqlite3
