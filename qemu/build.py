@@ -26,6 +26,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,7 +70,7 @@ def cache() -> Path:
 def source(about: dict[str, Any]) -> Path:
     """The file of QEMU's sources, whose SHA-256 is right."""
     given = os.environ.get(SOURCE_VARIABLE)
-    kept = cache() / "source" / about["file"]
+    kept: Path = cache() / "source" / about["file"]
     if given is None and kept.is_file() and digest(kept) == about["sha256"]:
         return kept
     if given is not None and "://" not in given:
@@ -345,12 +346,13 @@ def audit(about: dict[str, Any], maps: list[Path], parts: list[Crate]) -> str:
         name = archive.name
         if name == about.get("recorder", {}).get("library"):
             continue
-        if name not in about["linked"]:
+        licences = [about["linked"][each] for each in about["linked"] if fnmatch(name, each)]
+        if not licences:
             fail(
                 f"the linker used {archive}, which has no licence in qemu/source.toml: find out "
                 "whether its licence is compatible with GPL-2.0, then add it under [linked]"
             )
-        lines.append(f"{archive}\t{about['linked'][name]}")
+        lines.append(f"{archive}\t{licences[0]}")
     for crate in parts:
         # GPL-2.0 is not compatible with Apache-2.0: a crate must offer another licence.
         if not re.search(r"\b(MIT|BSD|Zlib|Unlicense|GPL-2.0-or-later)\b", crate.licence):

@@ -236,6 +236,8 @@ class Recording:
         self,
         command: Sequence[str],
         *,
+        qemu: str | PathLike[str] | None,
+        qemus: str | PathLike[str],
         plugins: Sequence[str | PathLike[str]],
         skip: int,
         max_accesses: int | None,

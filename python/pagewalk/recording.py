@@ -13,8 +13,11 @@ from pagewalk.output import refuse_existing, refuse_no_trace, write_text
 from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
 
+QEMUS = Path(__file__).parent / "qemu"
+"""Where the QEMUs with the recorder inside lie, one for each instruction set."""
+
 PLUGINS = Path(__file__).parent / "plugins"
-"""Where the QEMU plugins lie, one file for each version of QEMU's plugin interface.
+"""Where the plugins for other QEMUs lie, one file for each version of QEMU's plugin interface.
 
 Beside them are the libraries that mark allocations, one for each processor."""
 
@@ -83,6 +86,7 @@ class Recording:
             surely hit could be counted where the program runs: the same results, more slowly.
         callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
             without: the same trace, more slowly.
+        qemu: The QEMU to record in, if it is to be another than Pagewalk's own.
     """
 
     command: Sequence[str]
@@ -105,6 +109,7 @@ class Recording:
     arguments: bool = True
     allocations: bool = False
     callbacks: bool = False
+    qemu: str | os.PathLike[str] | None = None
     tells_all: bool = False
     small: int | None = None
     sysroot: str | os.PathLike[str] | None = None
@@ -128,6 +133,8 @@ class Recording:
             command[0] = confined.found(command[0], self.small, self._sysroot)
         return _native.Recording(
             command,
+            qemu=self.qemu,
+            qemus=QEMUS,
             plugins=sorted(PLUGINS.glob("pagewalk-recorder-*.so")),
             skip=self.skip,
             max_accesses=self.max_accesses,

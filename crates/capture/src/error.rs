@@ -53,13 +53,29 @@ pub enum Error {
     },
     /// There is no QEMU for it.
     #[error(
-        "{0} is not installed; install Debian 12's package qemu-user (apt-get install qemu-user)"
+        "there is no {0} here with the recorder inside: build it with `make qemu`, or install a package \
+         that has it"
     )]
     NoQemu(String),
+    /// The QEMU that was asked for is not there.
+    #[error("there is no {0}: a QEMU is asked for by its path, as in --qemu /usr/bin/qemu-x86_64")]
+    NoSuchQemu(PathBuf),
+    /// The QEMU that was asked for is for programs of another instruction set.
+    #[error("{qemu} runs programs for {runs}, and {program} needs {needs}: give its path instead")]
+    OtherQemu {
+        /// The QEMU that was asked for.
+        qemu: PathBuf,
+        /// The instruction set of its programs, as QEMU names it.
+        runs: String,
+        /// The program.
+        program: PathBuf,
+        /// The name of the QEMU that can run the program.
+        needs: String,
+    },
     /// The QEMU that is there takes no plugins.
     #[error(
-        "{0} was built without plugins; Debian 12's package qemu-user (QEMU 7.2) has them, \
-         Debian 13's has not: install the former, or build QEMU with --enable-plugins"
+        "{0} was built without plugins, so that it cannot record: leave --qemu out for the QEMU that \
+         `make qemu` builds, or take one that was built with --enable-plugins"
     )]
     NoPlugins(PathBuf),
     /// QEMU and the plugin do not fit together.

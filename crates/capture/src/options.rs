@@ -51,8 +51,11 @@ pub struct Options {
     /// Which accesses need only be counted, as they surely hit the machine that runs beside; all are told
     /// if it is `None`, where something is left out, and where code cannot be written in place of callbacks.
     pub sure: Option<SurePages>,
-    /// The QEMU to use; by default `qemu-ARCH` from `PATH`.
+    /// The QEMU to use; by default `qemu-ARCH` in the folder `qemus`, and if that is not there, from `PATH`.
     pub qemu: Option<PathBuf>,
+    /// The folder of QEMUs with the recorder inside. The folder that the environment variable
+    /// `PAGEWALK_QEMU_DIR` names takes its place.
+    pub qemus: Option<PathBuf>,
     /// The builds of the plugin, that for the oldest QEMUs first; by default those beside the
     /// running program. The file that the environment variable `PAGEWALK_PLUGIN` names takes
     /// their place.
@@ -85,6 +88,7 @@ impl Options {
             callbacks: false,
             sure: None,
             qemu: None,
+            qemus: None,
             plugins: Vec::new(),
             libraries: None,
         }

@@ -1,4 +1,4 @@
-//! Finding a QEMU that can load the recorder, and the recorder.
+//! Finding a QEMU that has the recorder inside, or one that can load it, and then the recorder.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,6 +11,10 @@ use trace::Arch;
 use crate::command::Program;
 use crate::{Error, Options};
 
+/// The environment variable that names a folder of QEMUs with the recorder inside.
+const FOLDER_VARIABLE: &str = "PAGEWALK_QEMU_DIR";
+/// What such a QEMU says with its version, and the name under which it takes arguments for the recorder.
+const INSIDE: (&str, &str) = ("(pagewalk)", "pagewalk");
 /// The environment variable that names the plugin.
 const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
 /// The plugin for QEMU up to 8, and for newer ones.
@@ -23,11 +27,20 @@ const KNOWN: (u32, u32) = (7, 2);
 /// then looks as if it had strays.
 const REPEATS: u32 = 10;
 
+/// What records in a QEMU.
+#[derive(Debug)]
+pub(crate) enum Recorder {
+    /// QEMU has it inside, as `make qemu` builds it.
+    Inside,
+    /// QEMU loads this plugin.
+    Plugin(PathBuf),
+}
+
 /// A QEMU for a program.
 #[derive(Debug)]
 pub(crate) struct Qemu {
     pub(crate) path: PathBuf,
-    pub(crate) plugin: PathBuf,
+    pub(crate) recorder: Recorder,
     /// Where the loader and libraries of a program for another processor are.
     pub(crate) prefix: Option<PathBuf>,
     /// Whether its saving of a signal's frame may look like accesses of the program.
@@ -40,11 +53,7 @@ impl Qemu {
     /// Finds QEMU and the plugin for `program`.
     pub(crate) fn find(options: &Options, program: &Program) -> Result<Qemu, Error> {
         let name = format!("qemu-{}", program.elf.qemu_name());
-        let path = match &options.qemu {
-            Some(path) if path.exists() => path.clone(),
-            Some(path) => return Err(Error::NoQemu(path.display().to_string())),
-            None => in_path(&name).ok_or(Error::NoQemu(name))?,
-        };
+        let path = path(options, &name)?;
         let said = |option: &str| {
             let output = Command::new(&path).arg(option).output().map_err(|error| {
                 Error::System { what: format!("cannot run {}", path.display()), error }
@@ -54,11 +63,26 @@ impl Qemu {
         if !said("-h")?.contains("-plugin") {
             return Err(Error::NoPlugins(path));
         }
-        let version = version(&said("-version")?);
-        let plugin = find_plugin(options, version.is_some_and(|(major, _)| major >= NEWER))?;
+        let said = said("-version")?;
+        if let Some(runs) = target(&said).filter(|&runs| runs != program.elf.qemu_name()) {
+            let program = program.path.clone();
+            return Err(Error::OtherQemu {
+                qemu: path,
+                runs: runs.to_owned(),
+                program,
+                needs: name,
+            });
+        }
+        let version = version(&said);
         let strays = version.is_none_or(|(major, _)| major < REPEATS);
-        let inline_code = version == Some(KNOWN) && !options.callbacks;
-        Ok(Qemu { path, plugin, prefix: library_prefix(program)?, strays, inline_code })
+        let (recorder, known) = if said.contains(INSIDE.0) {
+            (Recorder::Inside, true)
+        } else {
+            let newer = version.is_some_and(|(major, _)| major >= NEWER);
+            (Recorder::Plugin(find_plugin(options, newer)?), version == Some(KNOWN))
+        };
+        let inline_code = known && !options.callbacks;
+        Ok(Qemu { path, recorder, prefix: library_prefix(program)?, strays, inline_code })
     }
 
     /// The path without the processor, for programs that are executed later. Empty if the
@@ -72,7 +96,7 @@ impl Qemu {
     pub(crate) fn plugin_argument(&self, session: &str) -> OsString {
         // QEMU splits at commas; two of them are one.
         let mut argument = Vec::new();
-        for &byte in self.plugin.as_os_str().as_bytes() {
+        for &byte in self.plugin().as_os_str().as_bytes() {
             argument.push(byte);
             if byte == b',' {
                 argument.push(byte);
@@ -81,6 +105,13 @@ impl Qemu {
         argument.extend_from_slice(b",session=");
         argument.extend_from_slice(session.as_bytes());
         OsString::from_vec(argument)
+    }
+
+    fn plugin(&self) -> &Path {
+        match &self.recorder {
+            Recorder::Inside => Path::new(INSIDE.1),
+            Recorder::Plugin(path) => path,
+        }
     }
 
     /// Why QEMU does not start: what it says when it is started again for nothing else.
@@ -97,10 +128,27 @@ impl Qemu {
         let said = lines.find(|line| line.contains("API version") || line.contains("load"))?;
         Some(Error::PluginRefused {
             qemu: self.path.clone(),
-            plugin: self.plugin.clone(),
+            plugin: self.plugin().to_owned(),
             said: said.to_owned(),
         })
     }
+}
+
+/// The QEMU that is to run: the one that was asked for, or one of ours, or the system's.
+fn path(options: &Options, name: &str) -> Result<PathBuf, Error> {
+    if let Some(path) = &options.qemu {
+        // A name without a slash would be looked for in PATH when it is started.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        return if path.is_file() { Ok(path) } else { Err(Error::NoSuchQemu(path)) };
+    }
+    if let Some(folder) = env::var_os(FOLDER_VARIABLE) {
+        let path = Path::new(&folder).join(name);
+        return if path.is_file() { Ok(path) } else { Err(Error::NoSuchQemu(path)) };
+    }
+    let ours = options.qemus.as_ref().map(|folder| folder.join(name));
+    ours.filter(|path| path.is_file())
+        .or_else(|| in_path(name))
+        .ok_or_else(|| Error::NoQemu(name.to_owned()))
 }
 
 fn find_plugin(options: &Options, newer: bool) -> Result<PathBuf, Error> {
@@ -144,6 +192,11 @@ fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     })
 }
 
+/// The instruction set in what QEMU says of its version: `x86_64` of `qemu-x86_64 version 7.2.22 (...)`.
+fn target(said: &str) -> Option<&str> {
+    said.strip_prefix("qemu-")?.split_once(" version ").map(|(target, _)| target)
+}
+
 /// Major and minor version in what QEMU says of them: `qemu-x86_64 version 7.2.22 (...)`.
 fn version(said: &str) -> Option<(u32, u32)> {
     let (_, rest) = said.split_once(" version ")?;
@@ -167,5 +220,7 @@ mod tests {
         assert_eq!(version("qemu-x86_64 version 7.2.22 (Debian 1:7.2)\n"), Some((7, 2)));
         assert_eq!(version("qemu-aarch64 version 10.0.2\n"), Some((10, 0)));
         assert_eq!(version("usage: qemu"), None);
+        assert_eq!(target("qemu-aarch64 version 10.0.2\n"), Some("aarch64"));
+        assert_eq!(target("usage: qemu"), None);
     }
 }

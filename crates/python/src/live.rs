@@ -24,13 +24,15 @@ pub(crate) struct Recording {
 impl Recording {
     #[new]
     #[pyo3(signature = (
-        command, *, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
+        command, *, qemu, qemus, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
         process, calls, arguments, allocations, libraries,
         from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu, tells_all
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
         command: Vec<OsString>,
+        qemu: Option<PathBuf>,
+        qemus: PathBuf,
         plugins: Vec<PathBuf>,
         skip: u64,
         max_accesses: Option<u64>,
@@ -85,6 +87,8 @@ impl Recording {
             to: sign(to_symbol, to_marker),
             instructions_max: instructions,
             one_cpu,
+            qemu,
+            qemus: Some(qemus),
             plugins,
             ..Options::new(command)
         };

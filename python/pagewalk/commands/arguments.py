@@ -473,6 +473,12 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep to QEMU's plugin interface: the same trace, more slowly",
     )
+    group.add_argument(
+        "--qemu",
+        metavar="PATH",
+        help="record in another QEMU than Pagewalk's own, through QEMU's plugin interface, which "
+        "takes longer",
+    )
 
 
 def add_live(parser: argparse.ArgumentParser) -> None:
@@ -568,6 +574,7 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording
         arguments=not vars(options).get("no_arguments", False),
         allocations=options.allocations,
         callbacks=options.callbacks,
+        qemu=options.qemu,
         tells_all=vars(options).get("tell_all", False),
         ends=options.end_with_window,
         from_symbol=options.from_symbol,
@@ -589,6 +596,7 @@ def no_recording(options: argparse.Namespace) -> None:
     )  # fmt: skip
     texts = (
         "from_symbol", "to_symbol", "from_marker", "to_marker", "instructions", "small", "sysroot",
+        "qemu",
     )  # fmt: skip
     found = [name for name in flags if given[name]]
     found += [name for name in texts if given[name] is not None]

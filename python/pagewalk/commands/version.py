@@ -10,7 +10,7 @@ from pagewalk import _native
 from pagewalk.commands import arguments
 from pagewalk.terminal import say
 
-EMULATORS = ("qemu-x86_64", "qemu-i386", "qemu-aarch64", "qemu-riscv64")
+EMULATORS = ("qemu-x86_64", "qemu-i386", "qemu-arm", "qemu-aarch64", "qemu-riscv64")
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -18,7 +18,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "version",
         help="say which version this is and what it found",
-        description="Print the version, the recorder's plugins and the emulators found.",
+        description="Print the version, the recorder's plugins, and the QEMUs in which programs "
+        "are recorded.",
         epilog="example:\n  pagewalk version",
     )
     arguments.add_json(parser, "the versions")
@@ -43,11 +44,14 @@ def run(options: argparse.Namespace) -> int:
 
 def versions() -> dict[str, Any]:
     """The version, the plugins by file name, and the emulators by path."""
-    from pagewalk.recording import PLUGINS
+    from pagewalk.recording import PLUGINS, QEMUS
+
+    def path(name: str) -> str | None:
+        return str(QEMUS / name) if (QEMUS / name).is_file() else shutil.which(name)
 
     return {
         "pagewalk": _native.version(),
         "python": platform.python_version(),
         "plugins": sorted(file.name for file in PLUGINS.glob("*.so")),
-        "emulators": {name: shutil.which(name) for name in EMULATORS},
+        "emulators": {name: path(name) for name in EMULATORS},
     }

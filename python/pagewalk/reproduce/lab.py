@@ -254,10 +254,10 @@ def _environment() -> Iterator[None]:
     """
     kept = dict(os.environ)
     named = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"}
-    # The recorder looks for QEMU and its plugin by these.
+    # Recording finds QEMU and its plugin through these variables.
     if shutil.which("qemu-x86_64", path=named["PATH"]) is None:
         named["PATH"] = kept.get("PATH", named["PATH"])
-    named |= {name: value for name, value in kept.items() if name == "PAGEWALK_PLUGIN"}
+    named |= {name: kept[name] for name in ("PAGEWALK_PLUGIN", "PAGEWALK_QEMU_DIR") if name in kept}
     try:
         os.environ.clear()
         os.environ.update(named)

@@ -118,7 +118,7 @@ fn headers_of_any_bytes_are_refused_or_read() {
 fn tools_that_are_missing_or_unfit() {
     let directory = directory("tools");
     let error = refusal(&directory, "/bin/true", |options| options.qemu = Some("/no/qemu".into()));
-    assert!(error.to_string().contains("apt-get install qemu-user"), "{error}");
+    assert!(error.to_string().contains("/no/qemu: a QEMU is asked for by its path"), "{error}");
     let error = refusal(&directory, "/bin/true", |options| options.plugins = vec!["/no.so".into()]);
     assert!(matches!(error, Error::NoPlugin(_)), "{error}");
     // A QEMU without plugins, as Debian 13's is.
@@ -126,6 +126,12 @@ fn tools_that_are_missing_or_unfit() {
     let error =
         refusal(&directory, "/bin/true", |options| options.qemu = Some(unfit.clone().into()));
     assert!(matches!(error, Error::NoPlugins(_)), "{error}");
+    let script = b"#!/bin/sh\necho qemu-aarch64 version 10.0.13 -plugin\n";
+    let other = file(&directory, "qemu-aarch64", script, 0o755);
+    let error =
+        refusal(&directory, "/bin/true", |options| options.qemu = Some(other.clone().into()));
+    let says = "runs programs for aarch64, and /bin/true needs qemu-x86_64";
+    assert!(error.to_string().contains(says), "{error}");
     // One that has them and refuses this one.
     let says = "plugin requires API version 1, but this QEMU supports only a minimum version of 2";
     let script = format!(
@@ -152,4 +158,33 @@ fn an_output_that_exists_is_kept_and_nothing_runs() {
     assert!(error.to_string().contains("out.pwt"), "{error}");
     assert_eq!(fs::read(&output).unwrap(), b"precious");
     assert!(!mark.exists(), "the program did not run");
+}
+
+#[test]
+fn the_recorder_inside_is_asked_for_by_its_name() {
+    let directory = directory("inside");
+    let said = directory.join("said");
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >>{}\necho 'qemu-x86_64 version 10.0.13 (pagewalk) -plugin'\n",
+        said.display()
+    );
+    let ours = file(&directory, "qemu-x86_64", script.as_bytes(), 0o755);
+    let asked = |change: &dyn Fn(&mut Options)| {
+        let _ = fs::remove_file(&said);
+        let error = refusal(&directory, "/bin/true", |options| {
+            options.plugins = vec!["/no/plugin/is/looked/for".into()];
+            change(options);
+        });
+        assert!(matches!(error, Error::NotStarted { .. }), "{error}");
+        let said = fs::read_to_string(&said).expect("it was started");
+        assert!(said.contains("-plugin pagewalk,session=/proc/"), "{said}");
+    };
+    asked(&|options| options.qemu = Some(ours.clone().into()));
+    asked(&|options| options.qemus = Some(directory.clone()));
+    // The one that was asked for comes first.
+    let error = refusal(&directory, "/bin/true", |options| {
+        options.qemus = Some(directory.clone());
+        options.qemu = Some("/no/qemu".into());
+    });
+    assert!(matches!(error, Error::NoSuchQemu(_)), "{error}");
 }
