@@ -258,7 +258,7 @@ def prepare(tree: Path, pristine: Path) -> None:
         fail(f"our calls do not fit this source of QEMU: {error}")
     ours = tree / "pagewalk"
     ours.mkdir(exist_ok=True)
-    files = {path.name for path in (HERE / "pagewalk").iterdir() if path.is_file()}
+    files = {path.name for path in (HERE / "pagewalk").glob("*") if path.is_file()}
     for path in ours.iterdir():
         if path.name not in files and path.suffix != ".a":
             path.unlink()
@@ -266,22 +266,28 @@ def prepare(tree: Path, pristine: Path) -> None:
         replace(HERE / "pagewalk" / name, ours / name)
 
 
-def replace(new: Path, old: Path) -> None:
-    """Copies a file where it differs, so that what depends on it is not made again for nothing."""
-    if not old.is_file() or old.read_bytes() != new.read_bytes():
-        beside = old.with_name(f".{old.name}.new")
-        shutil.copy2(new, beside)
-        beside.replace(old)
+def replace(new: Path, old: Path) -> bool:
+    """Copies a file if it differs, so that what depends on it is not made again for nothing."""
+    if old.is_file() and old.read_bytes() == new.read_bytes():
+        return False
+    beside = old.with_name(f".{old.name}.new")
+    shutil.copy(new, beside)
+    beside.replace(old)
+    return True
 
 
 def library(recorder: dict[str, Any], tree: Path) -> None:
-    """Compiles the recorder into QEMU's tree."""
+    """Compiles the recorder into QEMU's tree; if it differs, all programs are linked again."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     command = ["cargo", "build", "--quiet", "--locked", "--release", *features(recorder)]
     ran = subprocess.run(command, cwd=ROOT, check=False)
     if ran.returncode != 0:
         fail("cargo could not compile the recorder; what it said is above")
-    replace(target / "release" / recorder["library"], tree / "pagewalk" / recorder["library"])
+    name = recorder["library"]
+    if replace(target / "release" / name, tree / "pagewalk" / name):
+        for path in tree.parent.glob("*/qemu-*"):
+            if path.is_file():
+                path.unlink()
 
 
 def compiled(about: dict[str, Any], kind: str, to: Path) -> Path:
