@@ -12,7 +12,8 @@ PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
 BENCH_PROGRAM := $(abspath $(TARGET))/release/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
-QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config glib-2.0.pc=libglib2.0-dev
+QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config \
+    xz=xz-utils glib-2.0.pc=libglib2.0-dev
 
 PART := .ci/timed
 FUZZ_SECONDS := 60

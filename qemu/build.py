@@ -42,7 +42,13 @@ ROOT = HERE.parent
 PACKAGE = ROOT / "python" / "pagewalk" / "qemu"
 SOURCE_VARIABLE = "PAGEWALK_QEMU_SOURCE"
 CACHE_VARIABLE = "PAGEWALK_QEMU_CACHE"
-NEEDS = {"cc": "gcc", "ninja": "ninja-build", "pkg-config": "pkg-config", "strip": "binutils"}
+NEEDS = {
+    "cc": "gcc",
+    "ninja": "ninja-build",
+    "pkg-config": "pkg-config",
+    "strip": "binutils",
+    "xz": "xz-utils",
+}
 """Commands that the build runs, and Debian's packages that have them."""
 LIBRARIES = {"libglib-2.0.a": "libglib2.0-dev", "libpcre2-8.a": "libpcre2-dev"}
 """Static libraries that it links, and Debian's packages that have them."""
