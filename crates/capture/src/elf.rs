@@ -43,6 +43,7 @@ impl Elf {
     pub(crate) fn qemu_name(&self) -> &'static str {
         match self.arch {
             Arch::I386 => "i386",
+            Arch::Arm => "arm",
             Arch::Aarch64 => "aarch64",
             Arch::Riscv64 => "riscv64",
             Arch::X86_64 | Arch::Unknown => "x86_64",
@@ -77,6 +78,7 @@ pub(crate) fn read(path: &Path) -> Result<Elf, Error> {
     let arch = match (class, order, half(18)) {
         (2, 1, 62) => Arch::X86_64,
         (1, 1, 3) => Arch::I386,
+        (1, 1, 40) => Arch::Arm,
         (2, 1, 183) => Arch::Aarch64,
         (2, 1, 243) => Arch::Riscv64,
         (_, _, machine) => {

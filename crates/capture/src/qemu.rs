@@ -173,6 +173,7 @@ fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     }
     let triplet = match program.elf.arch {
         Arch::I386 => "i686-linux-gnu",
+        Arch::Arm => "arm-linux-gnueabihf",
         Arch::Aarch64 => "aarch64-linux-gnu",
         Arch::Riscv64 => "riscv64-linux-gnu",
         Arch::X86_64 | Arch::Unknown => "x86_64-linux-gnu",

@@ -653,6 +653,7 @@ fn arch_of(slot: &ring::Process) -> Arch {
     match slot.machine.load(Ordering::Relaxed) {
         62 => Arch::X86_64,
         3 => Arch::I386,
+        40 => Arch::Arm,
         183 => Arch::Aarch64,
         243 => Arch::Riscv64,
         _ => Arch::Unknown,

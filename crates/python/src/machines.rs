@@ -141,7 +141,7 @@ impl Machine {
                 Arch::X86_64 | Arch::I386 => {
                     "this QEMU or this system does not allow it".to_owned()
                 }
-                Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
+                Arch::Arm | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
                     "accesses are counted in programs of x86 alone".to_owned()
                 }
             };

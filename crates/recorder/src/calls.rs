@@ -23,6 +23,8 @@ pub(crate) enum Guest {
     X86_64,
     /// 32-bit x86.
     I386,
+    /// 32-bit Arm, with the calls of its EABI.
+    Arm,
     /// 64-bit Arm or RISC-V: both have Linux's generic numbers.
     Generic64,
 }
@@ -33,6 +35,7 @@ impl Guest {
         match name {
             b"x86_64" => Some((Guest::X86_64, 62)),
             b"i386" => Some((Guest::I386, 3)),
+            b"arm" => Some((Guest::Arm, 40)),
             b"aarch64" => Some((Guest::Generic64, 183)),
             b"riscv64" => Some((Guest::Generic64, 243)),
             _ => None,
@@ -41,12 +44,15 @@ impl Guest {
 
     /// The bits of its addresses.
     pub(crate) fn address_mask(self) -> u64 {
-        if self == Guest::I386 { u32::MAX.into() } else { u64::MAX }
+        if self.pointer_bytes() == 4 { u32::MAX.into() } else { u64::MAX }
     }
 
     /// Bytes of its pointers.
     pub(crate) fn pointer_bytes(self) -> usize {
-        if self == Guest::I386 { 4 } else { 8 }
+        match self {
+            Guest::I386 | Guest::Arm => 4,
+            Guest::X86_64 | Guest::Generic64 => 8,
+        }
     }
 
     /// What `number` means; `Form` where the arguments are not those of Linux on AMD64.
@@ -107,6 +113,33 @@ impl Guest {
                 219 => plain(Madvise),
                 252 => plain(ExitGroup),
                 358 => Some((Execve, Form::At)),
+                _ => None,
+            },
+            Guest::Arm => match number {
+                2 => Some((Fork, Form::Fork(SIGCHLD))),
+                190 => Some((Fork, Form::Fork(VFORK))),
+                192 => Some((Mmap, Form::Pages)),
+                387 => Some((Execve, Form::At)),
+                1 => plain(Exit),
+                11 => plain(Execve),
+                45 => plain(Brk),
+                91 => plain(Munmap),
+                120 => plain(Clone),
+                125 => plain(Mprotect),
+                144 => plain(Msync),
+                150 => plain(Mlock),
+                151 => plain(Munlock),
+                152 => plain(Mlockall),
+                153 => plain(Munlockall),
+                163 => plain(Mremap),
+                172 => plain(HugePages),
+                220 => plain(Madvise),
+                248 => plain(ExitGroup),
+                305 => plain(Shmat),
+                306 => plain(Shmdt),
+                319 => plain(Mbind),
+                390 => plain(Mlock2),
+                440 => plain(ProcessMadvise),
                 _ => None,
             },
             Guest::Generic64 => match number {
@@ -179,7 +212,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     sure::settle(vcpu);
     let unfolded = match guest {
         Guest::I386 => multiplexed::unfold(number, raw),
-        Guest::X86_64 | Guest::Generic64 => None,
+        Guest::X86_64 | Guest::Arm | Guest::Generic64 => None,
     };
     let (number, raw) = unfolded.unwrap_or((number, raw));
     let found = guest.call(number);

@@ -12,26 +12,21 @@
 //! A block that records every address shows by them how far it came. Of one that does not, the
 //! fault itself says it. A fixed block can be left before its end by a fault of the host alone, as it
 //! calls nothing that could leave it; but for accesses whose address must be aligned, which are
-//! recorded for that reason. So we see the fault before QEMU does, find the block's record, and
-//! write into it how many accesses were made. QEMU may then find that nothing is wrong: it protects
-//! pages whose code it has translated against writing. It returns in that case, the access is
-//! done again, and we take back what we wrote.
+//! recorded for that reason. So we are told of the fault, find the block's record, and
+//! write into it how many accesses were made. A block that has written over its own page is left in the same way.
 //!
 //! Which access it was is certain, unless another thread unmaps the page meanwhile: the first access
 //! of its kind to an address that faults is the one that faults. Of a thread that is killed nobody
 //! knows how far its last block came; what follows from the addresses that are there counts as made.
 
-use core::cell::UnsafeCell;
-use core::ffi::{c_int, c_void};
-use core::mem::{MaybeUninit, transmute};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use ring::{Control, Derived, Record, Tag};
 
 use crate::trail::trail;
-use crate::vcpu::{self, Phase, cursor, next};
-use crate::{global, internals, skip, sure};
+use crate::vcpu::{cursor, next};
+use crate::{qemu, skip, sure};
 
 /// A fixed block that does not record all of its addresses, or whose accesses are counted.
 pub(crate) struct Block {
@@ -111,134 +106,31 @@ fn recorded(addresses: &[u64]) -> usize {
     addresses.iter().take_while(|&&address| address != Record::NONE).count()
 }
 
-type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-
-/// QEMU's handlers of [`SIGNALS`].
-struct Handlers(UnsafeCell<[MaybeUninit<libc::sigaction>; 2]>);
-
-// SAFETY: written before our handler is set, by the one thread that translates; read by it.
-unsafe impl Sync for Handlers {}
-
-static HANDLERS: Handlers = Handlers(UnsafeCell::new([MaybeUninit::uninit(); 2]));
-const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-
-/// Where a virtual CPU's number is, counted from its environment.
-static INDEX_OFFSET: AtomicUsize = AtomicUsize::new(0);
-/// QEMU's function that knows translated code.
-static IN_CODE: AtomicUsize = AtomicUsize::new(0);
-/// Whether faults are seen.
-static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
-const UNKNOWN: u32 = 0;
-const SEEN: u32 = 1;
-const UNSEEN: u32 = 2;
-
-/// Whether faults are seen, so that addresses may be left out. The first call, from the translation
-/// of a block, when QEMU has set its handlers, sees to it.
-pub(crate) fn sees_faults(index_offset: usize) -> bool {
-    match STATE.load(Ordering::Acquire) {
-        UNKNOWN => {
-            // Code that is not recorded would be taken for the block before it.
-            let all_code_is_recorded = global::shared().session().allocations[0] == 0;
-            let sees = all_code_is_recorded && cfg!(target_arch = "x86_64") && watch(index_offset);
-            STATE.store(if sees { SEEN } else { UNSEEN }, Ordering::Release);
-            sees
-        }
-        state => state == SEEN,
-    }
-}
-
-/// Puts our handlers before QEMU's.
-fn watch(index_offset: usize) -> bool {
-    let in_code = internals::symbol(c"in_code_gen_buffer");
-    if in_code.is_null() {
-        return false;
-    }
-    IN_CODE.store(in_code as usize, Ordering::Relaxed);
-    INDEX_OFFSET.store(index_offset, Ordering::Relaxed);
-    // SAFETY: plain system calls on structures of ours; all that the handler reads is there.
-    unsafe {
-        let handlers = &mut *HANDLERS.0.get();
-        for (&signal, handler) in SIGNALS.iter().zip(handlers.iter_mut()) {
-            let known = libc::sigaction(signal, ptr::null(), handler.as_mut_ptr()) == 0
-                && (*handler.as_ptr()).sa_flags & libc::SA_SIGINFO != 0;
-            if !known {
-                return false;
-            }
-        }
-        for (&signal, handler) in SIGNALS.iter().zip(handlers.iter()) {
-            let mut ours = handler.assume_init();
-            ours.sa_sigaction = on_fault as Handler as usize;
-            if libc::sigaction(signal, &ours, ptr::null_mut()) != 0 {
-                return false;
-            }
-        }
-    }
-    true
-}
-
-/// A fault, or a signal of that number.
-unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: QEMU's handler is one of three arguments. It may jump out of here: nothing of ours
-    // needs to be dropped.
-    unsafe {
-        let here = if (*info).si_code > 0 { translated(context) } else { None };
-        let marked = here.and_then(|(fault, vcpu)| mark(fault, vcpu));
-        let handlers = &*HANDLERS.0.get();
-        let handler = handlers[usize::from(signal == SIGNALS[1])].assume_init().sa_sigaction;
-        transmute::<usize, Handler>(handler)(signal, info, context);
-        if let Some((place, record)) = marked {
-            place.write(record);
-        }
-    }
-}
-
-/// A fault of the host.
+/// What a program has accessed that gets a signal for it.
 #[derive(Clone, Copy)]
-enum Fault {
-    /// Of a page, at that address of the host, by a write or a read.
-    Page(u64, bool),
-    /// An address that no program can have.
-    Protection,
+pub(crate) struct Fault {
+    /// The address that the system names. It names none if no program can have that address.
+    pub(crate) address: u64,
+    pub(crate) is_write: bool,
 }
 
 impl Fault {
-    /// Whether it is that of an access to `host`, an address in this process.
-    fn is_of(self, host: u64, tag: Tag) -> bool {
+    /// Whether it is that of an access to `address`, which the host has at `address + guest_base`.
+    fn is_of(self, address: u64, tag: Tag, guest_base: u64) -> bool {
         let size = u64::from(tag.size());
-        match self {
-            Fault::Page(at, writes) => {
-                at.wrapping_sub(host) < size && if writes { tag.stores() } else { tag.loads() }
-            }
-            Fault::Protection => [host, host.wrapping_add(size - 1)].iter().any(|at| at >> 47 != 0),
-        }
-    }
-}
-
-/// The fault and the virtual CPU, if translated code has faulted whose thread records.
-unsafe fn translated(context: *mut c_void) -> Option<(Fault, u32)> {
-    // SAFETY: the kernel's context; in translated code the environment is in its register.
-    unsafe {
-        let (fault, code, environment) = registers(context)?;
-        let in_code: unsafe extern "C" fn(*const c_void) -> bool =
-            transmute(IN_CODE.load(Ordering::Relaxed));
-        if global::is_stopped() || !in_code(code as *const c_void) {
-            return None;
-        }
-        let index = environment.wrapping_add(INDEX_OFFSET.load(Ordering::Relaxed));
-        let vcpu = *(index as *const u32);
-        if vcpu >= vcpu::vcpus_high() || (*cursor(vcpu)).phase != Phase::Attached {
-            return None;
-        }
-        Some((fault, vcpu))
+        let is_kind = if self.is_write { tag.stores() } else { tag.loads() };
+        let host = address.wrapping_add(guest_base);
+        let is_none = [host, host.wrapping_add(size - 1)].iter().any(|at| at >> 47 != 0);
+        is_none || is_kind && self.address.wrapping_sub(address) < size
     }
 }
 
 /// If a block has this fault that does not record all addresses: writes into the block's record, or its trail, how many
 /// accesses it has made, and gives the place and what was there.
-unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
+pub(crate) unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
     // SAFETY: the thread is that of the virtual CPU, and its records lie in one span.
     unsafe {
-        let base = global::internals().guest_base() as u64;
+        let base = qemu::guest_base() as u64;
         if sure::counts() {
             let trail = trail();
             let block = block((*trail).block as u32)?;
@@ -278,37 +170,12 @@ fn made(block: &Block, addresses: &[u64], fault: Fault, guest_base: u64) -> Opti
                     0 => block.pc,
                     address => *addresses.get(usize::from(address) - 1)?,
                 };
-                let host = from.wrapping_add(distance).wrapping_add(guest_base);
-                if fault.is_of(host, Tag(tag)) {
+                if fault.is_of(from.wrapping_add(distance), Tag(tag), guest_base) {
                     return Some(index);
                 }
             }
             Some(_) => {}
         }
     }
-    None
-}
-
-/// The fault, where the code was, and the environment of the virtual CPU.
-#[cfg(target_arch = "x86_64")]
-unsafe fn registers(context: *mut c_void) -> Option<(Fault, u64, usize)> {
-    const PROTECTION: i64 = 13;
-    const PAGE: i64 = 14;
-    const WRITES: i64 = 2;
-    // SAFETY: the kernel's context.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let register = |name: c_int| registers[name as usize];
-    let fault = match register(libc::REG_TRAPNO) {
-        PAGE => Fault::Page(register(libc::REG_CR2) as u64, register(libc::REG_ERR) & WRITES != 0),
-        PROTECTION => Fault::Protection,
-        _ => return None,
-    };
-    // `TCG_AREG0` of QEMU on this host.
-    Some((fault, register(libc::REG_RIP) as u64, register(libc::REG_RBP) as usize))
-}
-
-/// Nothing is left out on other hosts.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn registers(_: *mut c_void) -> Option<(Fault, u64, usize)> {
     None
 }

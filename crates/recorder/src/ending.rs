@@ -1,73 +1,20 @@
 //! The end of a program by a signal.
 //!
-//! ```text
-//!   a fault, or a signal comes     QEMU: the program has no handler     kill(getpid(), signal)
-//!                                                                                |
-//!                     global offset table of QEMU   | ... | kill | ... | --> on_kill --> the C library's kill
-//! ```
+//! The program makes no system call then. Often there is no fault of the host either, which [`crate::derived`] would
+//! see: QEMU looks up in its own table of the guest's pages whether an instruction can be fetched, and a helper finds
+//! an address that is not aligned. But whatever the signal is and whoever sent it, QEMU ends itself with the C library's
+//! `kill`, on the thread that the signal was for and outside of translated code. A QEMU of our own calls
+//! `pagewalk_ends` before it. In QEMU 7.2 the recorder takes the place of `kill` (`exchange.rs`).
 //!
-//! QEMU 7.2 does not tell a plugin of such an end: the program makes no system call. Often there is no fault of the host
-//! either, which [`crate::derived`] would see. Whether an instruction can be fetched QEMU looks up in its own table
-//! of the guest's pages, and a helper finds an address that is not aligned. But whatever the signal is and whoever sent
-//! it, QEMU ends itself with the C library's `kill`, on the thread that the signal was for and outside of
-//! translated code. It calls `kill` through its global offset table (System V ABI for AMD64, section 5.2), where
-//! [`on_kill`] takes the function's place.
-//!
-//! There everything is done that is done before a system call that ends the process: what was counted is told, and the
-//! segment ends, so that it comes before whatever a parent does that waits for this process.
+//! Everything is done then that is done before a system call that ends the process: what was counted is recorded, and
+//! the segment ends, so that it comes before whatever a parent does that waits for this process.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
-use core::{ptr, slice};
 
 use crate::{filter, global, span, sure, vcpu};
 
-/// The function whose place is taken.
-const KILL: &CStr = c"kill";
-
-/// Entries of the dynamic section, by their tags (`DT_*`).
-const STRINGS: u64 = 5;
-const SYMBOLS: u64 = 6;
-const RELOCATIONS: u64 = 7;
-const RELOCATIONS_BYTES: u64 = 8;
-const CALLS: u64 = 23;
-const CALLS_BYTES: u64 = 2;
-/// `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`: the entry is the function's address.
-const IS_ADDRESS: [u32; 2] = [6, 7];
-
-const PAGE_BYTES: usize = 4096;
-
-const DONE: c_int = 1;
-const FAILED: c_int = 2;
-
-/// `Elf64_Rela`.
-#[repr(C)]
-struct Relocation {
-    offset: u64,
-    kind: u32,
-    symbol: u32,
-    addend: i64,
-}
-
-/// Puts [`on_kill`] in the place of `kill`; false if this QEMU has no such import. Then accesses must not be counted.
-pub(crate) fn watch() -> bool {
-    // SAFETY: the function has the type that the C library asks for.
-    unsafe { libc::dl_iterate_phdr(Some(exchange), ptr::null_mut()) == DONE }
-}
-
-/// QEMU ends itself, if `pid` is its own.
-unsafe extern "C" fn on_kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    // SAFETY: the calls of QEMU, which has made the second.
-    unsafe {
-        if pid == libc::getpid() {
-            tell();
-        }
-        libc::kill(pid, signal)
-    }
-}
-
 /// A signal is about to end this process.
-fn tell() {
+pub(crate) fn tell() {
     // Of several threads others write on, and nothing is counted.
     if vcpu::is_alone() && !global::is_stopped() {
         filter::settle(0);
@@ -77,59 +24,9 @@ fn tell() {
     }
 }
 
-/// Exchanges the entry in the first object, which is the executable, and ends the search: [`DONE`] or [`FAILED`].
-unsafe extern "C" fn exchange(info: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
-    // SAFETY: the loader's description of an object that is loaded.
-    unsafe {
-        let base = (*info).dlpi_addr as usize;
-        let segments = slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum.into());
-        let segment = |kind| segments.iter().find(|segment| segment.p_type == kind);
-        let dynamic = segment(libc::PT_DYNAMIC).map(|it| base + it.p_vaddr as usize);
-        let Some(entry) = dynamic.and_then(|dynamic| entry(base, dynamic as *const [u64; 2]))
-        else {
-            return FAILED;
-        };
-        let at = entry as usize;
-        let is_sealed = segment(libc::PT_GNU_RELRO)
-            .is_some_and(|it| at.wrapping_sub(base + it.p_vaddr as usize) < it.p_memsz as usize);
-        let page = (at & !(PAGE_BYTES - 1)) as *mut c_void;
-        let writable = libc::PROT_READ | libc::PROT_WRITE;
-        if is_sealed && libc::mprotect(page, PAGE_BYTES, writable) != 0 {
-            return FAILED;
-        }
-        entry.write(on_kill as *const () as usize);
-        if is_sealed {
-            libc::mprotect(page, PAGE_BYTES, libc::PROT_READ);
-        }
-    }
-    DONE
-}
-
-/// Where the address of [`KILL`] is, in the object at `base` with that `dynamic` section.
-unsafe fn entry(base: usize, dynamic: *const [u64; 2]) -> Option<*mut usize> {
-    // SAFETY: the section ends with a tag of 0; the tables are as long as it says.
-    unsafe {
-        let value = |wanted: u64| {
-            let tags = (0..).map(|index| *dynamic.add(index)).take_while(|&[tag, _]| tag != 0);
-            tags.filter(|&[tag, _]| tag == wanted).map(|[_, value]| value as usize).next()
-        };
-        // The loader may have added the base already.
-        let address = |tag| value(tag).map(|at| if at < base { base + at } else { at });
-        let (strings, symbols) = (address(STRINGS)?, address(SYMBOLS)?);
-        let table = |start, bytes| -> &[Relocation] {
-            match (address(start), value(bytes)) {
-                (Some(start), Some(bytes)) => {
-                    slice::from_raw_parts(start as *const _, bytes / size_of::<Relocation>())
-                }
-                _ => &[],
-            }
-        };
-        let mut all = table(CALLS, CALLS_BYTES).iter().chain(table(RELOCATIONS, RELOCATIONS_BYTES));
-        let found = all.find(|relocation| {
-            let symbol = (symbols as *const libc::Elf64_Sym).add(relocation.symbol as usize);
-            let name = (strings + (*symbol).st_name as usize) as *const c_char;
-            IS_ADDRESS.contains(&relocation.kind) && CStr::from_ptr(name) == KILL
-        })?;
-        Some((base + found.offset as usize) as *mut usize)
-    }
+/// A QEMU of our own is about to end itself by the signal that ends the program.
+#[cfg(feature = "inside")]
+#[unsafe(no_mangle)]
+extern "C" fn pagewalk_ends() {
+    tell();
 }

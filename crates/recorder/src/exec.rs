@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use ring::EventCode;
 
 use crate::calls::Guest;
-use crate::{events, global, guest, span};
+use crate::{events, global, guest, qemu, span};
 
 const PATH_BYTES: usize = 4096;
 /// Bytes of a file that say what it is; Linux looks at as many for `#!`.
@@ -171,7 +171,7 @@ impl Plan {
         let (mut count, mut wanted) = (0, [0; PATH_BYTES]);
         for index in 0..environment.count {
             let Some(string) = environment.get(index) else { break };
-            let address = (string as u64).wrapping_sub(global::internals().guest_base() as u64);
+            let address = (string as u64).wrapping_sub(qemu::guest_base() as u64);
             let mut name = [0; PRELOAD.len()];
             if guest::read(address, &mut name) && name == *PRELOAD {
                 read_string(address + PRELOAD.len() as u64, &mut wanted);
@@ -256,11 +256,10 @@ fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
     let mut descriptor = None;
     let asked = until_zero(&asked);
     let is_self = asked == b"/proc/self/exe";
-    let own = global::internals().exec_path();
+    let own = qemu::program();
     let mut link = [0; 32];
-    let parts: [&[u8]; 3] = if is_self && !own.is_null() {
-        // SAFETY: QEMU's string is terminated and is not changed after the start.
-        [unsafe { CStr::from_ptr(own) }.to_bytes(), b"", b""]
+    let parts: [&[u8]; 3] = if let Some(own) = own.filter(|_| is_self) {
+        [own.to_bytes(), b"", b""]
     } else if asked.starts_with(b"/") {
         [asked, b"", b""]
     } else {
@@ -377,6 +376,7 @@ fn arch_of(head: &[u8]) -> Option<&'static [u8]> {
     match (head[4], head[5], u16::from_le_bytes([head[18], head[19]])) {
         (2, 1, 62) => Some(b"x86_64"),
         (1, 1, 3) => Some(b"i386"),
+        (1, 1, 40) => Some(b"arm"),
         (2, 1, 183) => Some(b"aarch64"),
         (2, 1, 243) => Some(b"riscv64"),
         _ => None,
@@ -398,7 +398,7 @@ fn tell(vcpu: u32, path: &Path, arguments: &Strings) {
     let mut argument = [0; PATH_BYTES];
     for index in 0..arguments.count {
         let Some(string) = arguments.get(index) else { break };
-        let address = (string as u64).wrapping_sub(global::internals().guest_base() as u64);
+        let address = (string as u64).wrapping_sub(qemu::guest_base() as u64);
         if read_string(address, &mut argument) {
             append(until_zero(&argument));
         }
@@ -450,7 +450,7 @@ impl Strings {
             }
         }
         let strings = Strings::new(count)?;
-        let base = global::internals().guest_base();
+        let base = qemu::guest_base();
         for index in 0..count {
             let host = (pointer(index)? as usize).wrapping_add(base);
             strings.set(index, host as *const c_char);

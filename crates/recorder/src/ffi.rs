@@ -9,7 +9,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 /// The interface's version that this library asks for; QEMU looks it up by name.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub(crate) static qemu_plugin_version: c_int = if cfg!(feature = "api-v4") { 4 } else { 1 };
+pub(crate) static qemu_plugin_version: c_int = if cfg!(feature = "api-v1") { 1 } else { 4 };
 
 /// `QEMU_PLUGIN_CB_NO_REGS`: the callback does not look at registers.
 pub(crate) const CB_NO_REGS: c_int = 0;

@@ -1,4 +1,4 @@
-//! What the whole process knows: the session, its place in it, the guest, QEMU's internals.
+//! What the whole process knows: the session, its place in it, the guest.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -6,15 +6,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use ring::Process;
 
 use crate::calls::Guest;
-use crate::internals::Internals;
 use crate::shared::{Place, Shared};
-use crate::vcpu;
+use crate::{qemu, vcpu};
 
 struct State {
     shared: Shared,
     place: Place,
     guest: Guest,
-    internals: Internals,
 }
 
 struct Cell(UnsafeCell<State>);
@@ -27,7 +25,6 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     shared: Shared::NONE,
     place: Place { slot: 0, generation: 0, blocks_inherited: 0 },
     guest: Guest::X86_64,
-    internals: Internals::NONE,
 }));
 static STOPPED: AtomicBool = AtomicBool::new(true);
 /// Whether there is instrumented code that QEMU has still to forget.
@@ -39,15 +36,10 @@ fn state() -> &'static State {
 }
 
 /// Begins to record in `place`. The process must have one thread.
-pub(crate) fn start(
-    shared: Shared,
-    place: Place,
-    guest: Guest,
-    internals: Internals,
-) -> Result<(), &'static str> {
+pub(crate) fn start(shared: Shared, place: Place, guest: Guest) -> Result<(), &'static str> {
     vcpu::share(shared.nexts(place.slot))?;
     // SAFETY: nobody else runs.
-    unsafe { STATE.0.get().write(State { shared, place, guest, internals }) };
+    unsafe { STATE.0.get().write(State { shared, place, guest }) };
     STOPPED.store(false, Ordering::Release);
     Ok(())
 }
@@ -73,7 +65,7 @@ pub(crate) fn start_child(place: Option<Place>) {
 /// Nothing is recorded any more: lets QEMU forget instrumented code, if that is still to do.
 pub(crate) fn forget_code(vcpu: u32) {
     if STALE.load(Ordering::Relaxed) && STALE.swap(false, Ordering::AcqRel) {
-        internals().flush(vcpu);
+        qemu::flush(vcpu);
     }
 }
 
@@ -97,11 +89,6 @@ pub(crate) fn guest() -> Guest {
     state().guest
 }
 
-/// QEMU's internals.
-pub(crate) fn internals() -> &'static Internals {
-    &state().internals
-}
-
 /// Whether nothing is recorded, or nothing more.
 pub(crate) fn is_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
@@ -110,6 +97,6 @@ pub(crate) fn is_stopped() -> bool {
 /// Records nothing more, and lets QEMU translate without callbacks from here on.
 pub(crate) fn stop(vcpu: u32) {
     if !STOPPED.swap(true, Ordering::AcqRel) {
-        internals().flush(vcpu);
+        qemu::flush(vcpu);
     }
 }

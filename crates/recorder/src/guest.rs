@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use crate::global;
+use crate::qemu;
 
 /// Fills `to` from the guest's memory at `address`; false if not all of it can be read.
 pub(crate) fn read<T: Copy, const N: usize>(address: u64, to: &mut [T; N]) -> bool {
@@ -11,7 +11,7 @@ pub(crate) fn read<T: Copy, const N: usize>(address: u64, to: &mut [T; N]) -> bo
 
 /// Copies up to `length` bytes from the guest's `address`, and says how many could be.
 pub(crate) fn read_bytes(address: u64, to: *mut u8, length: usize) -> usize {
-    let from = (address as usize).wrapping_add(global::internals().guest_base());
+    let from = (address as usize).wrapping_add(qemu::guest_base());
     let local = libc::iovec { iov_base: to.cast(), iov_len: length };
     let remote = libc::iovec { iov_base: from as *mut _, iov_len: length };
     // SAFETY: the kernel checks the remote side; `to` has room for `length` bytes.

@@ -37,7 +37,7 @@ use crate::counted::Counted;
 use crate::tcg::{Op, Ops, Tcg, Temp, Writer};
 use crate::values::Values;
 use crate::vcpu::{self, RECORD_BYTES};
-use crate::{derived, sure};
+use crate::{derived, faults, sure};
 
 /// `enum plugin_gen_from` and `enum plugin_gen_cb` of `accel/tcg/plugin-gen.c`.
 const FROM_TB: usize = 0;
@@ -340,7 +340,7 @@ unsafe fn survey(tcg: &Tcg, pc: u64, bytes: u32, instructions: u32) -> Option<Pl
     let is_straight =
         is_straight && sure::is_on() && sure::can_count(&tags[..accesses], instructions);
     // Nobody sees a block that is left by a division.
-    if !is_fixed || divides || !derived::sees_faults(start.index_offset) {
+    if !is_fixed || divides || !faults::sees_faults(start.index_offset) {
         derived = [None; SPAN_ROOM];
     }
     let is_behind = !is_fixed && together.is_some_and(|joined| joined > 0);

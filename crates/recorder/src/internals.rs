@@ -11,8 +11,8 @@ type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
 type OnCpu = unsafe extern "C" fn(*mut c_void);
 type Exclusive = unsafe extern "C" fn();
 /// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
-pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
-type WalkRegions = unsafe extern "C" fn(*mut c_void, RegionFn) -> c_int;
+pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64);
+type WalkRegions = unsafe extern "C" fn(*mut c_void, RegionFn);
 
 /// The guest's base, where only instructions tell it.
 static LEARNT_BASE: AtomicUsize = AtomicUsize::new(0);
@@ -37,18 +37,6 @@ pub(crate) fn symbol(name: &CStr) -> *mut c_void {
 }
 
 impl Internals {
-    /// Nothing found yet.
-    pub(crate) const NONE: Internals = Internals {
-        guest_base: ptr::null(),
-        exec_path: ptr::null(),
-        get_cpu: None,
-        tb_flush: None,
-        start_exclusive: None,
-        end_exclusive: None,
-        disable_mem_helpers: None,
-        walk_regions: None,
-    };
-
     /// Looks them up.
     pub(crate) fn find() -> Internals {
         // SAFETY: the types are those of QEMU 7.2's definitions; a null pointer is `None`.

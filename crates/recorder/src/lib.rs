@@ -10,10 +10,11 @@
 //!   +--------------------------------------+           +--------------------------+
 //! ```
 //!
-//! In QEMU 7.2 the recorder writes code into the translation ([`inline`]), leaves out addresses that
-//! follow from others ([`values`], [`derived`]), and lets blocks jump to each other where QEMU would
-//! look for the next ([`links`]); in others, and for what QEMU does in
-//! functions of its own, it has callbacks ([`vcpu`]).
+//! In a QEMU of our own, into which it is linked, and in QEMU 7.2, code is written into the translation in place of
+//! callbacks, addresses are left out that follow from others ([`derived`]), and blocks jump to each other where QEMU
+//! would look for the next. In others, and for what QEMU does in functions of its own, there are callbacks
+//! ([`vcpu`]). `qemu` is the one module that knows in which of them it is: `inside.rs` for our own, whose
+//! other half is in `qemu/pagewalk`, and `outside.rs` for the others.
 //!
 //! There is no thread, no lock and no allocation for an access here, and no file is written:
 //! the host does that, so a program may be killed, fork or close all of its descriptors at any
@@ -27,29 +28,42 @@
 
 mod allocations;
 mod calls;
+#[cfg(not(feature = "inside"))]
 mod counted;
 mod derived;
 mod ending;
 mod events;
+#[cfg(not(feature = "inside"))]
+mod exchange;
 mod exec;
+#[cfg(not(feature = "inside"))]
+mod faults;
 mod ffi;
 mod files;
 mod filter;
 mod global;
 mod guest;
 mod held;
+#[cfg(not(feature = "inside"))]
 mod inline;
+#[cfg(not(feature = "inside"))]
 mod internals;
+#[cfg(not(feature = "inside"))]
 mod links;
 mod maps;
 mod multiplexed;
+#[cfg_attr(feature = "inside", path = "inside.rs")]
+#[cfg_attr(not(feature = "inside"), path = "outside.rs")]
+mod qemu;
 mod shared;
 mod skip;
 mod span;
 mod sure;
+#[cfg(not(feature = "inside"))]
 mod tcg;
 mod trail;
 mod translate;
+#[cfg(not(feature = "inside"))]
 mod values;
 mod vcpu;
 mod vfork;
@@ -60,7 +74,6 @@ use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::Ordering;
 
 use calls::Guest;
-use internals::Internals;
 use shared::Shared;
 use translate::Callbacks;
 
@@ -100,7 +113,7 @@ fn install<'a>(
     // SAFETY: QEMU's string is terminated.
     let target = unsafe { CStr::from_ptr(info.target_name) };
     let (guest, machine) = Guest::from_target(target.to_bytes())
-        .ok_or("it knows x86_64, i386, aarch64 and riscv64 programs only")?;
+        .ok_or("it knows x86_64, i386, arm, aarch64 and riscv64 programs only")?;
     let path = arguments
         .find_map(|argument| argument.to_bytes_with_nul().strip_prefix(b"session="))
         .and_then(|path| CStr::from_bytes_with_nul(path).ok())
@@ -111,14 +124,14 @@ fn install<'a>(
         .ok_or("the filter page16 does not know this version of QEMU")?;
     let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);
-    let internals = Internals::find();
-    if internals.can_flush_now() {
+    qemu::begin();
+    if qemu::can_flush() {
         vcpu::set_alone();
-        if ending::watch() {
+        if qemu::tells_of_ends() {
             sure::prepare(session, guest);
         }
     }
-    global::start(shared, place, guest, internals)?;
+    global::start(shared, place, guest)?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.
     unsafe {
         libc::pthread_atfork(None, None, Some(on_fork));

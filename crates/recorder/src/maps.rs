@@ -3,11 +3,11 @@
 //! QEMU knows the guest's regions and their rights, the kernel knows which files they come
 //! from. Both are told as they are; the host puts them together.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 
 use ring::EventCode;
 
-use crate::{events, global, span};
+use crate::{events, global, qemu, span};
 
 /// Bytes read from `/proc/self/maps` at a time.
 const PIECE_BYTES: usize = 4096;
@@ -15,18 +15,17 @@ const PIECE_BYTES: usize = 4096;
 /// Tells all regions, all files, and then the guest's base.
 pub(crate) fn tell(vcpu: u32) {
     let mut context = vcpu;
-    global::internals().walk_regions((&raw mut context).cast(), on_region);
+    qemu::walk_regions((&raw mut context).cast(), on_region);
     tell_maps(vcpu);
-    span::event(vcpu, EventCode::Layout, &[&[global::internals().guest_base() as u64]]);
+    span::event(vcpu, EventCode::Layout, &[&[qemu::guest_base() as u64]]);
 }
 
-unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) -> c_int {
+unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) {
     // SAFETY: `tell` gave the address of its variable.
     let vcpu = unsafe { *context.cast::<u32>() };
     // QEMU for a 32-bit guest gives 32-bit addresses, and says nothing of the upper halves.
     let mask = global::guest().address_mask();
     span::event(vcpu, EventCode::Region, &[&[start & mask, end & mask, flags & 0xffff_ffff]]);
-    0
 }
 
 fn tell_maps(vcpu: u32) {

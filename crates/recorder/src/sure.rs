@@ -55,7 +55,7 @@ use crate::held::{List, PAGES_MAX};
 use crate::trail::{Trail, trail};
 use crate::vcpu::{self, Phase, cursor};
 use crate::words::{self, ADDRESS_BITS, CLOCK, HELD, PAGE_SHIFT, STRETCH, Stamp, Words};
-use crate::{global, span};
+use crate::{global, qemu, span};
 use known::Known;
 use room::Use;
 
@@ -327,7 +327,7 @@ impl State {
         self.dear = if is_dear { self.dear + more } else { 0 };
         if self.dear >= DEAR_MAX {
             stop();
-            global::internals().flush(vcpu);
+            qemu::flush(vcpu);
         }
     }
 

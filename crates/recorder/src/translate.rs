@@ -11,16 +11,15 @@ use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, Derived, Record, TAGS_P
 
 use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
-use crate::inline::Plan;
-use crate::tcg::Tcg;
-use crate::{allocations, derived, global, links, sure, vcpu};
+use crate::qemu::Plan;
+use crate::{allocations, derived, global, qemu, sure, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's memory info.
 #[derive(Clone, Copy)]
 pub(crate) struct Callbacks {
     filters: bool,
-    /// To write code in their place.
-    inline: Option<Tcg>,
+    /// Whether code is written in their place.
+    inline: bool,
     block: ExecCb,
     access: MemCb,
 }
@@ -39,7 +38,7 @@ impl Callbacks {
             (true, _, true) => (filter::on_block, filter::on_access::<5>),
             (true, ..) => return None,
         };
-        let inline = if inline_code && four && !filters { Tcg::find() } else { None };
+        let inline = inline_code && !filters && qemu::writes_code();
         Some(Callbacks { filters, inline, block, access })
     }
 }
@@ -78,10 +77,9 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
         let length = end.wrapping_sub(pc) as u32;
-        let plan = |tcg| Some((tcg, Plan::make(tcg, pc, length, count as u32)?));
-        let plan = callbacks.inline.as_ref().and_then(plan);
-        let tags = plan.as_ref().map_or(&[][..], |(_, plan)| plan.fixed_tags());
-        let derived = plan.as_ref().map_or(&[][..], |(_, plan)| plan.derived());
+        let plan = if callbacks.inline { Plan::make(pc, length, count as u32) } else { None };
+        let tags = plan.as_ref().map_or(&[][..], Plan::fixed_tags);
+        let derived = plan.as_ref().map_or(&[][..], Plan::derived);
         let block = Block {
             pc,
             bytes: length,
@@ -91,14 +89,11 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
             tags: global::process().tags.load(Ordering::Relaxed),
             pad: 0,
         };
-        global::internals().learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
-        let is_counted = plan.as_ref().is_some_and(|(_, plan)| plan.is_counted());
+        qemu::learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
+        let is_counted = plan.as_ref().is_some_and(Plan::is_counted);
         let Some(number) = log(block, tags, derived, is_counted) else { return };
         match &plan {
-            Some((tcg, plan)) => {
-                plan.write(tcg, number);
-                links::link(tcg, plan.kept());
-            }
+            Some(plan) => plan.write(number),
             None => {
                 let userdata = if callbacks.filters {
                     // Never freed: QEMU may keep the block's code as long as it likes.
@@ -110,8 +105,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
                 ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::CB_NO_REGS, userdata);
             }
         }
-        let has_callback =
-            |&index: &usize| plan.as_ref().is_none_or(|(_, plan)| plan.kept().has(index));
+        let has_callback = |&index: &usize| plan.as_ref().is_none_or(|plan| plan.keeps(index));
         for index in (0..count).filter(has_callback) {
             ffi::qemu_plugin_register_vcpu_mem_cb(
                 ffi::qemu_plugin_tb_get_insn(tb, index),
@@ -126,12 +120,11 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
 
 /// QEMU throws its translations away.
 pub(crate) unsafe extern "C" fn on_flush(_: Id) {
-    links::forget();
+    qemu::forget_code();
     if !sure::is_on() {
         // What is translated from here on does not know of accesses that were counted.
         sure::settle(0);
     }
-    global::internals().forget_callbacks(vcpu::vcpus_high());
 }
 
 /// Appends a block as [`append`] does, and keeps here what is known of it if it does not record all addresses, as

@@ -28,7 +28,7 @@ use ring::{Control, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag
 use crate::ffi::MemInfo;
 use crate::files::Begun;
 use crate::filter::Filter;
-use crate::{ffi, global, span, sure};
+use crate::{ffi, qemu, span, sure};
 
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
@@ -168,7 +168,7 @@ pub(crate) fn is_alone() -> bool {
 pub(crate) fn expect_threads(vcpu: u32) {
     if ALONE.swap(false, Ordering::AcqRel) {
         sure::stop();
-        global::internals().flush_now(vcpu);
+        qemu::flush_now(vcpu);
     }
 }
 

@@ -14,6 +14,8 @@ pub enum Arch {
     X86_64,
     /// 32-bit x86.
     I386,
+    /// 32-bit Arm.
+    Arm,
     /// 64-bit Arm.
     Aarch64,
     /// 64-bit RISC-V.
@@ -28,6 +30,7 @@ impl Arch {
         match self {
             Arch::X86_64 => "x86-64",
             Arch::I386 => "i386",
+            Arch::Arm => "arm",
             Arch::Aarch64 => "aarch64",
             Arch::Riscv64 => "riscv64",
             Arch::Unknown => "an unknown processor",

@@ -80,7 +80,7 @@ impl KernelPath {
     pub fn new(source: Box<dyn Source + Send>, kernel: Kernel) -> KernelPath {
         let mut header = source.header().clone();
         header.notes.push(kernel.note());
-        let bits = if header.arch == Arch::I386 { 32 } else { 47 };
+        let bits = if matches!(header.arch, Arch::I386 | Arch::Arm) { 32 } else { 47 };
         let mut processes = source.processes().to_vec();
         if kernel.is_microkernel && !processes.is_empty() {
             let program =

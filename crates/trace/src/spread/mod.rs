@@ -94,7 +94,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
             "its mappings are put apart: each has blocks of {block} bytes of its own"
         ));
         let top = match header.arch {
-            Arch::I386 => 1 << 32,
+            Arch::I386 | Arch::Arm => 1 << 32,
             Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => 1 << 47,
         };
         let mut spread = Spread {

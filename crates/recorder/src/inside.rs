@@ -1,0 +1,290 @@
+//! QEMU of our own: what the files in `qemu/pagewalk` do for the recorder.
+//!
+//! They look at a block that has been translated and write operations into it, which
+//! QEMU's plugin interface does not allow. The shapes are those of `qemu/pagewalk/recorder.h`.
+
+use core::ffi::{CStr, c_char, c_uint, c_void};
+use core::mem::{MaybeUninit, offset_of};
+
+use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, Tag, VCPUS_MAX};
+
+use crate::derived::Fault;
+use crate::ffi::ExecCb;
+use crate::trail::{Trail, trail};
+use crate::vcpu::{Phase, cursor};
+use crate::{derived, global, sure, vcpu, words};
+
+/// `PAGEWALK_INSTRUCTIONS`: instructions that a block of QEMU's can have.
+const INSTRUCTIONS_MAX: usize = 512;
+/// `PAGEWALK_RECORDED`.
+const RECORDED: u16 = u16::MAX;
+
+/// `PagewalkAccess`.
+#[repr(C)]
+struct Access {
+    distance: u64,
+    tag: u16,
+    from: u16,
+}
+
+/// `PagewalkBlock`.
+#[repr(C)]
+struct Found {
+    pc: u64,
+    bytes: u32,
+    instructions: u32,
+    accesses: u32,
+    is_fixed: bool,
+    is_straight: bool,
+    is_behind: bool,
+    calls: [u64; INSTRUCTIONS_MAX / 64],
+    access: [Access; SPAN_ROOM],
+}
+
+/// `PagewalkOrder`.
+#[repr(C)]
+struct Order {
+    record: u64,
+    next: *mut c_void,
+    next_shift: u32,
+    is_alone: bool,
+    is_fixed: bool,
+    span_mask: u64,
+    roomy: u64,
+    room: ExecCb,
+    before: Option<ExecCb>,
+}
+
+/// `PagewalkCount`.
+#[repr(C)]
+struct Count {
+    trail: *mut Trail,
+    number: u64,
+    is_counted: bool,
+    words: u64,
+    told: ExecCb,
+}
+
+unsafe extern "C" {
+    fn pagewalk_survey(block: *mut Found) -> bool;
+    fn pagewalk_write(block: *const Found, order: *const Order);
+    fn pagewalk_count(block: *const Found, count: *const Count);
+    fn pagewalk_link(block: *const Found);
+    fn pagewalk_forget_links();
+    fn pagewalk_guest_base() -> usize;
+    fn pagewalk_program() -> *const c_char;
+    fn pagewalk_regions(context: *mut c_void, each: RegionFn);
+    fn pagewalk_flush(vcpu: c_uint, now: bool);
+    static mut pagewalk_links_pages: bool;
+}
+
+// What is written down in C too: recorder.h, block.c and counted.c.
+const _: () = {
+    assert!(SPAN_ROOM == 128 && Record::NONE == u64::MAX && Record::VALUE_SHIFT == 16);
+    assert!(Tag::SIZE_SHIFT == 9 && Tag::LOAD == 1 << 13 && Tag::STORE == 1 << 14);
+    assert!(words::PAGE_SHIFT == 12 && words::OFFSET_SHIFT == 7 && words::OFFSET_MASK == !0x1f);
+    assert!(words::COUNT == (1 << 21) - 1 && words::STEP == 1 << 21);
+    assert!(words::INSTRUCTION == words::STEP << 22 && words::HELD == 1 << 63);
+    assert!(offset_of!(Trail, made) == 32 && offset_of!(Trail, addresses) == 40 + 8 * SPAN_ROOM);
+};
+
+/// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
+pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64);
+
+/// The recorder is there: blocks may jump straight into other pages.
+pub(crate) fn begin() {
+    // SAFETY: nothing has been translated.
+    unsafe { pagewalk_links_pages = true };
+}
+
+/// Whether code can be written in place of callbacks.
+pub(crate) fn writes_code() -> bool {
+    true
+}
+
+/// Whether the end of a program by a signal is seen.
+pub(crate) fn tells_of_ends() -> bool {
+    true
+}
+
+/// Whether [`flush`] does anything.
+pub(crate) fn can_flush() -> bool {
+    true
+}
+
+/// What QEMU adds to a guest's address to reach it.
+pub(crate) fn guest_base() -> usize {
+    // SAFETY: it is set before anything is translated.
+    unsafe { pagewalk_guest_base() }
+}
+
+/// The base is known here.
+pub(crate) fn learn_base(_: u64, _: *const c_void) {}
+
+/// The path of the program that this QEMU runs, for `execve` of `/proc/self/exe`.
+pub(crate) fn program() -> Option<&'static CStr> {
+    // SAFETY: QEMU's string is terminated and is not changed after the start.
+    unsafe {
+        let path = pagewalk_program();
+        (!path.is_null()).then(|| CStr::from_ptr(path))
+    }
+}
+
+/// Forgets all translated code; blocks are translated and instrumented anew.
+pub(crate) fn flush(vcpu: u32) {
+    // SAFETY: on a thread of QEMU's; a flush in a callback is queued.
+    unsafe { pagewalk_flush(vcpu, false) };
+}
+
+/// Forgets all translated code before it returns; only in a system call's callback.
+pub(crate) fn flush_now(vcpu: u32) {
+    // SAFETY: a thread in a system call runs no translated code.
+    unsafe { pagewalk_flush(vcpu, true) };
+}
+
+/// Calls `each` for every mapping of the guest.
+pub(crate) fn walk_regions(context: *mut c_void, each: RegionFn) {
+    // SAFETY: `each` is called before this returns.
+    unsafe { pagewalk_regions(context, each) };
+}
+
+/// QEMU throws its translations away.
+pub(crate) fn forget_code() {
+    // SAFETY: no translated code runs.
+    unsafe { pagewalk_forget_links() };
+}
+
+/// Whether faults are seen, so that addresses may be left out. Code that is not recorded would be taken for
+/// the block before it.
+fn sees_faults() -> bool {
+    global::shared().session().allocations[0] == 0
+}
+
+/// The program that `vcpu` runs gets a signal for an access to `address`, or for what it executes there, or it has
+/// written over the code that it runs. QEMU may end the process without another word.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pagewalk_faulted(vcpu: c_uint, address: u64, is_fetch: bool, is_write: bool) {
+    // SAFETY: the cursor is this thread's.
+    let is_recorded =
+        vcpu < vcpu::vcpus_high() && unsafe { (*cursor(vcpu)).phase } == Phase::Attached;
+    if global::is_stopped() || !is_recorded {
+        return;
+    }
+    if !is_fetch {
+        // SAFETY: this is the thread of the virtual CPU.
+        unsafe { derived::mark(Fault { address, is_write }, vcpu) };
+    }
+    sure::settle(vcpu);
+}
+
+/// What is to be put into the block that is being translated.
+pub(crate) struct Plan {
+    found: Found,
+    tags: [u16; SPAN_ROOM],
+    derived: [Option<Derived>; SPAN_ROOM],
+}
+
+impl Plan {
+    /// For the block that is being translated; `None` if it has something unknown.
+    ///
+    /// # Safety
+    ///
+    /// In QEMU's callback for a translated block, before callbacks are registered.
+    pub(crate) unsafe fn make(_: u64, _: u32, _: u32) -> Option<Plan> {
+        let mut found = MaybeUninit::uninit();
+        // SAFETY: all of it is filled if the answer is true.
+        let mut found =
+            unsafe { pagewalk_survey(found.as_mut_ptr()).then(|| found.assume_init()) }?;
+        let sees_faults = sees_faults();
+        let (mut tags, mut derived) = ([0; SPAN_ROOM], [None; SPAN_ROOM]);
+        for (index, access) in found.access[..found.accesses as usize].iter_mut().enumerate() {
+            tags[index] = access.tag;
+            if !sees_faults {
+                access.from = RECORDED;
+            }
+            let Access { from, distance, .. } = *access;
+            derived[index] = (from != RECORDED).then_some(Derived { from, distance });
+        }
+        // Where accesses are counted, words tell of a block that was left before its last access by a branch.
+        found.is_fixed |= found.is_straight
+            && sure::is_on()
+            && sure::can_count(&tags[..found.accesses as usize], found.instructions);
+        Some(Plan { found, tags, derived })
+    }
+
+    /// Whether the instruction of that index keeps its callbacks.
+    pub(crate) fn keeps(&self, instruction: usize) -> bool {
+        self.found
+            .calls
+            .get(instruction / 64)
+            .is_none_or(|word| word >> (instruction % 64) & 1 != 0)
+    }
+
+    /// The tags of the accesses of a fixed block.
+    pub(crate) fn fixed_tags(&self) -> &[u16] {
+        if self.found.is_fixed { &self.tags[..self.found.accesses as usize] } else { &[] }
+    }
+
+    /// How the addresses of a fixed block's accesses follow from others, for those that are not
+    /// recorded.
+    pub(crate) fn derived(&self) -> &[Option<Derived>] {
+        &self.derived[..self.fixed_tags().len()]
+    }
+
+    /// Whether its accesses are counted, where they surely hit.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.is_followed() && sure::can_count(self.fixed_tags(), self.found.instructions)
+    }
+
+    /// Whether it is known from what it records which pages it uses, while others are counted.
+    fn is_followed(&self) -> bool {
+        self.found.is_fixed && sure::can_follow(self.found.pc, self.found.bytes)
+    }
+
+    /// Puts code for block and accesses into the block, whose number is `number`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Plan::make`], and for the same block.
+    pub(crate) unsafe fn write(&self, number: u32) {
+        // SAFETY: as for `make`, which has looked whether there is room.
+        unsafe {
+            match derived::block(number).filter(|_| self.is_followed()) {
+                Some(block) => pagewalk_count(
+                    &self.found,
+                    &Count {
+                        trail: trail(),
+                        number: number.into(),
+                        is_counted: block.is_counted,
+                        words: sure::words(),
+                        told: sure::on_told,
+                    },
+                ),
+                None => pagewalk_write(&self.found, &self.order(number)),
+            }
+            if vcpu::is_alone() {
+                pagewalk_link(&self.found);
+            }
+        }
+    }
+
+    /// How it records itself.
+    fn order(&self, number: u32) -> Order {
+        let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
+        let record = match self.found.is_fixed {
+            true => Record::fixed(number, recorded as u8),
+            false => Record::control(Control::Block, number.into()),
+        };
+        Order {
+            record: record.0,
+            next: vcpu::next(0).cast(),
+            next_shift: (NEXT_BYTES / VCPUS_MAX).trailing_zeros(),
+            is_alone: vcpu::is_alone(),
+            is_fixed: self.found.is_fixed,
+            span_mask: vcpu::SPAN_MASK as u64,
+            roomy: vcpu::ROOMY_BYTES as u64,
+            room: vcpu::on_room,
+            before: if sure::is_on() { Some(sure::on_plain) } else { None },
+        }
+    }
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Writing operations into the list of a block that has been translated. */
+#ifndef PAGEWALK_EMIT_H
+#define PAGEWALK_EMIT_H
+
+#include "tcg/tcg.h"
+#include "tcg/tcg-op-common.h"
+#include "tcg/tcg-temp-internal.h"
+#include "pagewalk/recorder.h"
+
+/* The first operation that is the block's own: QEMU marks it for plugins. */
+TCGOp *pagewalk_start(void);
+/* Whether instruction `index` calls functions that may access memory. */
+bool pagewalk_instruction_calls(const PagewalkBlock *block, int index);
+/* Calls `callback` with this virtual CPU's number. */
+void pagewalk_gen_call(PagewalkCallback *callback);
+
+/* What is generated from here on stands before `op`; at the block's end for NULL. */
+static inline void pagewalk_before(TCGOp *op)
+{
+    tcg_ctx->emit_before_op = op;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the recorder asks of a process that runs a program, and what the plugin interface does not tell. */
+#include "qemu/osdep.h"
+#include "cpu.h"
+#include "qemu.h"
+#include "exec/exec-all.h"
+#include "exec/tb-flush.h"
+#include "user-internals.h"
+#include "user/page-protection.h"
+#include "pagewalk/recorder.h"
+
+/* What QEMU adds to a guest's address to reach it. */
+uintptr_t pagewalk_guest_base(void)
+{
+    return guest_base;
+}
+
+/* The path of the program, for execve of /proc/self/exe. */
+const char *pagewalk_program(void)
+{
+    return exec_path;
+}
+
+struct Regions {
+    void *context;
+    void (*each)(void *, uint64_t start, uint64_t end, uint64_t flags);
+};
+
+static int on_region(void *context, target_ulong start, target_ulong end, unsigned long flags)
+{
+    struct Regions *regions = context;
+
+    regions->each(regions->context, start, end, flags);
+    return 0;
+}
+
+/* Calls `each` for every mapping of the guest. */
+void pagewalk_regions(void *context, void each(void *, uint64_t, uint64_t, uint64_t))
+{
+    struct Regions regions = { .context = context, .each = each };
+
+    walk_memory_regions(&regions, on_region);
+}
+
+/*
+ * Forgets all translated code: blocks are translated and recorded anew. In a callback of a system call
+ * that may be `now`, before this returns: no thread in one runs translated code.
+ */
+void pagewalk_flush(unsigned int vcpu, bool now)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+
+    if (!cpu) {
+        return;
+    }
+    if (now) {
+        start_exclusive();
+    }
+    tb_flush(cpu);
+    if (now) {
+        end_exclusive();
+    }
+}
