@@ -7,6 +7,7 @@
 #include "exec/tb-flush.h"
 #include "user-internals.h"
 #include "user/page-protection.h"
+#include "user-mmap.h"
 #include "pagewalk/recorder.h"
 
 /* What QEMU adds to a guest's address to reach it. */
@@ -60,4 +61,25 @@ void pagewalk_flush(unsigned int vcpu, bool now)
     if (now) {
         end_exclusive();
     }
+}
+
+void *pagewalk_mmap(void *nowhere, size_t bytes, int rights, int flags, int file, off_t offset)
+{
+    abi_ulong start = mmap_find_vma(0, bytes, TARGET_PAGE_SIZE);
+    void *place, *mapped;
+    int why;
+
+    if (start == (abi_ulong)-1) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    /* It is reserved there, and given back if it cannot be used. */
+    place = g2h_untagged(start);
+    mapped = mmap(place, bytes, rights, flags | MAP_FIXED, file, offset);
+    if (mapped == MAP_FAILED) {
+        why = errno;
+        munmap(place, bytes);
+        errno = why;
+    }
+    return mapped;
 }

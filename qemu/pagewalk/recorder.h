@@ -20,6 +20,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Accesses that a block has room for: ring::SPAN_ROOM. */
 #define PAGEWALK_ROOM 128
@@ -118,5 +119,12 @@ void pagewalk_faulted(unsigned int vcpu, uint64_t address, bool is_fetch, bool i
 void pagewalk_ends(void);
 /* Whether code may jump straight into other pages: set once the recorder is there. */
 extern bool pagewalk_links_pages;
+
+/*
+ * mmap for a program that does not ask for an address: the next free one above the mappings that it has.
+ * QEMU 10 leaves the choice to the host, which mixes them with QEMU's own, at addresses that change from
+ * run to run.
+ */
+void *pagewalk_mmap(void *nowhere, size_t bytes, int rights, int flags, int file, off_t offset);
 
 #endif
