@@ -68,7 +68,10 @@ static uint64_t *new_slot(void)
     return &slots[slots_used++];
 }
 
-/* The register of the guest that is its program counter. */
+/*
+ * The register of the guest that is its program counter. That of 32-bit Arm has the name of that of
+ * AArch64, and stands before it.
+ */
 static TCGTemp *counter(void)
 {
     static const char *const names[] = { "rip", "eip", "pc" };
@@ -76,7 +79,7 @@ static TCGTemp *counter(void)
     for (int i = 0; i < tcg_ctx->nb_globals; i++) {
         const char *name = tcg_ctx->temps[i].name;
         for (unsigned k = 0; name && k < ARRAY_SIZE(names); k++) {
-            if (g_str_equal(name, names[k])) {
+            if (g_str_equal(name, names[k]) && tcg_ctx->temps[i].type == tcg_ctx->addr_type) {
                 return &tcg_ctx->temps[i];
             }
         }
