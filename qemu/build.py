@@ -52,6 +52,8 @@ NEEDS = {
 """Commands that the build runs, and Debian's packages that have them."""
 LIBRARIES = {"libglib-2.0.a": "libglib2.0-dev", "libpcre2-8.a": "libpcre2-dev"}
 """Static libraries that it links, and Debian's packages that have them."""
+KINDS = ("user", "system")
+"""The kinds of programs, each of which has a folder of its own to be compiled in."""
 
 
 def fail(what: str) -> NoReturn:
@@ -169,8 +171,6 @@ class Crate:
 
 def crates(about: dict[str, Any]) -> list[Crate]:
     """The crates that the recorder's library is made of."""
-    if "recorder" not in about:
-        return []
     command = ["cargo", "tree", "--quiet", "--locked", "--edges", "normal", "--prefix", "none"]
     command += ["--format", "{p}|{l}", *features(about["recorder"])]
     said = run(command, "cargo does not tell the recorder's crates", cwd=ROOT)
@@ -291,9 +291,10 @@ def library(recorder: dict[str, Any], tree: Path) -> None:
         fail("cargo could not compile the recorder; what it said is above")
     name = recorder["library"]
     if replace(target / "release" / name, tree / "pagewalk" / name):
-        for path in tree.parent.glob("*/qemu-*"):
-            if path.is_file():
-                path.unlink()
+        for kind in KINDS:
+            for path in (tree.parent / kind).glob("qemu-*"):
+                if path.is_file():
+                    path.unlink()
 
 
 def compiled(about: dict[str, Any], kind: str, to: Path) -> Path:
@@ -356,7 +357,7 @@ def audit(about: dict[str, Any], maps: list[Path], parts: list[Crate]) -> str:
     lines = []
     for archive in sorted(archives):
         name = archive.name
-        if name == about.get("recorder", {}).get("library"):
+        if name == about["recorder"]["library"]:
             continue
         licences = [about["linked"][each] for each in about["linked"] if fnmatch(name, each)]
         if not licences:
@@ -407,8 +408,7 @@ def build(kinds: list[str]) -> dict[str, Path]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             tree = unpacked(about["source"], file, work)
             prepare(tree, work / "pristine")
-            if "recorder" in about:
-                library(about["recorder"], tree)
+            library(about["recorder"], tree)
             for kind in missing:
                 finish(about, kind, compiled(about["build"], kind, work), built / kind, parts)
     return {kind: built / kind for kind in kinds}
@@ -433,15 +433,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=PACKAGE, help="the folder for the programs")
     arguments = parser.parse_args()
     kinds = ["user", "system"] if arguments.system else ["user"]
-    folders = build(kinds)
-    if "recorder" not in settings() and arguments.output == PACKAGE:
-        places = ", ".join(str(folder) for folder in folders.values())
-        say(f"these have no recorder inside yet; `pagewalk record` does not use them: {places}")
-        return
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for folder in folders.values():
+    for kind, folder in build(kinds).items():
+        # No wheel contains programs for whole systems.
+        output = arguments.output if kind == "user" else arguments.output / kind
+        output.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            replace(path, arguments.output / path.name)
+            replace(path, output / path.name)
 
 
 if __name__ == "__main__":
