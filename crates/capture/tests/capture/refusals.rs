@@ -70,7 +70,7 @@ fn commands_that_cannot_be_recorded() {
     }
     for (class, order, machine, says) in [
         (2, 2, 22, "s390x"),
-        (1, 1, 40, "Arm"),
+        (1, 2, 40, "Arm"),
         (2, 1, 21, "PowerPC"),
         (1, 1, 62, "x32"),
         (2, 1, 9999, "machine 9999"),
