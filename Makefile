@@ -18,7 +18,7 @@ QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config \
 PART := .ci/timed
 FUZZ_SECONDS := 60
 
-.PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+.PHONY: help build qemu wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 .PHONY: compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
@@ -31,10 +31,6 @@ build: $(VENV)/installed ## build everything into .venv: the package, the comman
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
 	$(BIN)/python qemu/build.py
-
-qemu-system: $(VENV)/installed ## the same with qemu-system-x86_64, for whole systems
-	.ci/needs $(QEMU_NEEDS) zlib.pc=zlib1g-dev
-	$(BIN)/python qemu/build.py --system
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
 	.ci/needs qemu-x86_64=qemu-user sqlite3=sqlite3

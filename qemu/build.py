@@ -429,7 +429,7 @@ def finish(about: dict[str, Any], kind: str, folder: Path, to: Path, parts: list
 def main() -> None:
     """Builds the user programs, and puts them into the package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--system", action="store_true", help="build qemu-system-x86_64 too")
+    parser.add_argument("--system", action="store_true", help="also qemu-system-x86_64: unfinished")
     parser.add_argument("--output", type=Path, default=PACKAGE, help="the folder for the programs")
     arguments = parser.parse_args()
     kinds = ["user", "system"] if arguments.system else ["user"]
