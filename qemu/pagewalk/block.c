@@ -133,15 +133,8 @@ bool pagewalk_survey(PagewalkBlock *block)
 {
     const DisasContextBase *db = tcg_ctx->plugin_db;
     g_autofree unsigned long *placed = bitmap_new(tcg_ctx->nb_labels + 1);
-    /*
-     * Addresses of 32 bits are all recorded. So are RISC-V's: of some of its blocks that a fault ends,
-     * it was not found out after how many accesses.
-     */
-#ifdef TARGET_RISCV
-    const bool may_follow = false;
-#else
-    const bool may_follow = tcg_ctx->addr_type == TCG_TYPE_I64;
-#endif
+    /* Addresses of 32 bits are all recorded. */
+    const bool is_narrow = tcg_ctx->addr_type == TCG_TYPE_I32;
     bool has_started = false, has_branched = false, divides = false, is_met = false;
     /* How often ways have met since the block began, and when the first access came. */
     unsigned joined = 0, first = 0;
@@ -181,7 +174,7 @@ bool pagewalk_survey(PagewalkBlock *block)
             access->tag = tag_of(op->args[1], instruction);
             access->from = PAGEWALK_RECORDED;
             /* Without its alignment an access leaves the block in another way. */
-            if (may_follow && !(get_memop(op->args[1]) & MO_AMASK)) {
+            if (!is_narrow && !(get_memop(op->args[1]) & MO_AMASK)) {
                 pagewalk_values_derive(arg_temp(op->args[0]), recorded, block->pc, access);
             }
             recorded += access->from == PAGEWALK_RECORDED;

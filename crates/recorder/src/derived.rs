@@ -116,12 +116,16 @@ pub(crate) struct Fault {
 
 impl Fault {
     /// Whether it is that of an access to `address`, which the host has at `address + guest_base`.
+    ///
+    /// QEMU may make an access that is not aligned of aligned ones, of up to 16 bytes. Of these the fault then
+    /// names the address.
     fn is_of(self, address: u64, tag: Tag, guest_base: u64) -> bool {
-        let size = u64::from(tag.size());
+        const ALIGNED_MASK: u64 = 15;
+        let end = address.wrapping_add(u64::from(tag.size()) - 1);
         let is_kind = if self.is_write { tag.stores() } else { tag.loads() };
-        let host = address.wrapping_add(guest_base);
-        let is_none = [host, host.wrapping_add(size - 1)].iter().any(|at| at >> 47 != 0);
-        is_none || is_kind && self.address.wrapping_sub(address) < size
+        let is_none = [address, end].iter().any(|at| at.wrapping_add(guest_base) >> 47 != 0);
+        let (first, last) = (address & !ALIGNED_MASK, end | ALIGNED_MASK);
+        is_none || is_kind && self.address.wrapping_sub(first) <= last.wrapping_sub(first)
     }
 }
 
