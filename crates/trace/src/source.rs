@@ -42,7 +42,8 @@ impl FromStr for Arch {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Arch, Error> {
-        const KNOWN: [Arch; 4] = [Arch::X86_64, Arch::I386, Arch::Aarch64, Arch::Riscv64];
+        const KNOWN: [Arch; 5] =
+            [Arch::X86_64, Arch::I386, Arch::Arm, Arch::Aarch64, Arch::Riscv64];
         KNOWN.into_iter().find(|arch| arch.name() == text).ok_or_else(|| {
             let names = KNOWN.map(Arch::name).join(", ");
             Error::Parameters(format!("`{text}` is no instruction set; there are {names}"))

@@ -9,7 +9,7 @@
 //! given so, page by page, since the page may have other users.
 
 use alloc::{collections::BTreeMap, vec::Vec};
-use core::ops::Range;
+use core::{iter, ops::Range};
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -162,7 +162,7 @@ where
                     let source = from.start..from.start + moved;
                     let parts = match moved == count {
                         true => at.known.regions.parts(&source, |_| true),
-                        false => Vec::from([from.start..from.start + count]),
+                        false => iter::once(from.start..from.start + count).collect(),
                     };
                     for part in parts {
                         let to = |page: u64| page - from.start + first;

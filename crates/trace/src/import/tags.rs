@@ -30,7 +30,7 @@ impl Tags {
     pub(crate) fn of(arch: Arch) -> Tags {
         let bits = match arch {
             Arch::Aarch64 => 8,
-            Arch::X86_64 | Arch::I386 | Arch::Riscv64 | Arch::Unknown => 0,
+            Arch::X86_64 | Arch::I386 | Arch::Arm | Arch::Riscv64 | Arch::Unknown => 0,
         };
         Tags { bits }
     }
@@ -82,7 +82,7 @@ mod tests {
             (u64::MAX, u64::MAX),
         ] {
             assert_eq!(tags.strip(addr), expected, "{addr:#x}");
-            for arch in [Arch::X86_64, Arch::I386, Arch::Riscv64, Arch::Unknown] {
+            for arch in [Arch::X86_64, Arch::I386, Arch::Arm, Arch::Riscv64, Arch::Unknown] {
                 assert_eq!(Tags::of(arch).strip(addr), addr, "{arch:?} {addr:#x}");
             }
         }
