@@ -417,7 +417,8 @@ where
         match hat.load(space, translation, 1, &mut below) {
             Ok(()) => {
                 at.known.has_large = true;
-                at.known.tables.forget(size.shift() - self.vm.base.shift(), pages);
+                let order = size.shift() - self.vm.base.shift();
+                at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), pages);
                 Ok(true)
             }
             Err(LoadError::NoTableMemory) => Err(Stop::Full),

@@ -404,6 +404,10 @@ where
         if held.first().is_some_and(|held| held.translation.page.size() >= self.vm.size_of(block)) {
             return ScanResult::PmdMapped;
         }
+        // Pages of zeros are not wired, and what comes in their place would not be either.
+        if region.wired {
+            return ScanResult::PageCount;
+        }
         // Nodes of the table are read whole.
         self.work.table_reads += (block.end - block.start).saturating_sub(held.len() as u64);
         let mut held = held.iter().peekable();
@@ -544,7 +548,6 @@ where
         let presence = self.presence(at.known, region, block, false);
         let Ok(Presence::Whole(frame, writable)) = presence else {
             // What is there stays as base pages.
-            debug_assert!(false, "all pages of the block have just come into its frames");
             return Err(Stop::Full);
         };
         self.enter_folio_at(frame, block);
@@ -553,7 +556,8 @@ where
         }
         if region.rights == Rights::NONE {
             // It is loaded when something is allowed again.
-            at.known.tables.forget((block.end - block.start).ilog2(), block);
+            let order = (block.end - block.start).ilog2();
+            at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), block);
             return Ok(());
         }
         self.load_large(at, region, block, frame, writable, &mut How::Minor)?;

@@ -60,14 +60,19 @@ impl Kept {
         all.map(|&(_, first)| first).collect()
     }
 
-    /// The blocks of `2^order` base pages or fewer that lie in `pages` as a whole have no table.
-    pub(crate) fn forget(&mut self, order: u32, pages: &Range<u64>) {
+    /// The blocks of each of these orders that lie in `pages` as a whole have no table.
+    pub(crate) fn forget(&mut self, orders: impl Iterator<Item = u32>, pages: &Range<u64>) {
         if self.0.is_empty() {
             return;
         }
-        self.0.retain(|&(of, first)| {
-            of > order || first < pages.start || first + (1 << of) > pages.end
-        });
+        for of in orders {
+            let (start, end) = (pages.start.next_multiple_of(1 << of), pages.end >> of << of);
+            while start < end
+                && let Some(&block) = self.0.range((of, start)..(of, end)).next()
+            {
+                self.0.remove(&block);
+            }
+        }
     }
 
     /// The first block of `2^order` base pages from `page` on that has a table, by its first base page.
@@ -163,7 +168,8 @@ where
     /// `pages`, which are of one region, are discarded: tables of base pages go whose whole block they are
     /// (`zap_pte_range`).
     pub(crate) fn reclaim_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
-        at.known.tables.forget(self.vm.pmd_order(), pages);
+        let order = self.vm.pmd_order();
+        at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), pages);
     }
 
     /// `pages` have moved and begin with page `to`: tables are where they went (`move_page_tables`).
