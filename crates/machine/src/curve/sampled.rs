@@ -210,11 +210,12 @@ impl Sampler {
         self.position += batch.len() as u64;
         let (mut from, mut hits) = (0, batch.hits.iter());
         for placed in &batch.events {
-            let (Event::Run { .. } | Event::WarmupEnd) = placed.event else { continue };
-            self.until(batch, &mut from, placed.at as usize, &mut hits);
-            match placed.event {
-                Event::Run { space, .. } => self.switch(space),
-                _ => self.forget_counts(),
+            if let Event::Run { space, .. } = placed.event {
+                self.until(batch, &mut from, placed.at as usize, &mut hits);
+                self.switch(space);
+            } else if matches!(placed.event, Event::WarmupEnd) {
+                self.until(batch, &mut from, placed.at as usize, &mut hits);
+                self.forget_counts();
             }
         }
         self.until(batch, &mut from, batch.len(), &mut hits);

@@ -51,7 +51,9 @@ impl Gone {
             | Request::Map { start, bytes, .. }
             | Request::Attach { start, bytes, .. }
             | Request::Unmap { start, bytes }
-            | Request::Discard { start, bytes, .. } => Some(Gone::Bytes(start, bytes)),
+            | Request::Discard { start, bytes, ends: Ends::Behind } => {
+                Some(Gone::Bytes(start, bytes))
+            }
             // What moves is charged anew where it went.
             Request::Move { from, from_bytes, .. } => Some(Gone::Bytes(from, from_bytes)),
             Request::Break { now } => {
@@ -59,7 +61,9 @@ impl Gone {
                 Some(Gone::Bytes(now, gone))
             }
             Request::Replace | Request::Exit => Some(Gone::All),
-            Request::Wish { .. }
+            // A part of it is still there.
+            Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
+            | Request::Wish { .. }
             | Request::Upgrade { .. }
             | Request::Populate { .. }
             | Request::Protect { .. }
@@ -288,7 +292,9 @@ fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Reque
         MADV_HUGEPAGE | MADV_NOHUGEPAGE if is_done => {
             Request::Wish { start, bytes, large: advice == MADV_HUGEPAGE }
         }
-        MADV_COLLAPSE => Request::Upgrade { start, bytes, has_failed: result != 0 },
+        MADV_COLLAPSE if result == 0 || start % PAGE_BYTES == 0 => {
+            Request::Upgrade { start, bytes, has_failed: result != 0 }
+        }
         MADV_POPULATE_READ | MADV_POPULATE_WRITE if is_done || result == EFAULT => {
             let kind = if advice == MADV_POPULATE_READ { Kind::Load } else { Kind::Store };
             Request::Populate { start, bytes, kind: Some(kind) }

@@ -16,8 +16,8 @@ use trace::{
     Batch, Contents, Error, Event, Header, KERNEL, Process, Source, Stored, mix::Switches,
 };
 
-/// Accesses that are looked through at most.
-const ACCESSES_MAX: usize = 1 << 20;
+/// Accesses and events that are looked through at most.
+const HELD_MAX: usize = 1 << 20;
 
 /// A source whose beginning has been looked through.
 pub(crate) struct Foreseen<'a> {
@@ -28,19 +28,20 @@ pub(crate) struct Foreseen<'a> {
 }
 
 impl<'a> Foreseen<'a> {
-    /// Reads ahead until events say what is mapped in each space that has come, or for [`ACCESSES_MAX`] accesses.
+    /// Reads ahead until events say what is mapped in each space that has come, or for [`HELD_MAX`] accesses
+    /// and events.
     pub(crate) fn new(source: &'a mut dyn Source) -> Foreseen<'a> {
         let (mut ahead, mut told) = (VecDeque::new(), BTreeSet::new());
-        let (mut accesses, mut number) = (0, 0);
+        let (mut held, mut number) = (0, 0);
         let mut spaces = BTreeSet::from([number]);
         let mut is_settled = false;
         while !is_settled {
             let mut batch = Batch::default();
             let next = source.next(&mut batch);
             // Where it ends does not depend on how the source makes batches.
-            for placed in &batch.events {
+            for (before, placed) in batch.events.iter().enumerate() {
                 is_settled |= told.len() == spaces.len();
-                if is_settled || accesses + placed.at as usize >= ACCESSES_MAX {
+                if is_settled || held + before + placed.at as usize >= HELD_MAX {
                     break;
                 }
                 match placed.event {
@@ -50,12 +51,15 @@ impl<'a> Foreseen<'a> {
                         number = space;
                         spaces.insert(number);
                     }
-                    ref event if event.changes_mappings() => _ = told.insert(number),
-                    _ => {}
+                    ref event => {
+                        if event.changes_mappings() {
+                            told.insert(number);
+                        }
+                    }
                 }
             }
-            accesses += batch.len();
-            is_settled |= told.len() == spaces.len() || accesses >= ACCESSES_MAX;
+            held += batch.len() + batch.events.len();
+            is_settled |= told.len() == spaces.len() || held >= HELD_MAX;
             // A recorder that asks waits for the answer.
             is_settled |= batch.asks || !matches!(next, Ok(true));
             ahead.push_back(next.map(|more| (batch, more)));

@@ -169,7 +169,11 @@ impl Base {
         self.with(platform, |kernel| match brought {
             Brought::No => Ok(()),
             Brought::Populated => kernel.prefault(space, range, None),
-            Brought::Locked => kernel.lock(space, range),
+            // The call succeeds even if memory ends meanwhile (`mm_populate`).
+            Brought::Locked => {
+                kernel.lock_later(space, range)?;
+                kernel.prefault(space, range, None)
+            }
         })
     }
 
