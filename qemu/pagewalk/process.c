@@ -24,19 +24,18 @@ const char *pagewalk_program(void)
 
 struct Regions {
     void *context;
-    void (*each)(void *, uint64_t start, uint64_t end, uint64_t flags);
+    int (*each)(void *, uint64_t start, uint64_t end, uint64_t flags);
 };
 
 static int on_region(void *context, target_ulong start, target_ulong end, unsigned long flags)
 {
     struct Regions *regions = context;
 
-    regions->each(regions->context, start, end, flags);
-    return 0;
+    return regions->each(regions->context, start, end, flags);
 }
 
-/* Calls `each` for every mapping of the guest. */
-void pagewalk_regions(void *context, void each(void *, uint64_t, uint64_t, uint64_t))
+/* Calls `each` for every mapping of the guest, as long as it returns 0. */
+void pagewalk_regions(void *context, int each(void *, uint64_t, uint64_t, uint64_t))
 {
     struct Regions regions = { .context = context, .each = each };
 

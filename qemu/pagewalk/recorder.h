@@ -110,7 +110,7 @@ void pagewalk_forget_links(void);
 /* What the plugin interface does not tell: see process.c. */
 uintptr_t pagewalk_guest_base(void);
 const char *pagewalk_program(void);
-void pagewalk_regions(void *context, void each(void *, uint64_t start, uint64_t end, uint64_t flags));
+void pagewalk_regions(void *context, int each(void *, uint64_t start, uint64_t end, uint64_t flags));
 void pagewalk_flush(unsigned int vcpu, bool now);
 
 /* The recorder's: the program has accessed `address` and gets a signal for it. */

@@ -47,11 +47,11 @@ pub(crate) fn watch() -> bool {
     unsafe { libc::dl_iterate_phdr(Some(exchange), ptr::null_mut()) == DONE }
 }
 
-/// QEMU ends itself, if `pid` is its own.
+/// QEMU ends itself, if `pid` is its own and it does not merely stop.
 unsafe extern "C" fn on_kill(pid: libc::pid_t, signal: c_int) -> c_int {
     // SAFETY: the calls of QEMU, which has made the second.
     unsafe {
-        if pid == libc::getpid() {
+        if pid == libc::getpid() && signal != libc::SIGSTOP {
             ending::tell();
         }
         libc::kill(pid, signal)

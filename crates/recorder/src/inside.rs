@@ -3,7 +3,7 @@
 //! They look at a block that has been translated and write operations into it, which
 //! QEMU's plugin interface does not allow. The shapes are those of `qemu/pagewalk/recorder.h`.
 
-use core::ffi::{CStr, c_char, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{MaybeUninit, offset_of};
 
 use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, Tag, VCPUS_MAX};
@@ -89,7 +89,7 @@ const _: () = {
 };
 
 /// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
-pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64);
+pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
 
 /// The recorder is there: blocks may jump straight into other pages.
 pub(crate) fn begin() {

@@ -11,8 +11,8 @@ type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
 type OnCpu = unsafe extern "C" fn(*mut c_void);
 type Exclusive = unsafe extern "C" fn();
 /// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
-pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64);
-type WalkRegions = unsafe extern "C" fn(*mut c_void, RegionFn);
+pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
+type WalkRegions = unsafe extern "C" fn(*mut c_void, RegionFn) -> c_int;
 
 /// The guest's base, where only instructions tell it.
 static LEARNT_BASE: AtomicUsize = AtomicUsize::new(0);

@@ -3,7 +3,7 @@
 //! QEMU knows the guest's regions and their rights, the kernel knows which files they come
 //! from. Both are told as they are; the host puts them together.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use ring::EventCode;
 
@@ -20,12 +20,14 @@ pub(crate) fn tell(vcpu: u32) {
     span::event(vcpu, EventCode::Layout, &[&[qemu::guest_base() as u64]]);
 }
 
-unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) {
+/// It returns 0, so that QEMU goes on.
+unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) -> c_int {
     // SAFETY: `tell` gave the address of its variable.
     let vcpu = unsafe { *context.cast::<u32>() };
     // QEMU for a 32-bit guest gives 32-bit addresses, and says nothing of the upper halves.
     let mask = global::guest().address_mask();
     span::event(vcpu, EventCode::Region, &[&[start & mask, end & mask, flags & 0xffff_ffff]]);
+    0
 }
 
 fn tell_maps(vcpu: u32) {
