@@ -27,6 +27,7 @@ help: ## say what there is to make
 build: $(VENV)/installed ## build everything into .venv: the package, the command, the recorder
 	$(PART) recorder $(BIN)/python packaging/backend.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
+	if [ -e python/pagewalk/qemu/linked ]; then $(BIN)/python qemu/build.py; fi
 
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
@@ -124,11 +125,12 @@ reproduce: build ## run the papers' experiments anew, with the programs they nee
 	.ci/needs qemu-x86_64=qemu-user gcc=gcc,libc6-dev
 	$(BIN)/pagewalk reproduce --install
 
-lint: lint-rust lint-python ## formatting, lints and types, of Rust and Python
+lint: build lint-rust lint-python ## formatting, lints and types, of Rust and Python
 
 lint-rust:
 	cargo fmt --all --check
 	$(PART) lint-rust cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy -p recorder --no-default-features --features inside --quiet -- -D warnings
 
 lint-python: $(VENV)/installed
 	$(BIN)/ruff check
@@ -143,6 +145,7 @@ format: $(VENV)/installed ## format all sources
 clean: ## remove what was built
 	rm -rf python/pagewalk/data $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache $(PLUGINS)/*.so
 	rm -f python/pagewalk/_native*.so
+	find python/pagewalk/qemu -mindepth 1 ! -name README.md -delete
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 	cargo clean --quiet
 
@@ -150,7 +153,7 @@ tools:
 	.ci/needs qemu-x86_64=qemu-user qemu-aarch64=qemu-user chromium=chromium sqlite3=sqlite3 \
 	    zsh=zsh fish=fish valgrind=valgrind gcc=gcc,libc6-dev g++=g++ objcopy=binutils i686-linux-gnu-gcc=gcc-i686-linux-gnu,libc6-dev-i386-cross \
 	    aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross \
-	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross
+	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross $(QEMU_NEEDS)
 
 $(VENV)/installed: pyproject.toml
 	.ci/needs gcc=gcc,libc6-dev
