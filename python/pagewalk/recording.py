@@ -86,7 +86,8 @@ class Recording:
             surely hit could be counted where the program runs: the same results, more slowly.
         callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
             without: the same trace, more slowly.
-        qemu: The QEMU to record in, if it is to be another than Pagewalk's own.
+        qemu: The QEMU to record in. By default it is the one that `make qemu` has built, or else
+            `qemu-ARCH` from PATH. Others than these and 7.2 take longer.
     """
 
     command: Sequence[str]

@@ -48,7 +48,7 @@ class Trace:
         keep_going: Whether a damaged file is a trace that ends at the damage.
         fetches: Whether its instructions are rows by block, each one, or none.
         arch: The instruction set of the program, where the format does not tell it: `x86-64`,
-            `i386`, `aarch64` or `riscv64`. Its rules hold for addresses: tags in the top byte of
+            `i386`, `arm`, `aarch64` or `riscv64`. Its rules hold for addresses: tags in the top byte of
             those of `aarch64` are left out.
         columns: What a table calls our columns, as in `{"addr": "vaddr"}`; by number, from 1, where
             it has no line of names.

@@ -1,6 +1,6 @@
 """How QEMU is made: insertions into its sources, the source that is asked for, what may be linked.
 
-The compiling itself is tested by every recording.
+Compiling QEMU is `make qemu`, which no test does.
 """
 
 import hashlib

@@ -53,13 +53,21 @@ pub enum Error {
     },
     /// There is no QEMU for it.
     #[error(
-        "there is no {0} here with the recorder inside: build it with `make qemu`, or install a package \
-         that has it"
+        "{0} is not installed: install Debian 12's package qemu-user (apt-get install qemu-user), or build a \
+         QEMU with the recorder inside by `make qemu` in Pagewalk's source tree"
     )]
     NoQemu(String),
     /// The QEMU that was asked for is not there.
     #[error("there is no {0}: a QEMU is asked for by its path, as in --qemu /usr/bin/qemu-x86_64")]
     NoSuchQemu(PathBuf),
+    /// The folder of QEMUs that the environment names does not have it.
+    #[error("PAGEWALK_QEMU_DIR names {folder}, which has no {name}")]
+    NotInFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The name of the QEMU.
+        name: String,
+    },
     /// The QEMU that was asked for is for programs of another instruction set.
     #[error("{qemu} runs programs for {runs}, and {program} needs {needs}: give its path instead")]
     OtherQemu {
@@ -74,8 +82,8 @@ pub enum Error {
     },
     /// The QEMU that is there takes no plugins.
     #[error(
-        "{0} was built without plugins, so that it cannot record: leave --qemu out for the QEMU that \
-         `make qemu` builds, or take one that was built with --enable-plugins"
+        "{0} was built without plugins, so that it cannot record: install Debian 12's qemu-user (QEMU 7.2), \
+         run `make qemu` in Pagewalk's source tree, or name a QEMU that was built with --enable-plugins by --qemu PATH"
     )]
     NoPlugins(PathBuf),
     /// QEMU and the plugin do not fit together.

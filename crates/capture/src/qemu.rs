@@ -141,9 +141,13 @@ fn path(options: &Options, name: &str) -> Result<PathBuf, Error> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         return if path.is_file() { Ok(path) } else { Err(Error::NoSuchQemu(path)) };
     }
-    if let Some(folder) = env::var_os(FOLDER_VARIABLE) {
-        let path = Path::new(&folder).join(name);
-        return if path.is_file() { Ok(path) } else { Err(Error::NoSuchQemu(path)) };
+    let named = env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty());
+    if let Some(folder) = named.map(PathBuf::from) {
+        let path = folder.join(name);
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(Error::NotInFolder { folder, name: name.to_owned() }),
+        };
     }
     let ours = options.qemus.as_ref().map(|folder| folder.join(name));
     ours.filter(|path| path.is_file())

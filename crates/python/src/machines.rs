@@ -105,7 +105,6 @@ impl Machine {
     /// each of `page_sizes`.
     #[pyo3(signature = (recording, warmup, check, progress, names, page_sizes))]
     #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
-    #[expect(clippy::type_complexity, reason = "what the method gives, in order")]
     fn run_live<'py>(
         &self,
         py: Python<'py>,

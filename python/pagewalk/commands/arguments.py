@@ -476,8 +476,8 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--qemu",
         metavar="PATH",
-        help="record in another QEMU than Pagewalk's own, through QEMU's plugin interface, which "
-        "takes longer",
+        help="the QEMU to record in; by default the one that `make qemu` has built, or else "
+        "qemu-ARCH from PATH; others than these and 7.2 take longer",
     )
 
 

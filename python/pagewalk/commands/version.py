@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import os
 import platform
 import shutil
+from pathlib import Path
 from typing import Any
 
 from pagewalk import _native
@@ -46,8 +48,10 @@ def versions() -> dict[str, Any]:
     """The version, the plugins by file name, and the emulators by path."""
     from pagewalk.recording import PLUGINS, QEMUS
 
+    folder = Path(os.environ.get("PAGEWALK_QEMU_DIR") or QEMUS)
+
     def path(name: str) -> str | None:
-        return str(QEMUS / name) if (QEMUS / name).is_file() else shutil.which(name)
+        return str(folder / name) if (folder / name).is_file() else shutil.which(name)
 
     return {
         "pagewalk": _native.version(),

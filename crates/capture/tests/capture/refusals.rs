@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use capture::{Error, Options};
 
@@ -27,8 +28,16 @@ fn refusal(directory: &Path, program: &str, change: impl Fn(&mut Options)) -> Er
 
 fn file(directory: &Path, name: &str, contents: &[u8], mode: u32) -> String {
     let path = directory.join(name);
-    fs::write(&path, contents).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    // A file that is open for writing cannot be executed, and a child that another test forks meanwhile would keep it
+    // open. So the file is made by a process of its own.
+    let contents_of = directory.join(format!("{name}.contents"));
+    fs::write(&contents_of, contents).unwrap();
+    let install = Command::new("install")
+        .args(["-m", &format!("{mode:o}")])
+        .args([&contents_of, &path])
+        .status();
+    assert!(install.unwrap().success(), "{}", path.display());
+    fs::remove_file(contents_of).unwrap();
     path.to_string_lossy().into_owned()
 }
 
