@@ -44,6 +44,9 @@ fn memory<A: Allocator>(
 
 const MEMORIES: [(u64, u64); 6] = [(0, 64), (5, 93), (64, 1), (96, 160), (1023, 66), (0, 1 << 13)];
 
+/// Makes an allocator of these frames.
+type Made = fn(Range<u32>) -> Box<dyn Allocator>;
+
 #[test]
 fn buddies_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
@@ -96,7 +99,7 @@ fn nodes_under_streams_of_requests() {
             let start = PhysAddr::new(first * K4.bytes());
             Physmem::with_nodes(start, frames * K4.bytes(), K4, 3, allocator).unwrap()
         };
-        let allocators: [fn(Range<u32>) -> Box<dyn Allocator>; 6] = [
+        let allocators: [Made; 6] = [
             |frames| Box::new(Buddy::new(frames)),
             // Larger blocks than the largest free one of 64 frames are looked for among adjacent ones.
             |frames| Box::new(PageBlocks::new(frames, 4, 6)),
