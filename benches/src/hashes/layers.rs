@@ -22,7 +22,12 @@ pub(super) fn lines() -> Vec<Line> {
             }
         }
     }
+    let by_default = plan("fork", "global", false).table;
     for table in TABLES {
+        // These lines are among those above.
+        if table == by_default {
+            continue;
+        }
         for scheme in ["global", "embedded"] {
             all.push(Line::layers(Plan { table: table.to_owned(), ..plan("fork", scheme, false) }));
         }
