@@ -540,6 +540,10 @@ impl<'a> Model<'a> {
         for page in pages.0..pages.0 + pages.1 {
             let of = self.space(space);
             let Some(region) = of.regions.get_mut(&page) else { continue };
+            // Rights that are there already change nothing.
+            if region.rights == rights {
+                continue;
+            }
             region.rights = rights;
             if rights.0 {
                 of.loaded.get_mut(&page).into_iter().for_each(|loaded| loaded.may_store = false);
@@ -566,7 +570,14 @@ impl<'a> Model<'a> {
     /// What was mapped moves, with all that is known of it.
     pub(crate) fn remap(&mut self, space: u32, (from, count): (u64, u64), to: u64, new: u64) {
         self.before();
-        self.remove(space, (to, new));
+        // What lies where a hole would go stays, if all of the destination has a source.
+        let has_sources = count >= new;
+        for into in 0..new {
+            let is_hole = !self.space(space).regions.contains_key(&(from + into));
+            if !(has_sources && is_hole) {
+                self.remove(space, (to + into, 1));
+            }
+        }
         for into in 0..count.min(new) {
             let of = self.space(space);
             let (page, there) = (from + into, to + into);
