@@ -2,7 +2,7 @@
 
     python3 benches/left_out.py SCRATCH [--seed N] [--count N]
 
-Draws so many lines that count, by the seed, from the memory managers and the layers below, and
+Draws counting lines by the seed from the memory managers and the layers below, and
 compiles them once in `SCRATCH`, a copy of what git knows, each so that an environment variable
 leaves it out:
 

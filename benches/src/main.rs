@@ -155,7 +155,7 @@ struct Bench {
 /// By which number of a line a change is judged.
 #[derive(Clone, Copy)]
 enum Judge {
-    /// User CPU: the host waits for memory, of which a count of instructions says nothing.
+    /// User CPU: the host waits for memory, and a count of instructions does not show that.
     UserCpu,
     /// Instructions, which do not depend on what else the host does: what is used lies in its caches.
     Instructions,

@@ -48,8 +48,8 @@ class Trace:
         keep_going: Whether a damaged file is a trace that ends at the damage.
         fetches: Whether its instructions are rows by block, each one, or none.
         arch: The instruction set of the program, where the format does not tell it: `x86-64`,
-            `i386`, `arm`, `aarch64` or `riscv64`. Its rules hold for addresses: tags in the top byte of
-            those of `aarch64` are left out.
+            `i386`, `arm`, `aarch64` or `riscv64`. Its rules hold for
+            addresses: tags in the top byte of those of `aarch64` are left out.
         columns: What a table calls our columns, as in `{"addr": "vaddr"}`; by number, from 1, where
             it has no line of names.
         interleave: What orders the threads of a drmemtrace.

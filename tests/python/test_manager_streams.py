@@ -4,8 +4,9 @@ No run panics or has no end, and an error is one line.
 
 A trace is a table of accesses (`csv`), or accesses and system calls of several processes
 (`drmemtrace`), with ranges of every size and alignment. `pagewalk run` has one manager, a
-page-table format and knobs; `pagewalk managers` has all managers. `crates/machine/tests/machine/streams.rs`
-does the same with all events and far more streams, in one process.
+page-table format and knobs; `pagewalk managers` has all managers.
+`crates/machine/tests/machine/streams.rs` does it with all events and far more streams, in one
+process.
 
 Twelve traces in the tests; `make torture` has `PAGEWALK_STREAMS` of them. A run that fails names
 its seed: `PAGEWALK_STREAMS_SEED` begins with it.

@@ -24,7 +24,7 @@ const FAMILY: Shape = Shape {
     calls: 30,
     mapping_max: 3 << 20,
 };
-/// The same on two processors, by a schedule.
+/// Programs on two processors, which a schedule gives to them.
 const SCHEDULED: Shape = Shape {
     name: "scheduled",
     seed: 50_003,
@@ -48,7 +48,7 @@ const STEADY: Shape = Shape {
 /// The streams.
 pub(super) const SHAPES: [Shape; 4] = [ALONE, FAMILY, SCHEDULED, STEADY];
 
-/// Two processors, and a clock that goes by instructions alone.
+/// Settings of every machine: two processors, and a clock that counts instructions alone.
 const ALL: [&str; 3] = ["core.count=2", "os.clock=instructions", "swap.size=512M"];
 const PLENTY: &[&str] = &["memory.size=512M"];
 const SCARCE: &[&str] = &["memory.size=26M", "swap.io_cycles=3000", "swap.page_cycles=100"];

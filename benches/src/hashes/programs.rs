@@ -6,7 +6,7 @@
 //!                          +--> fork, execve, exit; another process, on this or another processor
 //! ```
 //!
-//! Each process has a text, a heap, a stack and an area of slots of 8 MiB, of which each holds one mapping, below
+//! Each process has a text, a heap, a stack and an area of slots of 8 MiB, each of them for one mapping, below
 //! 256 MiB in all, so that page tables of 32 bits and small spaces have room for it. The streams are integers
 //! alone, from a generator whose numbers are laid down: they are the same on every host.
 

@@ -50,7 +50,7 @@ pub(crate) struct Facts {
     unwinder: Unwinder,
 }
 
-/// The most calls that are told of an allocation.
+/// The largest number of calls recorded for one allocation.
 const CALLS_MAX: usize = 24;
 
 /// A part of a file that may be executed.

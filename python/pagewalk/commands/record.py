@@ -20,8 +20,8 @@ examples:
   pagewalk record --native -o sum.pwt -- python3 -c 'sum(range(10**6))'
 
 The program's input, output and exit status are its own. The trace has all processes that it
-starts; `pagewalk info` lists them. Programs for x86-64, i386, arm, aarch64 and riscv64 Linux run through
-their qemu.
+starts; `pagewalk info` lists them. Programs for x86-64, i386, arm, aarch64 and
+riscv64 Linux run through their qemu.
 """
 
 

@@ -8,7 +8,7 @@ use trace::{Batch, Event, Meta};
 use super::{Curve, CurveOptions, Lookups, PAGE_SIZE_MIN};
 use crate::Error;
 
-/// Page numbers leave so many bits free, at the top, to tell spaces apart.
+/// The number of top bits that page numbers leave free. They tell spaces apart.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
 /// One stack a page size, smallest first.

@@ -40,7 +40,7 @@ use super::{Curve, Lookups, PAGE_SIZE_MIN};
 
 /// The most pages of one size that are in the sample.
 pub const PAGES_MAX: usize = 1 << 13;
-/// No fewer than half of so many pages stay in the sample for the sake of time.
+/// The limit on time leaves at least half of this number of pages in the sample.
 pub const PAGES_MIN: usize = 1 << 11;
 /// So many accesses at the beginning are all looked at.
 pub const WHOLE: u64 = 50_000_000;
@@ -48,13 +48,13 @@ pub const WHOLE: u64 = 50_000_000;
 pub const WINDOW: u64 = 4_000_000;
 /// The accesses of a period.
 pub const PERIOD: u64 = 8 * WINDOW;
-/// The sample has at most one use in so many accesses, unless it is small.
+/// Accesses per use in the sample, at least, unless the sample is small.
 const ACCESSES_PER_USE: u64 = 24;
 /// So many accesses apart it is looked at whether it has more.
 const LOOK_ACCESSES: u64 = 1 << 18;
 /// Places of the stack beyond the sample: it is halved a little late.
 const SPARE: usize = 64;
-/// Page numbers leave so many bits free, at the top, to tell spaces apart.
+/// The number of top bits that page numbers leave free. They tell spaces apart.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
 /// The curve of the loads and stores of a run, from a sample of its pages.
@@ -62,7 +62,7 @@ const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 pub struct SampledCurve {
     /// The curve. What it counts is estimated where not all pages are in the sample; the lookups are exact.
     pub curve: Curve,
-    /// One in so many pages was in the sample at the end: 1, if all were.
+    /// Pages per page in the sample at the end: 1 if all pages were in it.
     pub one_in: u64,
 }
 
