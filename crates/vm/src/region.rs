@@ -168,6 +168,13 @@ impl Regions {
         parts
     }
 
+    /// The part of `pages` around `page` that no region has; nothing where one has `page`.
+    pub(crate) fn hole_around(&self, page: u64, pages: Range<u64>) -> Option<Range<u64>> {
+        let before = self.0.range(..=page).next_back().map_or(0, |(_, region)| region.pages.end);
+        let after = self.0.range(page..).next().map_or(u64::MAX, |(&start, _)| start);
+        (before <= page).then(|| pages.start.max(before)..pages.end.min(after))
+    }
+
     /// Enters a region where there is none.
     pub(crate) fn insert(&mut self, region: Region) {
         debug_assert!(

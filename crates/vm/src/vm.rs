@@ -238,6 +238,29 @@ impl<L: Locks> Vm<L> {
         })
     }
 
+    /// The part of `range` around `addr` that no region has; nothing where one has `addr`.
+    pub fn hole_around(
+        &self,
+        space: HatSpace,
+        addr: VirtAddr,
+        range: VirtRange,
+    ) -> Option<VirtRange> {
+        let (page, pages) = (self.page_of(addr), self.pages_of(range));
+        let hole = self.look_at(space, |known| known.regions.hole_around(page, pages))??;
+        Some(self.range_of(&hole))
+    }
+
+    /// Whether `holds` is true of a region that has some of `range`.
+    pub fn any_region(
+        &self,
+        space: HatSpace,
+        range: VirtRange,
+        holds: impl FnMut(&Region) -> bool,
+    ) -> bool {
+        let pages = self.pages_of(range);
+        self.look_at(space, |known| known.regions.within(&pages).any(holds)).unwrap_or(false)
+    }
+
     fn beginning(
         &self,
         space: HatSpace,

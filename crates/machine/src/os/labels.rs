@@ -4,7 +4,7 @@
 //! are kept by its labels.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use addr::{PageSize, VirtAddr, VirtRange};
 use trace::{Event, Location, Region, RegionId, Regions};
@@ -45,6 +45,47 @@ pub(crate) struct Layout {
     labels: Vec<(u32, RegionId)>,
     /// By address: what was found there last.
     recent: [Recent; RECENT],
+    /// What was found out before the run.
+    foreseen: Told,
+}
+
+/// Of which spaces events say what is mapped, as far as the beginning of a trace shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// The spaces that have come.
+    spaces: BTreeSet<u32>,
+    /// Those of them of which an event says what is mapped.
+    told: BTreeSet<u32>,
+}
+
+impl Told {
+    /// The space `number` has come, and nothing is told of it.
+    pub(crate) fn of(number: u32) -> Told {
+        Told { spaces: BTreeSet::from([number]), told: BTreeSet::new() }
+    }
+
+    /// The space `number` comes.
+    pub(crate) fn come(&mut self, number: u32) {
+        self.spaces.insert(number);
+    }
+
+    /// An event says what is mapped in the space `number`, which has come.
+    pub(crate) fn tell(&mut self, number: u32) {
+        self.told.insert(number);
+    }
+
+    /// Whether all spaces that have come are told of.
+    pub(crate) fn are_all(&self) -> bool {
+        self.told.len() == self.spaces.len()
+    }
+
+    /// Whether the space `number` is told of. One that has not come yet will be as those are that have: a trace
+    /// has the events of all its processes, or of none.
+    fn has(&self, number: u32) -> bool {
+        let told =
+            if self.spaces.contains(&number) { self.told.get(&number) } else { self.told.first() };
+        told.is_some()
+    }
 }
 
 impl Default for Layout {
@@ -55,6 +96,7 @@ impl Default for Layout {
             last: None,
             labels: Vec::new(),
             recent: [Recent::NONE; RECENT],
+            foreseen: Told::default(),
         }
     }
 }
@@ -75,19 +117,19 @@ impl Layout {
         self.known(number);
     }
 
-    /// Events will say what is mapped in the space `number`.
-    pub(crate) fn foresee(&mut self, number: u32) {
-        let place = self.known(number);
-        self.spaces[place].is_told = true.into();
+    /// Of these spaces events will say what is mapped.
+    pub(crate) fn foresee(&mut self, told: Told) {
+        self.foreseen = told;
     }
 
     /// Whether events say what is mapped in the space `number`: whether that was foreseen, or one had come when
     /// this was asked first. It stays so, whatever comes later, so that addresses are treated alike that no event
     /// explains.
     pub(crate) fn is_told(&self, number: u32) -> bool {
-        let place = self.places.get(&number);
-        let told = |known: &Known| *known.is_told.get_or_init(|| known.regions.is_told());
-        place.is_some_and(|&place| told(&self.spaces[place]))
+        self.places.get(&number).is_some_and(|&place| {
+            let known = &self.spaces[place];
+            *known.is_told.get_or_init(|| self.foreseen.has(number) || known.regions.is_told())
+        })
     }
 
     /// Takes over what `event` changed in the space `number`.

@@ -38,7 +38,7 @@ pub(crate) use crate::ram::Failure;
 use crate::{Description, count::results::ManagerCounts, ram::Ram};
 pub(crate) use at::Setting;
 use first_touch::recorded::Recorded;
-pub(crate) use labels::Layout;
+pub(crate) use labels::{Layout, Told};
 use sites::Names;
 
 /// What a system decides on, and through what.

@@ -10,11 +10,13 @@
 //! [`Layout::is_told`](crate::os::Layout::is_told). A trace of another tool may tell the first of them after some
 //! accesses. So that all such addresses are treated alike, the beginning of a trace is looked through first.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use trace::{
     Batch, Contents, Error, Event, Header, KERNEL, Process, Source, Stored, mix::Switches,
 };
+
+use crate::os::Told;
 
 /// Accesses and events that are looked through at most.
 const HELD_MAX: usize = 1 << 20;
@@ -24,23 +26,23 @@ pub(crate) struct Foreseen<'a> {
     source: &'a mut dyn Source,
     /// What was read ahead: each batch, with what [`Source::next`] said of it.
     ahead: VecDeque<Result<(Batch, bool), Error>>,
-    told: BTreeSet<u32>,
+    told: Told,
 }
 
 impl<'a> Foreseen<'a> {
     /// Reads ahead until events say what is mapped in each space that has come, or for [`HELD_MAX`] accesses
     /// and events.
     pub(crate) fn new(source: &'a mut dyn Source) -> Foreseen<'a> {
-        let (mut ahead, mut told) = (VecDeque::new(), BTreeSet::new());
+        let mut ahead = VecDeque::new();
         let (mut held, mut number) = (0, 0);
-        let mut spaces = BTreeSet::from([number]);
+        let mut told = Told::of(number);
         let mut is_settled = false;
         while !is_settled {
             let mut batch = Batch::default();
             let next = source.next(&mut batch);
             // Where it ends does not depend on how the source makes batches.
             for (before, placed) in batch.events.iter().enumerate() {
-                is_settled |= told.len() == spaces.len();
+                is_settled |= told.are_all();
                 if is_settled || held + before + placed.at as usize >= HELD_MAX {
                     break;
                 }
@@ -49,17 +51,17 @@ impl<'a> Foreseen<'a> {
                     Event::Run { space: KERNEL, .. } => {}
                     Event::Run { space, .. } => {
                         number = space;
-                        spaces.insert(number);
+                        told.come(number);
                     }
                     ref event => {
                         if event.changes_mappings() {
-                            told.insert(number);
+                            told.tell(number);
                         }
                     }
                 }
             }
             held += batch.len() + batch.events.len();
-            is_settled |= told.len() == spaces.len() || held >= HELD_MAX;
+            is_settled |= told.are_all() || held >= HELD_MAX;
             // A recorder that asks waits for the answer.
             is_settled |= batch.asks || !matches!(next, Ok(true));
             ahead.push_back(next.map(|more| (batch, more)));
@@ -67,9 +69,9 @@ impl<'a> Foreseen<'a> {
         Foreseen { source, ahead, told }
     }
 
-    /// The numbers of the spaces of which events say what is mapped, as far as was looked.
-    pub(crate) fn told(&self) -> impl Iterator<Item = u32> {
-        self.told.iter().copied()
+    /// Of which spaces events say what is mapped, as far as was looked.
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
     }
 }
 

@@ -353,7 +353,7 @@ impl Run {
     /// A trace with these processes is about to run.
     pub(crate) fn begin(&mut self, source: &Foreseen<'_>) -> Result<(), Error> {
         let processes = source.processes();
-        source.told().for_each(|number| self.layout.foresee(number));
+        self.layout.foresee(source.told().clone());
         self.system.begin(processes);
         match &mut self.small {
             Some(small) => small.begin(processes, &mut self.ram),

@@ -115,9 +115,9 @@ fn half_filled_heaps(seed: u64) -> Vec<Row> {
     rows
 }
 
-/// `rows`, among which pages of all threads are given back, protected and made writable again.
+/// `rows` in heaps that are mapped, among which pages of all threads are given back, protected and made writable again.
 fn with_changes(rows: Vec<Row>) -> Vec<Row> {
-    let mut changed = Vec::new();
+    let mut changed: Vec<Row> = (1..10).map(|heap| mapping(heap << 30, 2 << 20)).collect();
     for (at, row) in rows.into_iter().enumerate() {
         if at % 400 == 399 {
             let (addr, bytes, result) = ((9 << 30) + ((at as u64 % 7) << 17), 1 << 17, 0);

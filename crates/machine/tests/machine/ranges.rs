@@ -67,6 +67,8 @@ fn a_range_has_all_pages_of_a_heap() {
 #[test]
 fn the_first_store_to_a_page_walks_where_dirty_pages_are_tracked() {
     const PAGES: u64 = 64;
+    // A hit of the range TLB fills the first level alone, so that the last pages that were walked for stay in the second.
+    const IN_SECOND_LEVEL: u64 = 16;
     let pages = |kind| (0..PAGES).map(move |page| Row::Access(kind, HEAP + page * PAGE, 8));
     let mut rows = vec![mapping(HEAP, PAGES * PAGE)];
     for kind in [Kind::Load, Kind::Store, Kind::Store] {
@@ -78,8 +80,8 @@ fn the_first_store_to_a_page_walks_where_dirty_pages_are_tracked() {
     };
     let (walks_without, hits_without) = walks("walker.tracks_dirty=false");
     let (walks_with, hits_with) = walks("walker.tracks_dirty=true");
-    assert_eq!(hits_without, 2 * PAGES);
-    assert_eq!(hits_with, PAGES);
+    assert_eq!(hits_without, 2 * (PAGES - IN_SECOND_LEVEL));
+    assert_eq!(hits_with, PAGES - IN_SECOND_LEVEL);
     assert_eq!(walks_with, walks_without + PAGES);
 }
 

@@ -137,8 +137,8 @@ fn what_is_mapped_in_place_of_another_is_another() {
     let sizes = [
         ("own.c:0", "2M", "2M", "obtained", 2),
         ("own.c:1", "2M", "2M", "obtained", 2),
-        // Its first MiB lies in a block of which the first allocation still has base pages.
-        ("anonymous 3", "2M", "4K", "base-pages-present", 256),
+        // Its first MiB lies in a block that begins in the other region, which it is not joined with: that has advice.
+        ("anonymous 3", "2M", "4K", "unaligned", 256),
         ("anonymous 3", "2M", "2M", "obtained", 1),
     ];
     check("linux", &rows, &sizes, &[]);

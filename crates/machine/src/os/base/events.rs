@@ -3,9 +3,9 @@
 use addr::{Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use trace::Event;
-use vm::{Module, Source};
+use vm::{Module, Region, Source};
 
-use super::{Base, Board};
+use super::{Base, Board, UNEXPLAINED};
 use crate::os::{
     Failure, Platform,
     events::{Backing, Brought, Ends, Request, request},
@@ -62,6 +62,13 @@ impl Base {
             Request::Move { from, from_bytes, to, to_bytes } => {
                 let (from, to) = (range(from, from_bytes), range(to, to_bytes));
                 let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+                let unexplained = self.files.label(UNEXPLAINED);
+                let is_told = |region: &Region| region.label != unexplained;
+                if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
+                    // No event tells of what moves, so that pages of it that were not used yet are no holes: what
+                    // lies where they go goes too.
+                    self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
+                }
                 let (to, bytes) = (to.start(), to.bytes());
                 self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
             }

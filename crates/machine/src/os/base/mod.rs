@@ -62,6 +62,8 @@ use settings::settings;
 
 /// What an access that nothing explains is told apart by in a trace that tells no mappings.
 const BLOCK: PageSize = PageSize::SIZE_2M;
+/// What memory is called that no event explains.
+const UNEXPLAINED: &str = "unexplained";
 /// Samples of memory over time; where there are more, every second one goes.
 const SAMPLES_MAX: usize = 512;
 
@@ -407,13 +409,14 @@ impl Base {
         let regions = layout.regions(ask.who.number);
         let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
         let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
-        let range = VirtRange::of_page(ask.addr.page(size));
+        let block = VirtRange::of_page(ask.addr.page(size));
+        // What lies beside it there stays.
+        let range = self.vm.hole_around(space, ask.addr, block).unwrap_or(block);
         let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
-        let name = "unexplained";
-        let label = self.files.label(name);
+        let label = self.files.label(UNEXPLAINED);
         self.unexplained += 1;
         self.with(platform, |kernel| kernel.map(space, range, rights, Source::Anonymous, label))?;
-        let mapped = Mapped { range, kind: place::Kind::Mmap, name };
+        let mapped = Mapped { range, kind: place::Kind::Mmap, name: UNEXPLAINED };
         self.place(ask.who.number, space, &mapped, platform)
     }
 

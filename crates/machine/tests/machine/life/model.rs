@@ -570,8 +570,11 @@ impl<'a> Model<'a> {
     /// What was mapped moves, with all that is known of it.
     pub(crate) fn remap(&mut self, space: u32, (from, count): (u64, u64), to: u64, new: u64) {
         self.before();
-        // What lies where a hole would go stays, if all of the destination has a source.
-        let has_sources = count >= new;
+        // What lies where a hole would go stays, if all of the destination has a source. Where nothing is known of
+        // the source, there are no holes.
+        let is_told =
+            (from..from + count).any(|page| self.space(space).regions.contains_key(&page));
+        let has_sources = count >= new && is_told;
         for into in 0..new {
             let is_hole = !self.space(space).regions.contains_key(&(from + into));
             if !(has_sources && is_hole) {
