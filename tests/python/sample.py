@@ -180,6 +180,7 @@ def document(name: str = "sample-server", seed: int = 1, walks: bool = True) -> 
         "faults": {"first_touch": cold, "returned": 0, "protection": 0},
         "memory": {
             "frames_total_bytes": 1 << 40,
+            "frames_peak_bytes": (cold + 44) * PAGE,
             "mapped_bytes": cold * PAGE,
             "aged_bytes": 0,
             "table_bytes": 44 * PAGE,

@@ -11,6 +11,15 @@ const STREAMS: [&str; 4] = [
     "zipf,size=64M,accesses=60000",
     "join,table=16M,accesses=60000",
 ];
+/// The same accesses in the addresses of programs of 32 bits.
+const NARROW: [&str; 4] = [
+    "uniform,size=8M,bits=32,accesses=60000",
+    "uniform,size=1G,bits=32,accesses=30000",
+    "zipf,size=64M,bits=32,accesses=60000",
+    "join,table=16M,bits=32,accesses=60000",
+];
+/// Page tables of 32-bit addresses, and of physical addresses that reach no further.
+const NARROW_FORMATS: [&str; 4] = ["x86-32", "x86-pae", "arm", "sparc-reference"];
 /// Processes that take turns, and a kernel.
 const TURNS: [&str; 5] = [
     "pingpong,itlb=30,dtlb=40,ipc=266,idle=1,bits=32,accesses=40000",
@@ -28,7 +37,10 @@ pub(super) fn lines() -> Vec<Line> {
         let lines = streams.iter().map(|spec| Line::generated(machine, settings.clone(), spec));
         all.extend(lines);
     };
-    BUILTIN.iter().for_each(|builtin| add(builtin.name, &[], &STREAMS));
+    for builtin in BUILTIN {
+        let is_narrow = matches!(builtin.name, "pentium4" | "strongarm-1110" | "sparccenter-2000");
+        add(builtin.name, &[], if is_narrow { &NARROW } else { &STREAMS });
+    }
     for policy in Policy::ALL.map(Policy::name) {
         let of = |key: &str| format!("{key}.replacement={policy}");
         let (opteron, epyc) = ("opteron-2008", "epyc-9005");
@@ -40,11 +52,12 @@ pub(super) fn lines() -> Vec<Line> {
         add("r4700", &[&of("tlb.l1")], &STREAMS);
     }
     for format in page_table_formats() {
+        let is_narrow = NARROW_FORMATS.contains(&format);
+        let (memory, streams) =
+            if is_narrow { ("memory.size=1G", &NARROW) } else { ("memory.size=16G", &STREAMS) };
         let format = format!("page_table.format={format}");
-        add("opteron-2008", &[&format, "memory.size=16G"], &STREAMS);
-        add("r4700", &[&format, "memory.size=16G"], &STREAMS);
-        // Formats of 32 bits have no more memory than that.
-        add("r4700", &[&format, "memory.size=1G"], &["uniform,size=64M,bits=32,accesses=60000"]);
+        add("opteron-2008", &[&format, memory], streams);
+        add("r4700", &[&format, memory], streams);
     }
     for table in [
         &["page_table.levels=5"][..],

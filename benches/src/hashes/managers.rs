@@ -85,8 +85,8 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
             &["os.populated=true"],
             &["memory.allocator=size-lists"],
             &["memory.placement=5"],
-            &["os.at=[{time=500000,key=\"os.replacement\",value=\"2q\"},\
-               {time=900000,key=\"swap.io_cycles\",value=7}]"],
+            &["os.at=[{time=20000,key=\"os.replacement\",value=\"2q\"},\
+               {time=60000,key=\"swap.io_cycles\",value=7}]"],
         ],
     ),
     (
@@ -94,7 +94,7 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
         &[
             &["os.place=data=2M"],
             &[
-                "os.place=heap=2M wait 1ms, mmap=2M wait, site own.c:2=2M",
+                "os.place=heap=2M wait 1ms, mmap=2M wait, site own.c:3=2M",
                 "os.moves_per_us=0.5",
                 "os.coalesced={period_cycles=40000,watermarks={2M=\"8M\"},mild_share=0.3,strong_after=3,\
                  moves=4000}",
@@ -140,7 +140,7 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
             &["os.linux.enabled=never", "os.linux.fault_around_bytes=16384", "os.replacement=2q"],
             &["os.eager_paging=true"],
             &["os.utopia={size=\"8M\",large_size=\"8M\"}", "restseg={}"],
-            &["os.place=heap=2M, site own.c:1=2M", "os.linux.enabled=madvise"],
+            &["os.place=heap=2M, site own.c:3=2M", "os.linux.enabled=madvise"],
             &["os.linux.khugepaged.max_ptes_shared=1", "os.linux.khugepaged.max_ptes_swap=0"],
         ],
     ),
@@ -214,6 +214,10 @@ pub(super) fn lines() -> Vec<Line> {
             let keeps = matches!(*manager, "first-touch" | "recorded");
             for (memory, shape) in TOGETHER {
                 let memory = if keeps { PLENTY } else { memory };
+                // One of its accesses reaches into a page that no row has a frame of.
+                if *manager == "recorded" && shape == 0 {
+                    continue;
+                }
                 let shape = &SHAPES[shape];
                 let machine = if shape.cpus == 0 { "epyc-9005" } else { "opteron-2008" };
                 add(machine, &[&ALL, &named, soon, way, memory], shape);

@@ -49,6 +49,9 @@ const HEAD: &str = "\
 # Where a change is meant to change a count, its commit has the new file, and its message says why.
 ";
 
+/// In the place of a hash: a machine that cannot be built, as its parts do not go together, has no line.
+const REFUSED: &str = "refused";
+
 /// Of results, what is no count.
 const NO_COUNTS: [&str; 6] = ["schema", "pagewalk", "trace", "machine", "not_modelled", "checked"];
 
@@ -91,34 +94,28 @@ impl Line {
         Line { name, what: What::Layers(Box::new(plan)) }
     }
 
-    /// Its counts as a hash, or that there are none: some machines cannot be built, some runs end for want of
-    /// memory, and that is to stay so.
+    /// Its counts as a hash, or that the machine is refused. A run that ends early is an error, as it guards little.
     fn hash(&self, lives: &BTreeMap<&str, Programs>) -> Result<String, Failure> {
         let options = RunOptions { check: false, progress: &mut |_| true };
         let counts = match &self.what {
             What::Layers(plan) => match smp::run(plan) {
                 Ok(outcome) => counts_of(&outcome)?,
-                Err(_) => return Ok("failed".to_owned()),
+                Err(error) => return Err(format!("{error:?}").into()),
             },
             What::Generated(machine, settings, spec) => {
                 let Ok(machine) = Machine::load(machine, settings) else {
-                    return Ok("refused".to_owned());
+                    return Ok(REFUSED.to_owned());
                 };
-                match machine.run(generate::parse(spec)?.as_mut(), options) {
-                    Ok(results) => counts_of(&results)?,
-                    Err(_) => return Ok("failed".to_owned()),
-                }
+                counts_of(&machine.run(generate::parse(spec)?.as_mut(), options)?)?
             }
             What::Life(machine, settings, shape) => {
                 let Ok(machine) = Machine::load(machine, settings) else {
-                    return Ok("refused".to_owned());
+                    return Ok(REFUSED.to_owned());
                 };
                 let is_recorded = machine.description().os.manager == "recorded";
                 let machine = machine.with_names(Names::new(|place, _| line_of(place)));
-                match machine.run(&mut lives[shape.name].source(is_recorded), options) {
-                    Ok(results) => counts_of(&named(results))?,
-                    Err(_) => return Ok("failed".to_owned()),
-                }
+                let results = machine.run(&mut lives[shape.name].source(is_recorded), options)?;
+                counts_of(&named(results))?
             }
         };
         let hash = Sha256::digest(serde_json::to_vec(&counts)?);
@@ -206,14 +203,19 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
 fn write(file: &Path, lines: &[Line]) -> Result<(), Failure> {
     let mut text = HEAD.to_owned();
     let found = hashes(lines, &|_, _| true)?;
+    let mut count = 0;
     for (line, hash) in lines.iter().zip(found) {
-        writeln!(text, "{:<16} {}", hash.unwrap_or_default(), line.name)?;
+        let hash = hash.unwrap_or_default();
+        if hash != REFUSED {
+            writeln!(text, "{hash:<16} {}", line.name)?;
+            count += 1;
+        }
     }
     let beside = file.with_extension("part");
     fs::write(&beside, text)
         .and_then(|()| fs::rename(&beside, file))
         .map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
-    writeln!(io::stdout(), "{} lines are written to {}", lines.len(), file.display())?;
+    writeln!(io::stdout(), "{count} lines are written to {}", file.display())?;
     Ok(())
 }
 
@@ -223,7 +225,11 @@ fn compare(
     lines: &[Line],
     mut kept: BTreeMap<&str, &str>,
 ) -> Result<(), Failure> {
-    let goes_on = |name: &str, hash: &str| !asked.first || kept.get(name) == Some(&hash);
+    let goes_on = |name: &str, hash: &str| {
+        let is_refused = hash == REFUSED && !kept.contains_key(name);
+        !asked.first || is_refused || kept.get(name) == Some(&hash)
+    };
+    let count = kept.len();
     let found = hashes(lines, &goes_on)?;
     let (mut out, mut differ) = (io::stdout().lock(), 0);
     for (line, hash) in lines.iter().zip(found) {
@@ -231,6 +237,7 @@ fn compare(
         match (before, hash) {
             // It stopped before.
             (_, None) => {}
+            (None, Some(hash)) if hash == REFUSED => {}
             (Some(before), Some(hash)) if before == hash => {}
             (before, Some(hash)) => {
                 differ += 1;
@@ -244,13 +251,12 @@ fn compare(
     }
     let file = asked.file.display();
     if differ == 0 {
-        writeln!(out, "{} lines count as {file} says", lines.len())?;
+        writeln!(out, "{count} lines count as {file} says")?;
         return Ok(());
     }
     Err(format!(
-        "{differ} of {} lines differ from {file}. If the change is meant to change these counts, run `make hashes \
-         WRITE=1`, commit the file with the change, and say why in its message",
-        lines.len()
+        "{differ} of {count} lines differ from {file}. If the change is meant to change these counts, run `make hashes \
+         WRITE=1`, commit the file with the change, and say why in its message"
     )
     .into())
 }
@@ -265,11 +271,19 @@ fn hashes(
         shapes.map(|shape| (shape.name, Programs::new(shape))).collect();
     let next = AtomicUsize::new(0);
     let found = Mutex::new(vec![None; lines.len()]);
-    let work = || -> Result<(), String> {
+    let wrong = Mutex::new(Vec::new());
+    let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(line) = lines.get(number) else { return Ok(()) };
-            let hash = line.hash(&lives).map_err(|error| error.to_string())?;
+            let Some(line) = lines.get(number) else { return };
+            let hash = match line.hash(&lives) {
+                Ok(hash) => hash,
+                Err(error) => {
+                    let error = format!("{}: {error}", line.name);
+                    wrong.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                    continue;
+                }
+            };
             if !goes_on(&line.name, &hash) {
                 next.fetch_add(lines.len(), Ordering::Relaxed);
             }
@@ -277,13 +291,14 @@ fn hashes(
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let outcomes: Vec<Result<(), String>> = thread::scope(|scope| {
+    let panicked = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|_| Err("a run panicked".to_owned())))
-            .collect()
+        workers.into_iter().map(thread::ScopedJoinHandle::join).filter(Result::is_err).count()
     });
-    outcomes.into_iter().collect::<Result<Vec<()>, String>>()?;
+    let mut wrong = wrong.into_inner().unwrap_or_else(PoisonError::into_inner);
+    wrong.extend((panicked > 0).then(|| "a run panicked".to_owned()));
+    if !wrong.is_empty() {
+        return Err(wrong.join("\n").into());
+    }
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
