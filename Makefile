@@ -12,6 +12,7 @@ PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
 BENCH_PROGRAM := $(abspath $(TARGET))/release/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
+# What qemu/build.py runs and links; GLib's package depends on what GLib needs.
 QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config \
     xz=xz-utils glib-2.0.pc=libglib2.0-dev
 
@@ -24,17 +25,17 @@ FUZZ_SECONDS := 60
 help: ## say what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-build: $(VENV)/installed ## build everything into .venv: the package, the command, the recorder
+build: $(VENV)/installed ## build everything into .venv: the package, the command, QEMU with the recorder inside
+	.ci/needs $(QEMU_NEEDS)
 	$(PART) recorder $(BIN)/python packaging/backend.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
-	if [ -e python/pagewalk/qemu/linked ]; then $(BIN)/python qemu/build.py; fi
 
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
 	$(BIN)/python qemu/build.py
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
-	.ci/needs qemu-x86_64=qemu-user sqlite3=sqlite3
+	.ci/needs sqlite3=sqlite3
 	mkdir -p demo
 	$(BIN)/pagewalk record --force -o demo/sqlite3.pwt -- sqlite3 :memory: '.read workloads/join.sql'
 	$(BIN)/pagewalk run demo/sqlite3.pwt $(addprefix --machine ,$(DEMO_MACHINES)) \
@@ -42,9 +43,12 @@ demo: build ## record a real program, run it on two machines, leave demo/report.
 	@echo
 	@echo "The report: $(abspath demo/report.html)"
 
-wheel: $(VENV)/installed ## build the source distribution and the wheel into dist/
+wheel: $(VENV)/installed ## build the source distribution, the wheel, and the source of the QEMUs in it, into dist/
+	.ci/needs $(QEMU_NEEDS)
+	rm -f dist/pagewalk-*
 	$(BIN)/maturin sdist --out dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/pagewalk-*.tar.gz
+	$(BIN)/python qemu/sources.py dist
 
 check: lint ## the quick look: formatting, lints, unit tests of the crates that changed and of those above them
 	python3 .ci/changed.py
@@ -122,7 +126,7 @@ site: build ## build the handbook as pages, in dist/site; broken links are error
 	$(BIN)/mkdocs build --quiet
 
 reproduce: build ## run the papers' experiments anew, with the programs they need; it takes a while
-	.ci/needs qemu-x86_64=qemu-user gcc=gcc,libc6-dev
+	.ci/needs gcc=gcc,libc6-dev
 	$(BIN)/pagewalk reproduce --install
 
 lint: build lint-rust lint-python ## formatting, lints and types, of Rust and Python

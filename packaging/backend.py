@@ -1,20 +1,22 @@
 """What builds the Python package: maturin, after what maturin does not know has been put in place.
 
 ```
- crates/recorder --cargo--> python/pagewalk/plugins/pagewalk-recorder-API.so    QEMU's plugins
+ qemu/ -------build.py----> python/pagewalk/qemu/qemu-*                         recording QEMUs
+ crates/recorder --cargo--> python/pagewalk/plugins/pagewalk-recorder-API.so    for other QEMUs
  preload/        --cc-----> python/pagewalk/plugins/pagewalk-allocations-*.so   preloaded
  experiments/    --copy---> python/pagewalk/data/experiments
  workloads/      --copy---> python/pagewalk/data/workloads
                             maturin: python/ and the native half --> wheel
 ```
 
-Machines are in the native half. `make build` calls `plugins()` alone: in a source tree the
-experiments are read where they are.
+Machines are in the native half. `make build` calls `plugins()` and `qemu()` alone: in a source tree
+the experiments are read where they are.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ prepare_metadata_for_build_editable = maturin.prepare_metadata_for_build_editabl
 def build_wheel(folder: str, settings: Any = None, metadata: str | None = None) -> str:
     """A wheel that records, runs and reproduces: PEP 517."""
     plugins()
+    qemu()
     data()
     name: str = maturin.build_wheel(folder, settings, metadata)
     return name
@@ -58,6 +61,7 @@ def build_wheel(folder: str, settings: Any = None, metadata: str | None = None) 
 def build_editable(folder: str, settings: Any = None, metadata: str | None = None) -> str:
     """A wheel that leads to this source tree: PEP 660."""
     plugins()
+    qemu()
     name: str = maturin.build_editable(folder, settings, metadata)
     return name
 
@@ -79,6 +83,13 @@ def plugins() -> None:
     subprocess.run(["bash", ROOT / "preload" / "build", folder], check=True)
 
 
+def qemu() -> None:
+    """Puts QEMU with the recorder inside into the package; one that was built before is taken."""
+    if subprocess.run([sys.executable, ROOT / "qemu" / "build.py"], check=False).returncode != 0:
+        # The script has said why, in one line.
+        sys.exit(1)
+
+
 def data() -> None:
     """Copies what `pagewalk reproduce` reads into the package."""
     for name in ("experiments", "workloads"):
@@ -89,3 +100,4 @@ def data() -> None:
 
 if __name__ == "__main__":
     plugins()
+    qemu()

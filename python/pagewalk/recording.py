@@ -84,10 +84,9 @@ class Recording:
         sysroot: The folder in which programs and their libraries are.
         tells_all: Whether a machine that runs beside is told each access, also where those that
             surely hit could be counted where the program runs: the same results, more slowly.
-        callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
-            without: the same trace, more slowly.
-        qemu: The QEMU to record in. By default it is the one that `make qemu` has built, or else
-            `qemu-ARCH` from PATH. Others than these and 7.2 take longer.
+        callbacks: Whether the recorder uses callbacks alone, as it does in another QEMU than
+            Pagewalk's own: the same trace, more slowly.
+        qemu: Another QEMU to record in, which must load plugins. Recording takes longer there.
     """
 
     command: Sequence[str]

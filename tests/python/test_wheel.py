@@ -85,6 +85,7 @@ def test_the_sdist_holds_all_sources(sdist: Path) -> None:
     assert names >= known
     assert names >= {
         "packaging/backend.py", "crates/recorder/src/lib.rs", "crates/recorder/LICENSE-GPL",
+        "qemu/source.toml", "qemu/insertions.toml", "qemu/pagewalk/meson.build",
         "machines/r4700.toml", "experiments/programs.toml", "workloads/join.sql", "Cargo.lock",
     }  # fmt: skip
     assert not [name for name in names if name.endswith((".so", ".pwt"))]
@@ -100,11 +101,16 @@ def test_the_wheel_holds_what_recording_and_experiments_need(wheel: Path) -> Non
         "pagewalk/plugins/pagewalk-allocations-x86_64.so",
         "pagewalk/data/experiments/programs.toml", "pagewalk/data/workloads/join.sql",
         "pagewalk/py.typed", "pagewalk/report/style.css",
+        "pagewalk/qemu/linked", "pagewalk/qemu/COPYING", "pagewalk/qemu/COPYING.LIB",
     }  # fmt: skip
+    programs = {name for name in names if name.startswith("pagewalk/qemu/qemu-")}
+    sets = ("x86_64", "i386", "arm", "aarch64", "riscv64")
+    assert programs == {f"pagewalk/qemu/qemu-{name}" for name in sets}
     for licence in ("LICENSE-MIT", "LICENSE-APACHE", "LICENSE-GPL"):
         assert any(name.endswith(licence) for name in names), licence
     for line in (
-        "License-Expression: (MIT OR Apache-2.0) AND GPL-2.0-or-later",
+        "License-Expression: (MIT OR Apache-2.0) AND GPL-2.0-or-later AND GPL-2.0-only "
+        "AND LGPL-2.1-or-later",
         "Requires-Python: >=3.10",
         "Description-Content-Type: text/markdown",
     ):
@@ -124,6 +130,10 @@ def test_a_fresh_environment_records_runs_reports_and_reproduces(
 
     where = here(python, "-c", "import pagewalk; print(pagewalk.__file__)")
     assert where.startswith(str(tmp_path))
+    found = json.loads(here(pagewalk, "version", "--json"))
+    for qemu in found["emulators"].values():
+        assert qemu.startswith(str(tmp_path))
+        assert "(pagewalk)" in here(qemu, "-version")
     here(pagewalk, "record", "-o", "true.pwt", "--", "true")
     here(pagewalk, "run", "true.pwt", "--html", "true.html", "--json", "true.json")
     document = json.loads((tmp_path / "true.json").read_text())

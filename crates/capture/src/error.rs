@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// The program is for a processor that is not recorded.
     #[error(
-        "{path}: is a program for {processor}; programs for x86-64, i386, AArch64 and RISC-V \
+        "{path}: is a program for {processor}; programs for x86-64, i386, Arm, AArch64 and RISC-V \
          (64 bit) can be recorded"
     )]
     Processor {
@@ -53,8 +53,8 @@ pub enum Error {
     },
     /// There is no QEMU for it.
     #[error(
-        "{0} is not installed: install Debian 12's package qemu-user (apt-get install qemu-user), or build a \
-         QEMU with the recorder inside by `make qemu` in Pagewalk's source tree"
+        "there is no {0}, in which the program would be recorded: build it by `make qemu` in Pagewalk's source tree, \
+         or name a QEMU that loads plugins by --qemu PATH"
     )]
     NoQemu(String),
     /// The QEMU that was asked for is not there.
@@ -82,8 +82,8 @@ pub enum Error {
     },
     /// The QEMU that is there takes no plugins.
     #[error(
-        "{0} was built without plugins, so that it cannot record: install Debian 12's qemu-user (QEMU 7.2), \
-         run `make qemu` in Pagewalk's source tree, or name a QEMU that was built with --enable-plugins by --qemu PATH"
+        "{0} was built without plugins, so that it cannot record: run `make qemu` in Pagewalk's source tree, \
+         or name a QEMU that was built with --enable-plugins by --qemu PATH"
     )]
     NoPlugins(PathBuf),
     /// QEMU and the plugin do not fit together.

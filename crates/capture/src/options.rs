@@ -51,7 +51,7 @@ pub struct Options {
     /// Which accesses need only be counted, as they surely hit the machine that runs beside; all are told
     /// if it is `None`, where something is left out, and where code cannot be written in place of callbacks.
     pub sure: Option<SurePages>,
-    /// The QEMU to use; by default `qemu-ARCH` in the folder `qemus`, and if that is not there, from `PATH`.
+    /// Another QEMU to record in than `qemu-ARCH` in the folder `qemus`.
     pub qemu: Option<PathBuf>,
     /// The folder of QEMUs with the recorder inside. The folder that the environment variable
     /// `PAGEWALK_QEMU_DIR` names takes its place.

@@ -471,13 +471,12 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--callbacks",
         action="store_true",
-        help="keep to QEMU's plugin interface: the same trace, more slowly",
+        help="record by callbacks alone, as in a QEMU of others: the same trace, more slowly",
     )
     group.add_argument(
         "--qemu",
         metavar="PATH",
-        help="the QEMU to record in; by default the one that `make qemu` has built, or else "
-        "qemu-ARCH from PATH; others than these and 7.2 take longer",
+        help="record in another QEMU than Pagewalk's own, which must load plugins and takes longer",
     )
 
 

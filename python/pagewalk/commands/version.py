@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     say(f"pagewalk {found['pagewalk']} (Python {found['python']})")
     say(f"plugins: {', '.join(found['plugins']) or 'none: run `make build`'}")
     for name, path in found["emulators"].items():
-        say(f"{name}: {path or 'not found'}")
+        say(f"{name}: {path or 'none: run `make qemu`'}")
     return 0
 
 
@@ -51,7 +50,7 @@ def versions() -> dict[str, Any]:
     folder = Path(os.environ.get("PAGEWALK_QEMU_DIR") or QEMUS)
 
     def path(name: str) -> str | None:
-        return str(folder / name) if (folder / name).is_file() else shutil.which(name)
+        return str(folder / name) if (folder / name).is_file() else None
 
     return {
         "pagewalk": _native.version(),

@@ -254,9 +254,7 @@ def _environment() -> Iterator[None]:
     """
     kept = dict(os.environ)
     named = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"}
-    # Recording finds QEMU and its plugin through these variables.
-    if shutil.which("qemu-x86_64", path=named["PATH"]) is None:
-        named["PATH"] = kept.get("PATH", named["PATH"])
+    # Recording finds another QEMU than the package's, and the plugin for it, through these variables.
     named |= {name: kept[name] for name in ("PAGEWALK_PLUGIN", "PAGEWALK_QEMU_DIR") if name in kept}
     try:
         os.environ.clear()

@@ -1,12 +1,13 @@
 //! What is recorded is what was asked for, measured against the whole of the same program.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use addr::Kind;
 use capture::{Live, Options};
 use trace::{Event, Filter};
 
-use crate::common::{Row, Whole, compile, directory, options, record};
+use crate::common::{Row, Whole, compile, directory, numbers, options, plugin, record};
 
 /// A program that does the same each time: no addresses from outside, no clock.
 const STEADY: &str = r#"
@@ -205,5 +206,51 @@ fn a_program_runs_on_when_its_live_source_is_dropped() {
     while !said.exists() {
         assert!(begin.elapsed().as_secs() < 60, "the program does not end");
         std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Stores to places that follow from each other; it says where they begin.
+const SCATTERED: &str = r#"
+    #include <stdio.h>
+    static volatile long table[1 << 16];
+    int main(int count, char **arguments) {
+        FILE *said = fopen(arguments[1], "w");
+        fprintf(said, "%lx", (long)table);
+        fclose(said);
+        unsigned long x = 1;
+        for (int i = 0; i < 60000; i++) {
+            x = x * 6364136223846793005ul + 1442695040888963407ul;
+            table[x >> 48] = i;
+        }
+        return 0;
+    }"#;
+
+/// Debian 12's QEMU loads plugins. Where no QEMU is that does, there is nothing to be recorded in.
+#[test]
+fn another_qemu_records_by_its_plugin_interface() {
+    let path = std::env::var_os("PATH").expect("a path");
+    let mut paths = std::env::split_paths(&path).map(|folder| folder.join("qemu-x86_64"));
+    let loads = |path: &PathBuf| {
+        let said = Command::new(path).arg("-h").output();
+        said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("-plugin"))
+    };
+    let Some(other) = paths.find(loads) else { return };
+    let directory = directory("another");
+    let program = compile(&directory, "scattered", "gcc", SCATTERED);
+    let said = directory.join("said");
+    let mut options = options(&program, &[said.to_str().expect("a path in UTF-8")]);
+    for qemu in [None, Some(other)] {
+        let is_ours = qemu.is_none();
+        options.qemu = qemu;
+        options.plugins = if is_ours { Vec::new() } else { vec![plugin()] };
+        let whole = recorded(&directory, &options);
+        let start = numbers(&said)[0];
+        let mut x = 1u64;
+        let next = |_| {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            start + 8 * (x >> 48)
+        };
+        let expected: Vec<u64> = (0..60_000).map(next).collect();
+        assert!(whole.addrs(Kind::Store, start, 8 << 16) == expected, "ours: {is_ours}");
     }
 }

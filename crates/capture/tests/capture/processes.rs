@@ -324,7 +324,7 @@ fn one_process_is_kept_if_asked() {
     let directory = directory("wanted");
     let mut options =
         Options::new(["sh", "-c", "/bin/true; /bin/ls /; /bin/true x"].map(Into::into).to_vec());
-    options.plugins = vec![crate::common::plugin()];
+    options.qemus = Some(crate::common::qemus());
     let all = record(&directory, &options);
     assert_eq!(all.processes.len(), 4);
     let ls = all.processes.iter().find(|it| it.process.name() == "ls").unwrap();

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use capture::{Error, Options};
 
-use crate::common::{directory, plugin};
+use crate::common::{directory, plugin, qemus};
 
 fn refusal(directory: &Path, program: &str, change: impl Fn(&mut Options)) -> Error {
     let mut options = Options::new(vec![program.into()]);
-    options.plugins = vec![plugin()];
+    options.qemus = Some(qemus());
     change(&mut options);
     let output = directory.join("out.pwt");
     let outcome = capture::record(&options, &output, &trace::Options::default(), &mut |_| {});
@@ -128,7 +128,15 @@ fn tools_that_are_missing_or_unfit() {
     let directory = directory("tools");
     let error = refusal(&directory, "/bin/true", |options| options.qemu = Some("/no/qemu".into()));
     assert!(error.to_string().contains("/no/qemu: a QEMU is asked for by its path"), "{error}");
-    let error = refusal(&directory, "/bin/true", |options| options.plugins = vec!["/no.so".into()]);
+    let error = refusal(&directory, "/bin/true", |options| options.qemus = Some(directory.clone()));
+    let says = "there is no qemu-x86_64, in which the program would be recorded: build it";
+    assert!(error.to_string().contains(says), "{error}");
+    let script = b"#!/bin/sh\necho qemu-x86_64 version 7.2.0 -plugin\n";
+    let loads = file(&directory, "qemu-loads", script, 0o755);
+    let error = refusal(&directory, "/bin/true", |options| {
+        options.qemu = Some(loads.clone().into());
+        options.plugins = vec!["/no.so".into()];
+    });
     assert!(matches!(error, Error::NoPlugin(_)), "{error}");
     // A QEMU without plugins, as Debian 13's is.
     let unfit = file(&directory, "qemu-x86_64", b"#!/bin/sh\necho usage: qemu\n", 0o755);
@@ -147,8 +155,10 @@ fn tools_that_are_missing_or_unfit() {
         "#!/bin/sh\n[ \"$1\" = -h ] && {{ echo ' version 7.2 -plugin'; exit; }}\necho '{says}' >&2\nexit 1\n"
     );
     let newer = file(&directory, "qemu-newer", script.as_bytes(), 0o755);
-    let error =
-        refusal(&directory, "/bin/true", |options| options.qemu = Some(newer.clone().into()));
+    let error = refusal(&directory, "/bin/true", |options| {
+        options.qemu = Some(newer.clone().into());
+        options.plugins = vec![plugin()];
+    });
     assert!(matches!(error, Error::PluginRefused { .. }), "{error}");
     assert!(error.to_string().contains(says), "{error}");
 }
@@ -160,7 +170,7 @@ fn an_output_that_exists_is_kept_and_nothing_runs() {
     fs::write(&output, "precious").unwrap();
     let mark = directory.join("mark");
     let mut options = Options::new(vec!["touch".into(), mark.clone().into()]);
-    options.plugins = vec![plugin()];
+    options.qemus = Some(qemus());
     let error = capture::record(&options, &output, &trace::Options::default(), &mut |_| {})
         .expect_err("refused");
     assert!(matches!(error, Error::Output { .. }), "{error}");

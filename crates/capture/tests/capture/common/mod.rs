@@ -90,7 +90,17 @@ pub fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// The plugin, built once.
+/// The folder of the QEMUs with the recorder inside.
+pub fn qemus() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/pagewalk/qemu");
+    assert!(
+        folder.join("qemu-x86_64").is_file(),
+        "`make qemu` builds what programs are recorded in"
+    );
+    folder.canonicalize().expect("a folder")
+}
+
+/// The plugin for other QEMUs, built once.
 pub fn plugin() -> PathBuf {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN
@@ -126,7 +136,7 @@ pub fn options(program: &Path, arguments: &[&str]) -> Options {
     let mut command: Vec<OsString> = vec![program.into()];
     command.extend(arguments.iter().map(OsString::from));
     let mut options = Options::new(command);
-    options.plugins = vec![plugin()];
+    options.qemus = Some(qemus());
     options
 }
 
