@@ -1,7 +1,7 @@
 //! Finding a QEMU that has the recorder inside, or one that can load it, and then the recorder.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,8 +21,6 @@ const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
 const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
 /// The first QEMU that refuses the first of them.
 const NEWER: u32 = 9;
-/// The QEMU whose intermediate code the plugin knows.
-const KNOWN: (u32, u32) = (7, 2);
 /// The first QEMU in which all elements of a `rep` instruction are one run of their block, which
 /// then looks as if it had strays.
 const REPEATS: u32 = 10;
@@ -45,7 +43,7 @@ pub(crate) struct Qemu {
     pub(crate) prefix: Option<PathBuf>,
     /// Whether its saving of a signal's frame may look like accesses of the program.
     pub(crate) strays: bool,
-    /// Whether the plugin may write into its intermediate code.
+    /// Whether the recorder may write into its intermediate code.
     pub(crate) inline_code: bool,
 }
 
@@ -75,13 +73,14 @@ impl Qemu {
         }
         let version = version(&said);
         let strays = version.is_none_or(|(major, _)| major < REPEATS);
-        let (recorder, known) = if said.contains(INSIDE.0) {
-            (Recorder::Inside, true)
+        let is_ours = said.contains(INSIDE.0);
+        let recorder = if is_ours {
+            Recorder::Inside
         } else {
             let newer = version.is_some_and(|(major, _)| major >= NEWER);
-            (Recorder::Plugin(find_plugin(options, newer)?), version == Some(KNOWN))
+            Recorder::Plugin(find_plugin(options, newer)?)
         };
-        let inline_code = known && !options.callbacks;
+        let inline_code = is_ours && !options.callbacks;
         Ok(Qemu { path, recorder, prefix: library_prefix(program)?, strays, inline_code })
     }
 
@@ -134,7 +133,7 @@ impl Qemu {
     }
 }
 
-/// The QEMU that is to run: the one that was asked for, or one of ours, or the system's.
+/// The QEMU that is to run: the one that was asked for, or one of ours.
 fn path(options: &Options, name: &str) -> Result<PathBuf, Error> {
     if let Some(path) = &options.qemu {
         // A name without a slash would be looked for in PATH when it is started.
@@ -150,9 +149,7 @@ fn path(options: &Options, name: &str) -> Result<PathBuf, Error> {
         };
     }
     let ours = options.qemus.as_ref().map(|folder| folder.join(name));
-    ours.filter(|path| path.is_file())
-        .or_else(|| in_path(name))
-        .ok_or_else(|| Error::NoQemu(name.to_owned()))
+    ours.filter(|path| path.is_file()).ok_or_else(|| Error::NoQemu(name.to_owned()))
 }
 
 fn find_plugin(options: &Options, newer: bool) -> Result<PathBuf, Error> {
@@ -207,13 +204,6 @@ fn version(said: &str) -> Option<(u32, u32)> {
     let (_, rest) = said.split_once(" version ")?;
     let mut parts = rest.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    let search = env::var_os("PATH")?;
-    env::split_paths(&search)
-        .map(|directory| directory.join(OsStr::new(name)))
-        .find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! The program makes no system call then. Often there is no fault of the host either, which [`crate::derived`] would
 //! see: QEMU looks up in its own table of the guest's pages whether an instruction can be fetched, and a helper finds
 //! an address that is not aligned. But whatever the signal is and whoever sent it, QEMU ends itself with the C library's
-//! `kill`, on the thread that the signal was for and outside of translated code. A QEMU of our own calls
-//! `pagewalk_ends` before it. In QEMU 7.2 the recorder takes the place of `kill` (`exchange.rs`).
+//! `kill`, on the thread that the signal was for and outside of translated code. Our own QEMU calls
+//! `pagewalk_ends` before that.
 //!
 //! Everything is done then that is done before a system call that ends the process: what was counted is recorded, and
 //! the segment ends, so that it comes before whatever a parent does that waits for this process.

@@ -91,25 +91,14 @@ const _: () = {
 /// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
 pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
 
+/// Whether code can be written in place of callbacks and translated code be forgotten, and whether the end of a
+/// program by a signal is reported.
+pub(crate) const IS_OURS: bool = true;
+
 /// The recorder is there: blocks may jump straight into other pages.
 pub(crate) fn begin() {
     // SAFETY: nothing has been translated.
     unsafe { pagewalk_links_pages = true };
-}
-
-/// Whether code can be written in place of callbacks.
-pub(crate) fn writes_code() -> bool {
-    true
-}
-
-/// Whether the end of a program by a signal is seen.
-pub(crate) fn tells_of_ends() -> bool {
-    true
-}
-
-/// Whether [`flush`] does anything.
-pub(crate) fn can_flush() -> bool {
-    true
 }
 
 /// What QEMU adds to a guest's address to reach it.
@@ -190,7 +179,7 @@ impl Plan {
     /// # Safety
     ///
     /// In QEMU's callback for a translated block, before callbacks are registered.
-    pub(crate) unsafe fn make(_: u64, _: u32, _: u32) -> Option<Plan> {
+    pub(crate) unsafe fn make() -> Option<Plan> {
         let mut found = MaybeUninit::uninit();
         // SAFETY: all of it is filled if the answer is true.
         let mut found =

@@ -10,11 +10,11 @@
 //!   +--------------------------------------+           +--------------------------+
 //! ```
 //!
-//! In a QEMU of our own, into which it is linked, and in QEMU 7.2, code is written into the translation in place of
-//! callbacks, addresses are left out that follow from others ([`derived`]), and blocks jump to each other where QEMU
-//! would look for the next. In others, and for what QEMU does in functions of its own, there are callbacks
-//! ([`vcpu`]). `qemu` is the one module that knows in which of them it is: `inside.rs` for our own, whose
-//! other half is in `qemu/pagewalk`, and `outside.rs` for the others.
+//! The recorder is linked into a QEMU of our own. There it writes code into the translation in place of callbacks,
+//! leaves out addresses that follow from others ([`derived`]), and has blocks jump to each other where QEMU would
+//! look for the next. Callbacks ([`vcpu`]) record what QEMU does in C functions of its own. In another QEMU the
+//! recorder is a plugin, and there are callbacks alone. The module `qemu` is the only one that differs: `inside.rs`
+//! is for our own QEMU, and its other half is in `qemu/pagewalk`; `outside.rs` is for others.
 //!
 //! There is no thread, no lock and no allocation for an access here, and no file is written:
 //! the host does that, so a program may be killed, fork or close all of its descriptors at any
@@ -25,31 +25,21 @@
 //!
 //! QEMU's plugin interface is GPL-2.0-or-later, and so is this crate.
 #![allow(clippy::missing_safety_doc)]
+// Much of it is for our own QEMU alone.
+#![cfg_attr(not(feature = "inside"), allow(dead_code))]
 
 mod allocations;
 mod calls;
-#[cfg(not(feature = "inside"))]
-mod counted;
 mod derived;
 mod ending;
 mod events;
-#[cfg(not(feature = "inside"))]
-mod exchange;
 mod exec;
-#[cfg(not(feature = "inside"))]
-mod faults;
 mod ffi;
 mod files;
 mod filter;
 mod global;
 mod guest;
 mod held;
-#[cfg(not(feature = "inside"))]
-mod inline;
-#[cfg(not(feature = "inside"))]
-mod internals;
-#[cfg(not(feature = "inside"))]
-mod links;
 mod maps;
 mod multiplexed;
 #[cfg_attr(feature = "inside", path = "inside.rs")]
@@ -59,12 +49,8 @@ mod shared;
 mod skip;
 mod span;
 mod sure;
-#[cfg(not(feature = "inside"))]
-mod tcg;
 mod trail;
 mod translate;
-#[cfg(not(feature = "inside"))]
-mod values;
 mod vcpu;
 mod vfork;
 mod wait;
@@ -125,11 +111,9 @@ fn install<'a>(
     let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);
     qemu::begin();
-    if qemu::can_flush() {
+    if qemu::IS_OURS {
         vcpu::set_alone();
-        if qemu::tells_of_ends() {
-            sure::prepare(session, guest);
-        }
+        sure::prepare(session, guest);
     }
     global::start(shared, place, guest)?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.

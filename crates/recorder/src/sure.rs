@@ -9,7 +9,7 @@
 //!
 //! Under LRU, a set of n entries has those n of its pages that were used last. So it is known here which
 //! those are: a page is *held* that was used since counting began, and an access to it hits. Translated
-//! code ([`crate::counted`]) writes down the time of the last access to each page, by kind, and counts them.
+//! code (`qemu/pagewalk/counted.c`) writes down the time of the last access to each page, by kind, and counts them.
 //! What it does not find held is told, and its page is held. When n pages of a set are held and another comes,
 //! the one goes that was used longest ago: that is told before ([`Control::Hits`]), with the accesses that were
 //! counted. The machine's TLB has the order in which pages were told, and not that of their uses. It needs

@@ -38,7 +38,7 @@ impl Callbacks {
             (true, _, true) => (filter::on_block, filter::on_access::<5>),
             (true, ..) => return None,
         };
-        let inline = inline_code && !filters && qemu::writes_code();
+        let inline = inline_code && !filters && qemu::IS_OURS;
         Some(Callbacks { filters, inline, block, access })
     }
 }
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
         let length = end.wrapping_sub(pc) as u32;
-        let plan = if callbacks.inline { Plan::make(pc, length, count as u32) } else { None };
+        let plan = if callbacks.inline { Plan::make() } else { None };
         let tags = plan.as_ref().map_or(&[][..], Plan::fixed_tags);
         let derived = plan.as_ref().map_or(&[][..], Plan::derived);
         let block = Block {

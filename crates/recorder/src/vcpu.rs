@@ -10,7 +10,7 @@
 //!
 //! A callback is a load, a store and an addition. The slow path ends the span and waits for the
 //! host: it is taken while [`SPAN_ROOM`] records are left, so that a block's own code need not
-//! look ([`crate::inline`]). A cursor that has no ring yet is [`Next::NOWHERE`], and looks like a
+//! look (`qemu/pagewalk/block.c`). A cursor that has no ring yet is [`Next::NOWHERE`], and looks like a
 //! span's end. The cursor of a thread that is not to record goes round in memory that nobody reads.
 //!
 //! The table of cursors is a variable of the plugin, so that its address is known to the
