@@ -25,14 +25,13 @@ FUZZ_SECONDS := 60
 help: ## say what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-build: $(VENV)/installed ## build everything into .venv: the package, the command, QEMU with the recorder inside
-	.ci/needs $(QEMU_NEEDS)
+build: $(VENV)/installed qemu ## build everything into .venv: the package, the command, QEMU with the recorder inside
 	$(PART) recorder $(BIN)/python packaging/backend.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
 
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
-	$(BIN)/python qemu/build.py
+	$(PART) qemu $(BIN)/python qemu/build.py
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
 	.ci/needs sqlite3=sqlite3
@@ -58,7 +57,7 @@ test: tools build test-rust hashes test-python ## run all tests: Rust, hashes of
 compile-tests:
 	$(PART) compile-tests cargo test --workspace --quiet --no-run
 
-test-rust: tools
+test-rust: tools qemu
 	$(PART) test-rust cargo test --workspace --quiet
 
 test-python: tools build bench-built
@@ -156,6 +155,7 @@ clean: ## remove what was built
 tools:
 	.ci/needs qemu-x86_64=qemu-user qemu-aarch64=qemu-user chromium=chromium sqlite3=sqlite3 \
 	    zsh=zsh fish=fish valgrind=valgrind gcc=gcc,libc6-dev g++=g++ objcopy=binutils i686-linux-gnu-gcc=gcc-i686-linux-gnu,libc6-dev-i386-cross \
+	    arm-linux-gnueabihf-gcc=gcc-arm-linux-gnueabihf,libc6-dev-armhf-cross \
 	    aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross \
 	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross $(QEMU_NEEDS)
 

@@ -62,12 +62,47 @@ void pagewalk_flush(unsigned int vcpu, bool now)
     }
 }
 
-void *pagewalk_mmap(void *nowhere, size_t bytes, int rights, int flags, int file, off_t offset)
+uint64_t pagewalk_reserve(uint64_t start, uint64_t size, uint64_t align)
 {
-    abi_ulong start = mmap_find_vma(0, bytes, TARGET_PAGE_SIZE);
-    void *place, *mapped;
+    const int flags = MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    const uint64_t end = PAGEWALK_PROGRAM - 1;
+    target_ulong found;
+    void *place;
+
+    if (TARGET_ABI_BITS != 64 || start < PAGEWALK_MAPPINGS || start > end) {
+        return 0;
+    }
+    found = page_find_range_empty(start, end, size, align);
+    if (found == (target_ulong)-1) {
+        found = page_find_range_empty(PAGEWALK_MAPPINGS, end, size, align);
+    }
+    if (found == (target_ulong)-1) {
+        return 0;
+    }
+    place = g2h_untagged(found);
+    if (mmap(place, size, PROT_NONE, flags, -1, 0) != place) {
+        return 0;
+    }
+    if (start == mmap_next_start) {
+        mmap_next_start = found + size;
+    }
+    return found;
+}
+
+void *pagewalk_mmap(void *place, size_t bytes, int rights, int flags, int file, off_t offset)
+{
+    abi_ulong start;
+    void *mapped;
     int why;
 
+    if (place || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) {
+        mapped = mmap(place, bytes, rights, flags, file, offset);
+        if (mapped == place || mapped == MAP_FAILED || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) {
+            return mapped;
+        }
+        munmap(mapped, bytes);
+    }
+    start = mmap_find_vma(0, bytes, TARGET_PAGE_SIZE);
     if (start == (abi_ulong)-1) {
         errno = ENOMEM;
         return MAP_FAILED;

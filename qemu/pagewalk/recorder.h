@@ -121,10 +121,24 @@ void pagewalk_ends(void);
 extern bool pagewalk_links_pages;
 
 /*
- * mmap for a program that does not ask for an address: the next free one above the mappings that it has.
- * QEMU 10 leaves the choice to the host, which mixes them with QEMU's own, at addresses that change from
- * run to run.
+ * Where programs of 64 bits are loaded that need not be at a certain address, and where their mappings begin. A host's
+ * kernel puts neither QEMU's heap nor QEMU's mappings there, so that addresses do not change from run to run.
  */
-void *pagewalk_mmap(void *nowhere, size_t bytes, int rights, int flags, int file, off_t offset);
+#define PAGEWALK_PROGRAM 0x400000000000ull
+#define PAGEWALK_MAPPINGS 0x2aaaaaaab000ull
+
+/*
+ * Reserves the first `size` bytes, aligned to `align`, from `start` on that the program does not use, and returns their
+ * address. 0 if there are none in the range for mappings, or if the program has 32 bits: QEMU itself looks for them in
+ * this way then. For 64 bits QEMU 10 asks the host's kernel, which gives any address if `start` is not free.
+ */
+uint64_t pagewalk_reserve(uint64_t start, uint64_t size, uint64_t align);
+
+/*
+ * mmap for a program. If the program asks for no address, or for one that is not free, it gets the next free address
+ * above its mappings. QEMU 10 leaves this choice to the host's kernel, which puts the program's mappings between QEMU's
+ * own.
+ */
+void *pagewalk_mmap(void *place, size_t bytes, int rights, int flags, int file, off_t offset);
 
 #endif

@@ -159,6 +159,11 @@ fn on_i386() {
 }
 
 #[test]
+fn on_arm() {
+    same("derived_arm", "arm-linux-gnueabihf-gcc");
+}
+
+#[test]
 fn on_aarch64() {
     same("derived_aarch64", "aarch64-linux-gnu-gcc");
 }

@@ -118,7 +118,9 @@ int main(int argc, char **argv) {
 fn same(name: &str, compiler: &str) {
     let directory = directory(name);
     let source = match compiler {
-        "i686-linux-gnu-gcc" => MANY_WAYS.replace("unsigned __int128", "unsigned long long"),
+        "i686-linux-gnu-gcc" | "arm-linux-gnueabihf-gcc" => {
+            MANY_WAYS.replace("unsigned __int128", "unsigned long long")
+        }
         _ => MANY_WAYS.to_owned(),
     };
     let program = compile(&directory, "ways", compiler, &source);
@@ -166,6 +168,11 @@ fn on_x86_64() {
 #[test]
 fn on_i386() {
     same("inline_i386", "i686-linux-gnu-gcc");
+}
+
+#[test]
+fn on_arm() {
+    same("inline_arm", "arm-linux-gnueabihf-gcc");
 }
 
 #[test]

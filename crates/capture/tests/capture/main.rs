@@ -6,6 +6,7 @@ mod calls;
 mod common;
 mod derived;
 mod inline;
+mod layout;
 mod options;
 mod processes;
 mod refusals;
