@@ -9,7 +9,7 @@
                             maturin: python/ and the native half --> wheel
 ```
 
-Machines are in the native half. `make build` calls `plugins()` and `qemu()` alone: in a source tree
+Machines are in the native half. `make build` calls `plugins()` alone, after `make qemu`: in a source tree
 the experiments are read where they are.
 """
 
@@ -100,4 +100,3 @@ def data() -> None:
 
 if __name__ == "__main__":
     plugins()
-    qemu()

@@ -276,7 +276,7 @@ def replace(new: Path, old: Path) -> bool:
     """Copies a file if it differs, so that what depends on it is not made again for nothing."""
     if old.is_file() and old.read_bytes() == new.read_bytes():
         return False
-    beside = old.with_name(f".{old.name}.new")
+    beside = old.with_name(f".{old.name}.{os.getpid()}")
     shutil.copy(new, beside)
     beside.replace(old)
     return True
@@ -397,8 +397,11 @@ def build(kinds: list[str]) -> dict[str, Path]:
     parts = crates(about)
     name = key(about, parts)
     built = cache() / "built" / name
-    missing = [kind for kind in kinds if not (built / kind / "linked").is_file()]
-    if missing:
+
+    def missing() -> list[str]:
+        return [kind for kind in kinds if not (built / kind / "linked").is_file()]
+
+    if missing():
         needs()
         file = source(about["source"])
         options = repr([about["source"], about["build"]]).encode()
@@ -406,10 +409,14 @@ def build(kinds: list[str]) -> dict[str, Path]:
         work.mkdir(parents=True, exist_ok=True)
         with (work / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # Another process may have built them while this one waited.
+            kinds_missing = missing()
+            if not kinds_missing:
+                return {kind: built / kind for kind in kinds}
             tree = unpacked(about["source"], file, work)
             prepare(tree, work / "pristine")
             library(about["recorder"], tree)
-            for kind in missing:
+            for kind in kinds_missing:
                 finish(about, kind, compiled(about["build"], kind, work), built / kind, parts)
     return {kind: built / kind for kind in kinds}
 
