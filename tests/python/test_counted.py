@@ -110,7 +110,8 @@ def test_counted_accesses_are_as_good_as_told_ones(
         counted, how, said = result(pagewalk, tmp_path, *options, *command)
         told, other, expected = result(pagewalk, tmp_path, *options, "--tell-all", *command)
         assert how["because"] is None
-        assert how["counted_accesses"] > sum(counted["accesses"].values()) / 2
+        # Accesses of `rep` instructions, which are more than half of all here, are told one by one.
+        assert how["counted_accesses"] > sum(counted["accesses"].values()) / 3
         assert other == {"counted_accesses": 0, "because": "it was asked for"}
         assert said == expected
         assert counted == told, f"seed {seed}, {pages} pages"

@@ -241,9 +241,22 @@ pub enum Block {
 }
 
 impl Block {
-    /// The most accesses of one block: a block has 512 instructions in QEMU, none of which makes
-    /// more than a few.
-    const ROWS_MAX: u32 = 1 << 13;
+    /// As far as [`Batch::block_of`] looks for a fetch: a block has 512 instructions in QEMU, none of which makes more
+    /// than a few accesses, unless it is a `rep` instruction.
+    const ROWS_MAX: usize = 1 << 13;
+
+    /// The block that so many instructions later is the same.
+    fn later(self, instructions: u32) -> Block {
+        match self {
+            Block::At { address, instruction } => {
+                Block::At { address, instruction: instruction.saturating_add(instructions) }
+            }
+            Block::Before { instructions: before } => {
+                Block::Before { instructions: before.saturating_add(instructions) }
+            }
+            Block::Unknown => Block::Unknown,
+        }
+    }
 }
 
 /// Consecutive accesses of a trace and the events among them.
@@ -332,8 +345,19 @@ impl Batch {
 
     /// The block that the access at `index` is of: the last that its thread fetched.
     ///
-    /// Only in a trace with all of its fetches is that the block which made the access.
+    /// Only in a trace with all of its fetches is that the block which made the access. It is [`Block::Unknown`] if more
+    /// accesses of the thread lie between.
     pub fn block_of(&self, index: usize) -> Block {
+        self.block_within(index, None, Block::ROWS_MAX)
+    }
+
+    /// The block that the access at `index` is of, however far back its thread fetched it. Where the block of an access
+    /// before it of the same thread is `known`, by its index, nothing before that is looked at.
+    pub fn block_after(&self, index: usize, known: Option<(usize, Block)>) -> Block {
+        self.block_within(index, known, usize::MAX)
+    }
+
+    fn block_within(&self, index: usize, known: Option<(usize, Block)>, rows_max: usize) -> Block {
         let started = |segment: &Segment| segment.start as usize <= index;
         let segments = &self.segments[..self.segments.partition_point(started)];
         let thread = segments.last().map_or(0, |segment| segment.thread);
@@ -345,13 +369,16 @@ impl Batch {
                 continue;
             }
             for row in own.rev() {
+                if let Some((_, block)) = known.filter(|&(at, _)| at == row) {
+                    return block.later(instructions);
+                }
                 let meta = self.meta[row];
                 if meta.kind() == Kind::Fetch {
                     return Block::At { address: self.addr[row], instruction: instructions };
                 }
                 instructions += meta.instructions();
                 rows += 1;
-                if rows == Block::ROWS_MAX {
+                if rows == rows_max {
                     return Block::Unknown;
                 }
             }
@@ -415,9 +442,19 @@ mod tests {
         for (index, (thread, block)) in expected.into_iter().enumerate() {
             assert_eq!((batch.thread_of(index), batch.block_of(index)), (thread, block), "{index}");
         }
-        // Far from any fetch nothing is looked for.
+        for index in 0..expected.len() {
+            for before in (0..=index).filter(|&at| batch.thread_of(at) == batch.thread_of(index)) {
+                let known = (before, batch.block_of(before));
+                assert_eq!(batch.block_after(index, Some(known)), batch.block_of(index));
+            }
+        }
+        // Far from any fetch it is found if that is asked for.
         let mut far = Batch::default();
+        far.push(0, 0x1000, row(Kind::Fetch, 1));
         (0..20_000).for_each(|_| far.push(0, 1, row(Kind::Load, 1)));
-        assert_eq!(far.block_of(19_999), Block::Unknown);
+        assert_eq!(far.block_of(20_000), Block::Unknown);
+        let found = Block::At { address: 0x1000, instruction: 20_000 };
+        assert_eq!(far.block_after(20_000, None), found);
+        assert_eq!(far.block_after(20_000, Some((9, far.block_of(9)))), found);
     }
 }

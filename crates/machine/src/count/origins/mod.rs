@@ -54,6 +54,9 @@ pub(crate) struct Origins {
     codes: Vec<Code>,
     /// By thread the block and the instruction in which the batch before has left it.
     left_in: FxHashMap<u32, (u64, u32)>,
+    /// The access of this batch whose block was looked for last, by its index, with its thread. One `rep` instruction
+    /// may make all accesses of a batch: nothing before this one is looked at again.
+    found: Option<(usize, u32, Block)>,
     counts: FxHashMap<Key, Counts>,
     /// Misses of the origin that was counted last, of which `counts` has not heard; it knows the origin.
     last: Option<(Key, Counts)>,
@@ -100,6 +103,7 @@ impl Origins {
             numbers: FxHashMap::default(),
             codes: Vec::new(),
             left_in: FxHashMap::default(),
+            found: None,
             counts: FxHashMap::default(),
             last: None,
         }
@@ -162,6 +166,7 @@ impl Origins {
                 None => self.left_in.remove(&segment.thread),
             };
         }
+        self.found = None;
     }
 
     /// Other files may be mapped at the addresses that are known.
@@ -176,8 +181,12 @@ impl Origins {
     }
 
     /// Block and instruction of the access at `index`, which `thread` made.
-    fn block(&self, batch: &Batch, index: usize, thread: u32) -> Option<(u64, u32)> {
-        match batch.block_of(index) {
+    fn block(&mut self, batch: &Batch, index: usize, thread: u32) -> Option<(u64, u32)> {
+        let is_before = |&(at, by, _): &(usize, u32, Block)| at <= index && by == thread;
+        let known = self.found.filter(is_before).map(|(at, _, block)| (at, block));
+        let block = batch.block_after(index, known);
+        self.found = Some((index, thread, block));
+        match block {
             Block::At { address, instruction } => Some((address, instruction)),
             Block::Before { instructions } => {
                 let (address, instruction) = self.left_in.get(&thread)?;

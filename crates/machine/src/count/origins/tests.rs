@@ -48,6 +48,11 @@ fn each_miss_is_of_the_block_that_its_thread_fetched_last() {
                         at.1 += instructions;
                     }
                 }
+                if random(60) == 0 {
+                    // A `rep` instruction.
+                    let row = Meta::new(Kind::Store, 8, 0);
+                    (0..9000).for_each(|_| batch.push(thread, 1, row));
+                }
                 if random(2) == 0 {
                     missed.push(batch.len() - 1);
                     let block = last.get(&thread).map(|(block, _)| *block - 0x1000 + 0x100);
