@@ -62,6 +62,37 @@ void pagewalk_flush(unsigned int vcpu, bool now)
     }
 }
 
+bool pagewalk_is_fatal(int signal)
+{
+    switch (signal) {
+    case TARGET_SIGHUP:
+    case TARGET_SIGINT:
+    case TARGET_SIGQUIT:
+    case TARGET_SIGILL:
+    case TARGET_SIGTRAP:
+    case TARGET_SIGABRT:
+    case TARGET_SIGBUS:
+    case TARGET_SIGFPE:
+    case TARGET_SIGUSR1:
+    case TARGET_SIGSEGV:
+    case TARGET_SIGUSR2:
+    case TARGET_SIGPIPE:
+    case TARGET_SIGALRM:
+    case TARGET_SIGTERM:
+    case TARGET_SIGSTKFLT:
+    case TARGET_SIGXCPU:
+    case TARGET_SIGXFSZ:
+    case TARGET_SIGVTALRM:
+    case TARGET_SIGPROF:
+    case TARGET_SIGIO:
+    case TARGET_SIGPWR:
+    case TARGET_SIGSYS:
+        return true;
+    default:
+        return false;
+    }
+}
+
 uint64_t pagewalk_reserve(uint64_t start, uint64_t size, uint64_t align)
 {
     const int flags = MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED_NOREPLACE;

@@ -117,6 +117,8 @@ void pagewalk_flush(unsigned int vcpu, bool now);
 void pagewalk_faulted(unsigned int vcpu, uint64_t address, bool is_fetch, bool is_write);
 /* The recorder's: QEMU is about to end itself by the signal that ends the program. */
 void pagewalk_ends(void);
+/* Whether a signal ends a program that has no handler for it: `signal` is the program's number of it. */
+bool pagewalk_is_fatal(int signal);
 /* Whether code may jump straight into other pages: set once the recorder is there. */
 extern bool pagewalk_links_pages;
 

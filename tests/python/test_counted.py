@@ -161,7 +161,7 @@ def test_what_tlbs_hold_is_asked_for_where_hits_change_nothing(
         counted, how, said = result(pagewalk, tmp_path, *options, *command)
         told, _, expected = result(pagewalk, tmp_path, *options, "--tell-all", *command)
         assert how["because"] is None
-        assert how["counted_accesses"] > sum(counted["accesses"].values()) / 8
+        assert how["counted_accesses"] > sum(counted["accesses"].values()) / 16
         assert said == expected
         assert counted == told, f"seed {seed}, {pages} pages"
 
