@@ -71,7 +71,7 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --release -p bench -p python --bin bench
 
-torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
+torture: tools build ## record 37 kinds of programs that make trouble, record 42 programs in both ways, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored

@@ -9,8 +9,8 @@
                             maturin: python/ and the native half --> wheel
 ```
 
-Machines are in the native half. `make build` calls `plugins()` alone, after `make qemu`: in a source tree
-the experiments are read where they are.
+Machines are in the native half. `make build` calls `plugins()` alone, after `make qemu`: in a
+source tree the experiments are read where they are.
 """
 
 import os

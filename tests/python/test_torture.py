@@ -13,8 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from pagewalk.trace import Trace
 
 FULL = "PAGEWALK_TORTURE" in os.environ
 SEED = int(os.environ.get("PAGEWALK_TORTURE_SEED", "18"))
@@ -133,3 +136,66 @@ def test_whatever_is_killed_the_rest_is_readable(
                 break
             time.sleep(0.1)
         assert not found.stdout, "what was recorded does not end"
+
+
+TEXT = "".join(
+    f"{number * 7919 % 10007} word{number % 97} {'x' * (number % 13)}\n" for number in range(900)
+)
+PROGRAMS = (
+    "true", "echo a b", "printf %05d 42", "cat text", "tac text", "rev text", "nl text", "wc text",
+    "sort text", "sort -n text", "uniq text", "head -5 text", "tail -5 text", "cut -c3-9 text",
+    "fold -w 9 text", "paste text text", "comm text text", "join text text", "cmp text text",
+    "diff text other", "od -x text", "base64 text", "cksum text", "md5sum text", "sha256sum text",
+    "sum text", "split -l 300 text", "expr 7 * 191", "factor 600851475143", "seq 2000",
+    "tr a-z A-Z", "grep -E wor?d[0-9]1 text", "sed s/word/xyz/g text",
+    "awk {n+=$1}END{print(n)} text",
+    "gzip -9 -n -k -f text", "xz -k -f text", "tar cf - text", "dd if=text bs=512 status=none",
+    "ls /", "perl -e print(join(q(),sort(map{$_*7%91}(1..900))))",
+    "/usr/bin/python3 -S -c print(sorted(str(i)for(i)in(range(900))))",
+    "sqlite3 :memory: select(length(hex(zeroblob(9999))))",
+)  # fmt: skip
+"""Programs that do the same each time, as words between spaces."""
+FEW = {"true", "sort text", "gzip -9 -n -k -f text"}
+
+
+@pytest.mark.parametrize("words", PROGRAMS)
+def test_stores_in_translated_code_record_what_callbacks_record(
+    tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]], words: str
+) -> None:
+    if not FULL and words not in FEW:
+        pytest.skip("`make torture` runs it")
+    command = words.split()
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    same = {**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0", "LC_ALL": "C"}
+    traces = []
+    for options in ([], ["--callbacks"]):
+        # What the first run writes is not there for the second.
+        folder = tmp_path / str(len(traces))
+        folder.mkdir()
+        (folder / "text").write_text(TEXT)
+        (folder / "other").write_text(TEXT.replace("7", "8"))
+        traces.append(tmp_path / f"{folder.name}.pwt")
+        recording = ["record", "-q", "-o", traces[-1], *options, "--", *command]
+        done = pagewalk(*recording, cwd=folder, env=same, input=TEXT)
+        assert done.returncode in {0, 1}, done.stderr
+    assert rows_differ(*traces) is None
+
+
+def rows_differ(one: Path, other: Path) -> int | None:
+    """The first row of a part in which two traces differ; `None` if they are equal."""
+    sources = [Trace(path).batches() for path in (one, other)]
+    rest: list[Any] = [next(source, None) for source in sources]
+    at = 0
+    while None not in rest:
+        rows = min(side.num_rows for side in rest)
+        first, second = (side.slice(0, rows) for side in rest)
+        if not first.equals(second):
+            return at
+        at += rows
+        rest = [side.slice(rows) for side in rest]
+        rest = [
+            next(source, None) if side.num_rows == 0 else side
+            for side, source in zip(rest, sources, strict=True)
+        ]
+    return None if rest == [None, None] else at

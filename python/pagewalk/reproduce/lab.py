@@ -254,7 +254,7 @@ def _environment() -> Iterator[None]:
     """
     kept = dict(os.environ)
     named = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"}
-    # Recording finds another QEMU than the package's, and the plugin for it, through these variables.
+    # Recording finds a QEMU and a plugin that are not the package's through these variables.
     named |= {name: kept[name] for name in ("PAGEWALK_PLUGIN", "PAGEWALK_QEMU_DIR") if name in kept}
     try:
         os.environ.clear()
