@@ -19,7 +19,7 @@ QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config \
 PART := .ci/timed
 FUZZ_SECONDS := 60
 
-.PHONY: help build qemu wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+.PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 .PHONY: compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
@@ -32,6 +32,10 @@ build: $(VENV)/installed qemu ## build everything into .venv: the package, the c
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
 	$(PART) qemu $(BIN)/python qemu/build.py
+
+qemu-system: $(VENV)/installed ## build qemu-system-x86_64, which reports what a machine does with its page tables, into python/pagewalk/qemu/system
+	.ci/needs $(QEMU_NEEDS)
+	$(BIN)/python qemu/build.py --system
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
 	.ci/needs sqlite3=sqlite3
@@ -71,8 +75,8 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --release -p bench -p python --bin bench
 
-torture: tools build ## record 37 kinds of programs that make trouble, record 42 programs in both ways, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
-	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
+torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py tests/python/test_system.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme

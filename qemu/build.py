@@ -44,6 +44,7 @@ SOURCE_VARIABLE = "PAGEWALK_QEMU_SOURCE"
 CACHE_VARIABLE = "PAGEWALK_QEMU_CACHE"
 NEEDS = {
     "cc": "gcc",
+    "make": "make",
     "ninja": "ninja-build",
     "pkg-config": "pkg-config",
     "strip": "binutils",
@@ -54,6 +55,8 @@ LIBRARIES = {"libglib-2.0.a": "libglib2.0-dev", "libpcre2-8.a": "libpcre2-dev"}
 """Static libraries that it links, and Debian's packages that have them."""
 KINDS = ("user", "system")
 """The kinds of programs, each of which has a folder of its own to be compiled in."""
+ROMS = "pc-bios/optionrom"
+"""The folder of the code that a machine runs before its kernel."""
 
 
 def fail(what: str) -> NoReturn:
@@ -305,7 +308,7 @@ def compiled(about: dict[str, Any], kind: str, to: Path) -> Path:
     suffix = "linux-user" if kind == "user" else "softmmu"
     targets = ",".join(f"{name}-{suffix}" for name in about[kind])
     command = ["../tree/configure", f"--python={python(about['python'], to)}"]
-    command += [f"--target-list={targets}", *about["options"]]
+    command += [f"--target-list={targets}", *about["options"], *about.get(f"{kind}_options", [])]
     # The linker writes what it took beside each program.
     command += ["--extra-ldflags=-Wl,-Map=%.map"]
     stamp = folder / "configured"
@@ -317,6 +320,9 @@ def compiled(about: dict[str, Any], kind: str, to: Path) -> Path:
     jobs = str(len(os.sched_getaffinity(0)))
     programs = [program(kind, name) for name in about[kind]]
     logged(["ninja", "-j", jobs, *programs], folder, log)
+    roms = about.get(f"{kind}_roms", [])
+    if roms:
+        logged(["make", "-C", ROMS, *roms], folder, log)
     return folder
 
 
@@ -424,23 +430,26 @@ def build(kinds: list[str]) -> dict[str, Path]:
 def finish(about: dict[str, Any], kind: str, folder: Path, to: Path, parts: list[Crate]) -> None:
     """Checks what was linked, and puts stripped programs where they are kept."""
     programs = [program(kind, name) for name in about["build"][kind]]
+    # The recorder of programs is no part of the programs for whole systems.
+    parts = parts if kind == "user" else []
     said = audit(about, [folder / f"{each}.map" for each in programs], parts)
     to.mkdir(parents=True, exist_ok=True)
     for each in programs:
         run(["strip", "-o", str(to / each), str(folder / each)], f"cannot strip {each}")
+    for rom in about["build"].get(f"{kind}_roms", []):
+        shutil.copy(folder / ROMS / rom, to)
     for licence in ("LICENSE", "COPYING", "COPYING.LIB"):
         shutil.copy(folder.parent / "tree" / licence, to)
     (to / "linked").write_text(said)
 
 
 def main() -> None:
-    """Builds the user programs, and puts them into the package."""
+    """Builds programs, and puts them into the package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--system", action="store_true", help="also qemu-system-x86_64: unfinished")
+    parser.add_argument("--system", action="store_true", help="build qemu-system-x86_64 instead")
     parser.add_argument("--output", type=Path, default=PACKAGE, help="the folder for the programs")
     arguments = parser.parse_args()
-    kinds = ["user", "system"] if arguments.system else ["user"]
-    for kind, folder in build(kinds).items():
+    for kind, folder in build(["system" if arguments.system else "user"]).items():
         # No wheel contains programs for whole systems.
         output = arguments.output if kind == "user" else arguments.output / kind
         output.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The events of address translation that qemu-system-x86_64 reports.
+ *
+ *   an access misses QEMU's TLB
+ *     |   QEMU walks the page table
+ *     +---- translation ----------------> filled
+ *     +---- none, or not permitted -----> faulted, then interrupted with the same vector
+ *   exception, INT n, interrupt --------> interrupted
+ *   write of CR0, CR3 or CR4 -----------> controlled
+ *   INVLPG, or a write that flushes ----> invalidated
+ *
+ * A listener is a table of functions, one for each kind of event. QEMU calls them on the thread of the virtual
+ * CPU that has the event, in the order of its events. With -accel tcg,thread=single one virtual CPU runs at a
+ * time. With thread=multi the functions may be called for several virtual CPUs at the same time. What a pointer
+ * points to is valid until the function returns.
+ *
+ * QEMU's TLB is not a processor's TLB. It has other sizes; an entry covers 4 KiB, in a large page too; and every
+ * write of CR3 flushes it, global pages included. QEMU also drops entries without an event, and fills them again
+ * before they are used. So there are more fills than a processor has misses, and their number depends on the
+ * host. This rule holds: take the fills that were reported for a virtual CPU since its last invalidation, with a
+ * certain `tlb` and certain 4 KiB. The last one of them that has the right to an access translates that access.
+ * QEMU looks an instruction fetch up when it translates or finds a block of code, not each time the block runs.
+ *
+ * Not reported: QEMU's own reads of page tables by physical address; the second stage of nested paging (SVM),
+ * with its faults; writes of EFER; and WRPKRU, which changes rights. QEMU flushes its TLB for WRPKRU, a processor
+ * does not. INVPCID and PCID do not exist in QEMU 10.0's translation.
+ */
+#ifndef PAGEWALK_SYSTEM_H
+#define PAGEWALK_SYSTEM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The kind of an access. */
+enum { PAGEWALK_LOAD, PAGEWALK_STORE, PAGEWALK_FETCH };
+/* Rights. */
+enum { PAGEWALK_READ = 1, PAGEWALK_WRITE = 2, PAGEWALK_EXECUTE = 4 };
+/* What caused an interrupt. */
+enum { PAGEWALK_EXCEPTION, PAGEWALK_INSTRUCTION, PAGEWALK_DEVICE };
+
+/* A page-table entry that a walk read. */
+typedef struct PagewalkEntry {
+    /* Its physical address. In a machine with nested paging this is the guest's physical address. */
+    uint64_t address;
+    /* Its value before the walk set the accessed and the dirty bit. */
+    uint64_t value;
+} PagewalkEntry;
+
+/* The entries that a walk read, from the root. None where paging is off. */
+typedef struct PagewalkWalk {
+    uint32_t count;
+    PagewalkEntry entries[5];
+} PagewalkWalk;
+
+/* An address was translated, and QEMU's TLB has the translation now. */
+typedef struct PagewalkFill {
+    /* The virtual address of the access, and the physical address of the same byte. */
+    uint64_t address;
+    uint64_t physical;
+    /* The size of the page in bytes: 4 KiB, 2 MiB, 4 MiB or 1 GiB. */
+    uint64_t bytes;
+    const PagewalkWalk *walk;
+    uint8_t access;
+    /*
+     * What this entry of the TLB permits, as a sum of rights. The right to write is missing while the page is
+     * not dirty: the first store fills again.
+     */
+    uint8_t rights;
+    /* Which of the virtual CPU's TLBs was filled: QEMU has one each for user and kernel, with and without SMAP. */
+    uint8_t tlb;
+    bool is_user;
+    bool is_nested;
+} PagewalkFill;
+
+/* An address was not translated, or the access was not permitted. */
+typedef struct PagewalkFault {
+    uint64_t address;
+    /* The walk's last entry is the one that ended it, unless the rights of all together did. */
+    const PagewalkWalk *walk;
+    /* The error code of the exception. */
+    uint32_t error;
+    /* 14, or 13 for an address that is not canonical. */
+    uint8_t vector;
+    uint8_t access;
+    bool is_user;
+    bool is_nested;
+} PagewalkFault;
+
+/* An exception or an interrupt begins to be delivered. */
+typedef struct PagewalkInterrupt {
+    /* The linear address of the instruction that is interrupted or that caused the exception. */
+    uint64_t pc;
+    /* CR2 for a page fault, otherwise 0. */
+    uint64_t address;
+    /* The error code; 0 for a vector without one. */
+    uint32_t error;
+    uint8_t vector;
+    /* PAGEWALK_EXCEPTION, PAGEWALK_INSTRUCTION (INT n) or PAGEWALK_DEVICE. */
+    uint8_t origin;
+    bool is_user;
+} PagewalkInterrupt;
+
+/* CR0, CR3 or CR4 is written: its number, old and new value. */
+typedef struct PagewalkControl {
+    uint64_t old;
+    uint64_t value;
+    uint8_t number;
+} PagewalkControl;
+
+/* Translations are flushed: that of the page of `address`, or all of them. */
+typedef struct PagewalkInvalidation {
+    uint64_t address;
+    bool is_all;
+} PagewalkInvalidation;
+
+/* A function that is NULL is not called. */
+typedef struct PagewalkListener {
+    void (*filled)(unsigned int vcpu, const PagewalkFill *fill);
+    void (*faulted)(unsigned int vcpu, const PagewalkFault *fault);
+    void (*interrupted)(unsigned int vcpu, const PagewalkInterrupt *interrupt);
+    void (*controlled)(unsigned int vcpu, const PagewalkControl *control);
+    void (*invalidated)(unsigned int vcpu, const PagewalkInvalidation *invalidation);
+} PagewalkListener;
+
+/* Sets the listener, in place of the one before; NULL for none. The table must stay as it is. */
+void pagewalk_listen(const PagewalkListener *listener);
+
+/*
+ * Checks all events of up to `vcpus` virtual CPUs. When QEMU ends, the plugin `id` writes the counts to the file
+ * `path`. False, with errno, if that file cannot be opened.
+ */
+bool pagewalk_check(uint64_t id, const char *path, int vcpus);
+
+#endif
