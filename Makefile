@@ -33,7 +33,7 @@ qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources
 	.ci/needs $(QEMU_NEEDS)
 	$(PART) qemu $(BIN)/python qemu/build.py
 
-qemu-system: $(VENV)/installed ## build qemu-system-x86_64, which reports what a machine does with its page tables, into python/pagewalk/qemu/system
+qemu-system: $(VENV)/installed ## build qemu-system-x86_64, which reports what a machine does with its page tables, into python/pagewalk/qemu/system; `make torture` checks ten million reports while Linux boots in it
 	.ci/needs $(QEMU_NEEDS)
 	$(BIN)/python qemu/build.py --system
 
@@ -76,12 +76,13 @@ bench-built:
 	$(PART) bench cargo build --quiet --release -p bench -p python --bin bench
 
 torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
-	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py tests/python/test_system.py
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme
 	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py
 	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PART) fuzz $(MAKE) --no-print-directory -j2 fuzz-rust fuzz-python
