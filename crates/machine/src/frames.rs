@@ -13,14 +13,14 @@ use physmem::{
 };
 
 use crate::{
-    Description, description,
-    hardware::nodes::Topology,
-    os::{
-        build::{self, page_blocks},
-        hashed::Kept,
+    description::{
+        self, Description,
+        managers::{page_blocks, places},
+        units,
     },
+    hardware::nodes::Topology,
+    os::hashed::Kept,
     ram::FrameStore,
-    units,
 };
 
 /// Where free frames are.
@@ -169,7 +169,7 @@ pub(crate) fn wished(
     kept: Option<&Kept>,
     topology: Option<&Topology>,
 ) -> Result<Wished, (String, String)> {
-    let Some(order) = build::places(&description.os) else {
+    let Some(order) = places(&description.os) else {
         return Ok(kept.map_or(Wished::Nowhere, |kept| Wished::Segments(kept.first())));
     };
     if topology.is_some() {

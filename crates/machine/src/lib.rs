@@ -18,7 +18,6 @@
 mod count;
 pub mod curve;
 pub mod description;
-mod error;
 mod frames;
 mod hardware;
 mod kernel_path;
@@ -32,11 +31,10 @@ pub mod worlds;
 
 pub use count::results::{self, Results};
 pub use description::{
-    Description,
+    Description, Error,
     builtin::{BUILTIN, Builtin},
     units,
 };
-pub use error::Error;
 pub use os::sites::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};

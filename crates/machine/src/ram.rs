@@ -25,17 +25,19 @@ use prefetch_index::prefetch_index;
 use vm::Physical;
 
 use crate::{
-    Description, description,
+    description::{
+        self, Description,
+        managers::{keeps_tables_apart, reservations},
+        units,
+    },
     frames::{HOST, Lists, age, frames, lists, reserved, wished},
     hardware::{behind::Way, nodes::Topology},
     os::{
-        build::{keeps_tables_apart, reservations},
         hashed,
         host::{Host, splinter},
         room::{self, Guest},
     },
     table::{self, Format, Walked},
-    units,
 };
 
 /// An allocator that is chosen when a machine is built, and where an allocation can be made to

@@ -25,14 +25,13 @@ use std::collections::BTreeMap;
 use addr::Kind;
 use mmu::{CacheCounts as Counts, Served};
 
+use super::{
+    census::RegionCensus,
+    results::{KernelTime, Range, Time},
+    summary,
+};
 use crate::{
-    Description,
-    count::{
-        census::RegionCensus,
-        results::{KernelTime, Range, Time},
-        summary,
-    },
-    description::Costs,
+    description::{Costs, Description},
     hardware::{
         processor::ProcessorCounts,
         tlbs::{NONE, TlbUnits, Unit},

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use trace::{Batch, Event, Meta};
 
 use super::{Curve, CurveOptions, Lookups, PAGE_SIZE_MIN};
-use crate::Error;
+use crate::description::Error;
 
 /// The number of top bits that page numbers leave free. They tell spaces apart.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();

@@ -21,7 +21,7 @@ mod sampled;
 use addr::{Kind, PageSize};
 use trace::{Batch, Source};
 
-use crate::{Error, Progress};
+use crate::{description::Error, run::Progress};
 use chain::Chain;
 pub use sampled::{PAGES_MAX, PAGES_MIN, PERIOD, Sampled, SampledCurve, WHOLE, WINDOW};
 

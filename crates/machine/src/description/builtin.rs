@@ -1,7 +1,6 @@
 //! The machines that come with Pagewalk, and how a name becomes a text.
 
-use super::suggest;
-use crate::Error;
+use super::{Error, suggest};
 
 /// A machine that comes with Pagewalk.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,25 @@ use std::num::NonZero;
 use serde::{Deserialize, Serialize};
 
 use super::{is_false, is_true};
-use crate::hardware::contexts::ContextPolicy;
+
+/// The most bits of a context that an [`Asid`] has room for.
+pub(crate) const BITS_MAX: u8 = 16;
+
+/// How contexts are handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContextPolicy {
+    /// A space's context is the remainder of its number, on each processor by itself.
+    #[default]
+    Modulo,
+    /// The context that was entered longest ago is taken over.
+    Lru,
+    /// Each space gets the next one; when all are given, everything is flushed and they are given
+    /// out anew.
+    Generation,
+    /// Least recently used, on each processor by itself.
+    PerProcessor,
+}
 
 /// The processor core, as far as translation sees it.
 #[derive(Clone, Debug, Deserialize, Serialize)]

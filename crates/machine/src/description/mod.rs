@@ -29,8 +29,10 @@ mod calibrated;
 mod core;
 mod costs;
 pub(crate) mod digest;
+mod error;
 mod hashed;
 mod linux;
+pub(crate) mod managers;
 mod nested;
 mod numa;
 mod os;
@@ -49,11 +51,13 @@ mod walker;
 use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Serialize};
 
+use self::managers::{linux, reservations};
 pub use self::{
     cache::{Aged, Cache, Caches, Memory},
     calibrated::Calibrated,
-    core::Core,
+    core::{ContextPolicy, Core},
     costs::{Costs, WorkCosts},
+    error::Error,
     hashed::{Mosaic, RestSeg, Utopia},
     linux::{
         Ca, Defrag, Enabled, HawkEye, Ingens, Khugepaged, Linux, Metric, OfSize, OrderEnabled,
@@ -73,7 +77,8 @@ pub use self::{
     trace_cache::TraceCache,
     walker::{MmuCache, PageMask, Walker, WalkerKind},
 };
-use crate::os::build::{linux, reservations};
+
+pub(crate) use self::{core::BITS_MAX, tlb::DEFAULT_SIZES};
 
 /// A machine file.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -2,8 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::{builtin::BUILTIN, suggest, units::Bytes};
-use crate::{Description, Error};
+use super::{Description, Error, builtin::BUILTIN, suggest, units::Bytes};
 
 /// A description after its settings.
 pub(crate) struct Applied {

@@ -8,6 +8,10 @@ use super::{
     units::{PageSize, Ways},
 };
 
+/// What a TLB holds whose file says nothing of sizes, where there is a page table.
+pub(crate) const DEFAULT_SIZES: [addr::PageSize; 3] =
+    [addr::PageSize::SIZE_4K, addr::PageSize::SIZE_2M, addr::PageSize::SIZE_1G];
+
 /// The TLBs: one unified first level (`l1`), or one for fetches and one for data, which may be
 /// split once more into loads (`l1d`) and stores (`l1s`); then a second level in the same way.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

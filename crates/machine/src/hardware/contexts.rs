@@ -17,13 +17,11 @@
 //! No simulator is known here, so that a kernel could hand out its contexts with it.
 
 use addr::Asid;
-use serde::{Deserialize, Serialize};
+
+use crate::description::{BITS_MAX, ContextPolicy};
 
 /// The most processors: a word has a bit for each.
 pub(crate) const PROCESSORS_MAX: u32 = u64::BITS;
-
-/// The most bits of a context that an [`Asid`] has room for.
-pub(crate) const BITS_MAX: u8 = 16;
 
 /// What virtual caches tell lines of a context by, above the bits of any address that they are asked for.
 /// Lines that all contexts have are without.
@@ -33,22 +31,6 @@ pub(crate) fn tag_of_context(asid: Asid) -> u64 {
 
 /// Bits of the addresses by which virtual caches hold lines.
 pub(crate) const VIRTUAL_CACHE_BITS: u32 = 32;
-
-/// How contexts are handed out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ContextPolicy {
-    /// A space's context is the remainder of its number, on each processor by itself.
-    #[default]
-    Modulo,
-    /// The context that was entered longest ago is taken over.
-    Lru,
-    /// Each space gets the next one; when all are given, everything is flushed and they are given
-    /// out anew.
-    Generation,
-    /// Least recently used, on each processor by itself.
-    PerProcessor,
-}
 
 /// What must be forgotten before a space runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

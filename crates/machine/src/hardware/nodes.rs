@@ -10,7 +10,7 @@
 
 use addr::PhysAddr;
 
-use crate::Description;
+use crate::description::Description;
 
 /// A key of the machine file, and what is wrong with it.
 type Refusal = (String, String);

@@ -4,7 +4,7 @@ use addr::{Asid, Kind};
 use mmu::{TraceCache, TraceCacheParams};
 
 use super::tlbs::TlbUnits;
-use crate::{Description, count::census::Census};
+use crate::{count::census::Census, description::Description};
 
 /// One processor of a machine.
 pub(crate) struct Processor {

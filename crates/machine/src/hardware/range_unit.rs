@@ -3,7 +3,10 @@
 use addr::{Asid, Kind, VirtAddr};
 use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
 
-use crate::{Description, count::results::RangeTlbCounts, description::WalkerKind};
+use crate::{
+    count::results::RangeTlbCounts,
+    description::{Description, WalkerKind},
+};
 
 /// What its entries are made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

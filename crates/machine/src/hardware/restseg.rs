@@ -21,8 +21,8 @@ use pagetable::{Leads, Reference, Translation};
 use physmem::Segment;
 
 use crate::{
-    Description,
     count::results::RestSegCounts,
+    description::Description,
     os::hashed::{self, Kept, TAG_BYTES},
 };
 

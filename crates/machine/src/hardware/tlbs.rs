@@ -8,17 +8,16 @@ use mmu::{
 use pagetable::{Flush, Scope};
 
 use super::{
-    contexts::{BITS_MAX, Contexts, PROCESSORS_MAX},
+    contexts::{Contexts, PROCESSORS_MAX},
     range_unit::RangeUnit,
     restseg::RestSegUnit,
 };
 use crate::{
-    Description,
     count::census::{Census, TlbCensus},
-    description,
-    os::build::reservations,
+    description::{
+        self, BITS_MAX, DEFAULT_SIZES, Description, managers::reservations, units::Ways,
+    },
     table::Format,
-    units::Ways,
 };
 
 /// No TLB serves the kind.
@@ -59,10 +58,6 @@ impl Unit {
         found.ok()
     }
 }
-
-/// What a TLB holds whose file says nothing of sizes, where there is a page table.
-pub(crate) const DEFAULT_SIZES: [PageSize; 3] =
-    [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
 
 /// The TLBs.
 pub(crate) struct TlbUnits {

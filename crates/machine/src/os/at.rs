@@ -10,7 +10,10 @@
 //! A new one is a variant with its key here, and an arm where a system takes it up.
 
 use super::{System, build};
-use crate::{Description, description::settings, ram::Ram};
+use crate::{
+    description::{Description, settings},
+    ram::Ram,
+};
 
 /// A key of the machine file, and what is wrong with it.
 type Refusal = (String, String);

@@ -4,13 +4,13 @@ use super::{
     System,
     at::{self, Change},
     base::Base,
-    first_touch::{
-        FirstTouch,
-        recorded::{self, Recorded},
-    },
+    first_touch::{FirstTouch, recorded::Recorded},
 };
 use crate::{
-    Description, description,
+    description::{
+        Description,
+        managers::{Huge, RECORDED, RESERVING, huge},
+    },
     ram::Ram,
     run::{nodes::Nodes, overheads::Overheads, promotion::Promotion},
 };
@@ -32,63 +32,8 @@ const MANAGERS: [(&str, Build); 10] = [
     ("hawkeye", Base::linux),
     ("ca", Base::linux),
     ("translation-ranger", Base::linux),
-    (recorded::NAME, Recorded::build),
+    (RECORDED, Recorded::build),
 ];
-
-/// The manager that has reservations.
-const RESERVING: &str = "freebsd";
-
-/// The reservations that the manager has, if it has some.
-pub(crate) fn reservations(os: &description::Os) -> Option<description::Reservations> {
-    (os.manager == RESERVING).then(|| os.reservations.clone().unwrap_or_default())
-}
-
-/// Managers with transparent huge pages: Linux, and what is made of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Huge {
-    /// As the kernel is.
-    Linux,
-    /// Large pages of blocks that fill.
-    Ingens,
-    /// Large pages of blocks that are used.
-    HawkEye,
-    /// Contiguity-aware placement.
-    Ca,
-    /// A daemon that moves pages side by side.
-    Ranger,
-}
-
-/// The manager with transparent huge pages, if it is one.
-pub(crate) fn huge(os: &description::Os) -> Option<Huge> {
-    match os.manager.as_str() {
-        "linux" => Some(Huge::Linux),
-        "ingens" => Some(Huge::Ingens),
-        "hawkeye" => Some(Huge::HawkEye),
-        "ca" => Some(Huge::Ca),
-        "translation-ranger" => Some(Huge::Ranger),
-        _ => None,
-    }
-}
-
-/// Its knobs.
-pub(crate) fn linux(os: &description::Os) -> Option<description::Linux> {
-    huge(os).map(|_| os.linux.clone().unwrap_or_default())
-}
-
-/// log2 of the frames of its largest free blocks: the kernel's, or pages of 1G where these are allowed.
-pub(crate) fn page_blocks(os: &description::Os) -> Option<u32> {
-    linux(os).map(|knobs| if knobs.allows_1g() { 18 } else { 10 })
-}
-
-/// log2 of the frames of the blocks that its regions are placed in, if they are.
-pub(crate) fn places(os: &description::Os) -> Option<u32> {
-    page_blocks(os).filter(|_| huge(os) == Some(Huge::Ca))
-}
-
-/// Whether the frames of pages are a trace's to choose, and others are left for page tables.
-pub(crate) fn keeps_tables_apart(os: &description::Os) -> bool {
-    os.manager == recorded::NAME
-}
 
 /// The system that `description` names, and the settings of it that will change; an error comes
 /// with the key that is wrong.
@@ -171,7 +116,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         let why = match name {
             RESERVING => "keeps its free blocks for reservations",
             "irix" => "has blocks of the sizes of pages alone",
-            recorded::NAME => "has the frames that the trace tells",
+            RECORDED => "has the frames that the trace tells",
             _ => "gives frames at the first touch",
         };
         let what = format!(
@@ -189,7 +134,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         );
         return Err(("os.coalesced".to_owned(), what));
     }
-    if os.devices.is_some() && matches!(name, "first-touch" | recorded::NAME) {
+    if os.devices.is_some() && matches!(name, "first-touch" | RECORDED) {
         let what = format!(
             "the manager `{name}` lends no frames to devices: use os.manager = \"base\", \"freebsd\" \
              or another with a page cache"

@@ -16,11 +16,12 @@ use physmem::{FrameId, Iceberg, Segment, State};
 use vm::Hashed;
 
 use crate::{
-    Description,
-    description::{self, WalkerKind},
-    os::build::{Huge, huge},
+    description::{
+        self, Description, WalkerKind,
+        managers::{Huge, huge},
+        units::Bytes,
+    },
     ram::FrameStore,
-    units::Bytes,
 };
 
 /// A key of the machine file, and what is wrong with it.

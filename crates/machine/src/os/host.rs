@@ -17,11 +17,11 @@
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Node, Reference, Translation, TreeShape};
 
-use super::{Answer, Ask, Failure, Layout, Platform, System, Who, first_touch::FirstTouch};
+use super::{Answer, Ask, Layout, Platform, System, Who, first_touch::FirstTouch};
 use crate::{
-    Description, description,
+    description::{self, Description},
     hardware::behind::{HostWalk, Walk},
-    ram::Ram,
+    ram::{Failure, Ram},
 };
 
 /// The host: memory of its own, and a system that decides on it.

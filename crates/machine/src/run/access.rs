@@ -8,10 +8,10 @@ use trace::{Batch, Meta};
 
 use super::{Run, miss::AllMissed};
 use crate::{
-    Error,
     count::census::{Census, SHARED},
-    hardware::behind::Behind,
+    description::Error,
     hardware::{
+        behind::Behind,
         processor::Processor,
         tlbs::{FIRST_LEVEL_MAX, NONE},
     },

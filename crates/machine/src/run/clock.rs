@@ -32,9 +32,8 @@ use super::{
     access::{PHYSICAL, UNCACHED, VIRTUAL},
 };
 use crate::{
-    Error,
     count::results::ChangedSetting,
-    description::{Clock, Costs, Description},
+    description::{Clock, Costs, Description, Error},
     hardware::{behind::Behind, processor::Processor, tlbs::NONE},
     os::at::Change,
 };

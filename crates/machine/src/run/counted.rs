@@ -23,7 +23,7 @@ use super::{
     Run,
     access::{Place, UNCACHED, shared_hits},
 };
-use crate::{Error, count::census::SHARED, hardware::behind::Behind};
+use crate::{count::census::SHARED, description::Error, hardware::behind::Behind};
 
 /// How many counted accesses of the batch came before a row.
 #[derive(Clone, Copy, Debug, Default)]

@@ -20,8 +20,8 @@ use pagetable::{Fault, LinearArray, Node, Reference, Translation};
 
 use super::{Run, access::Place, miss::Pair};
 use crate::{
-    Error,
     count::census::{Census, TABLES},
+    description::Error,
     hardware::{
         behind::{Behind, Walk},
         processor::Processor,

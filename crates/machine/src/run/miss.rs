@@ -7,10 +7,12 @@ use trace::{Batch, Block};
 
 use super::{Run, access::Place};
 use crate::{
-    Error,
-    count::census::{Census, TABLES},
-    count::history::History,
-    count::origins::{Missed, Origins},
+    count::{
+        census::{Census, TABLES},
+        history::History,
+        origins::{Missed, Origins},
+    },
+    description::Error,
     hardware::{
         behind::{Behind, Refill, Walk},
         processor::Processor,

@@ -46,14 +46,16 @@ use trace::{Batch, Event, Placed, Source};
 use vm::Hashed;
 
 use crate::{
-    Error, Machine, Results,
-    count::census::Census,
-    count::history::History,
-    count::identities::{self, Witness},
-    count::origins::Origins,
-    count::results::ChangedSetting,
-    count::summary,
-    description::{Clock, Inject, PageMask, WalkerKind, settings::Written},
+    Machine,
+    count::{
+        census::Census,
+        history::History,
+        identities::{self, Witness},
+        origins::Origins,
+        results::{ChangedSetting, Results},
+        summary,
+    },
+    description::{Clock, Error, Inject, PageMask, WalkerKind, settings::Written},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
         range_unit::RangesFrom, tlbs::NONE,

@@ -18,9 +18,8 @@ use pagetable::Translation;
 
 use super::{Run, access::Place};
 use crate::{
-    Description, Error,
     count::results::MigrationCounts,
-    description,
+    description::{self, Description, Error},
     hardware::{behind::Behind, nodes::Topology},
     os::System,
 };

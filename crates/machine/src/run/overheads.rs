@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Description, description::Metric};
+use crate::description::{Description, Metric};
 
 /// Counts of each space since they were asked for last.
 pub(crate) struct Overheads {

@@ -23,8 +23,8 @@ use trace::Event;
 
 use super::{Run, access::Place};
 use crate::{
-    Description, Error,
     count::results::{PromotionCounts, PromotionsOfSize},
+    description::{Description, Error},
     hardware::{behind::Behind, processor::Processor, tlbs::NONE},
     os::{System, events::Gone},
 };

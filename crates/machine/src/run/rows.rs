@@ -19,7 +19,10 @@ use mmu::TraceCache;
 use trace::{Batch, Meta};
 
 use super::{Run, small::View};
-use crate::{Description, Error, hardware::behind::Behind};
+use crate::{
+    description::{Description, Error},
+    hardware::behind::Behind,
+};
 
 /// Rows that are prepared.
 #[derive(Default)]

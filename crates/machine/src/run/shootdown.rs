@@ -23,17 +23,16 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    Error,
     count::census::Census,
-    description::Costs,
+    description::{Costs, Error},
     hardware::{
         behind::{Behind, Forget},
         contexts::Contexts,
         in_turn::InTurn,
         processor::Processor,
     },
-    os::{Failure, Layout, Platform, Spent, System, ranges::RangeTable},
-    ram::Ram,
+    os::{Layout, Platform, Spent, System, ranges::RangeTable},
+    ram::{Failure, Ram},
 };
 
 /// A run as the operating system sees it.

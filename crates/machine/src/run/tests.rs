@@ -7,8 +7,8 @@ use trace::{Batch, Event, Meta, Placed};
 
 use super::Run;
 use crate::{
-    Error, Machine,
-    description::Clock,
+    Machine,
+    description::{Clock, Error},
     hardware::walker::Walkers,
     os::{Ask, Layout, Platform},
     ram::Ram,

@@ -11,7 +11,8 @@ use crate::{
     Machine,
     description::Clock,
     hardware::walker::Walkers,
-    os::{Answer, Ask, Failure, Platform, System, Who},
+    os::{Answer, Ask, Platform, System, Who},
+    ram::Failure,
 };
 
 /// Wants to be woken every so many cycles, and notes when it was.

@@ -15,7 +15,7 @@ use trace::{Batch, KERNEL, Segment};
 
 use super::{Run, small::View};
 use crate::{
-    Error,
+    description::Error,
     hardware::{
         behind::{Behind, Forget},
         contexts::{Stale, tag_of_context},

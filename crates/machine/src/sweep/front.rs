@@ -8,10 +8,12 @@ use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, family::Family, log::Log, repeats::Repeats, workers::Task};
 use crate::{
-    Description, Error, Machine,
-    count::identities::{self, Witness},
-    count::summary,
-    description::Clock,
+    Machine,
+    count::{
+        identities::{self, Witness},
+        summary,
+    },
+    description::{Clock, Description, Error},
     hardware::{behind::Behind, walker::Walkers},
     run::{Run, foreseen::Foreseen},
 };

@@ -32,7 +32,12 @@ mod workers;
 
 use trace::{Batch, Source};
 
-use crate::{Error, Machine, Progress, Results, description::digest, run::foreseen::Foreseen};
+use crate::{
+    Machine,
+    count::results::Results,
+    description::{Error, digest},
+    run::{Progress, foreseen::Foreseen},
+};
 pub(crate) use family::Steps;
 pub(crate) use family_log::Miss;
 use front::Front;

@@ -9,10 +9,8 @@ use pagetable::{
 
 use super::{flat::Flat, formats::Format, page_table_formats};
 use crate::{
-    Description,
-    description::{self, WalkerKind},
+    description::{self, Description, WalkerKind, units::Bytes},
     run::small,
-    units::Bytes,
 };
 
 /// A key of the machine file, and what is wrong with it.

@@ -13,9 +13,9 @@ use addr::Memory;
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
 
 use super::build::{Build, Mounting, mounted, refused};
-use crate::hardware::{
-    contexts::BITS_MAX,
-    walker::handler::{Path, SAVE},
+use crate::{
+    description::BITS_MAX,
+    hardware::walker::handler::{Path, SAVE},
 };
 
 /// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).

@@ -17,14 +17,11 @@ mod spec_tlb;
 use addr::Kind;
 use mmu::{Requester, Served};
 
-use crate::{
-    Error, Results,
-    count::results::{
-        HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, RangeTlbCounts, TlbCounts, Walks,
-    },
-    hardware::walker::Walkers,
-    run::Run,
+use super::results::{
+    HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, RangeTlbCounts, Results, TlbCounts,
+    Walks,
 };
+use crate::{description::Error, hardware::walker::Walkers, run::Run};
 
 /// Counts that results do not show, or show from another place: of all processors together.
 pub(crate) struct Witness {

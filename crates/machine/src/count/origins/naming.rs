@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use trace::{RegionInfo, SiteCall};
 
 use super::counts::{CodePlace, SiteCounts};
-use crate::Results;
+use crate::count::results::Results;
 
 /// Where the headers of compilers and libraries are, whose inlined functions allocate for others.
 const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];

@@ -12,22 +12,25 @@ use mmu::{Flushed, Requests, Served, WalkArray};
 use physmem::{Broken, Unplaced};
 use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
-use crate::{
-    Description, Machine, Results,
-    count::results::{
+use super::{
+    origins,
+    results::{
         BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, Faults, HeaderSummary,
         HitsAndMisses, LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts,
-        MmuCacheLevel, NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, SCHEMA,
-        TlbCounts, TraceSummary, Walks,
+        MmuCacheLevel, NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, Results,
+        SCHEMA, TlbCounts, TraceSummary, Walks,
     },
-    count::{origins, sum::Sum, time},
-    description,
+    sum::Sum,
+    time,
+};
+use crate::{
+    Machine,
+    description::{self, Description, managers::keeps_tables_apart},
     hardware::{
         processor,
         tlbs::{TlbUnits, Unit},
         walker::{Dimension, UpperEntries, Walker, Walkers},
     },
-    os::build::keeps_tables_apart,
     ram::Ram,
     run::{Run, promotion::Promotion, small::Small},
 };

@@ -3,8 +3,8 @@
 use addr::Kind;
 
 use crate::{
-    Description,
     count::results::{NodeCounts, NumaCounts},
+    description::Description,
     hardware::{nodes::WALKS, walker::Walkers},
     run::Run,
 };

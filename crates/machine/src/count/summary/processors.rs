@@ -2,11 +2,11 @@
 
 use super::{caches_of, mmu_cache, spec_tlb::spec_tlb, tlbs, walks};
 use crate::{
-    Description,
     count::{
         results::{ProcessorCounts, ShootdownCounts, TlbCounts},
         sum::Sum,
     },
+    description::Description,
     hardware::{processor::Processor, restseg::RestSegUnit, walker::Walkers},
     run::Run,
 };

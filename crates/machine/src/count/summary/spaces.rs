@@ -3,8 +3,8 @@
 use mmu::{TraceCache, TraceCacheCounts};
 
 use crate::{
-    Description,
     count::results::{self, SpaceSwitches},
+    description::Description,
     hardware::processor::ProcessorCounts,
     run::Run,
 };

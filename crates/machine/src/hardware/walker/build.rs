@@ -12,8 +12,10 @@ use super::{
     WalkCensus, Walker,
 };
 use crate::{
-    Description,
-    description::{self, Shared},
+    description::{
+        self, Description, Shared,
+        units::{Bytes, Ways},
+    },
     hardware::{
         contexts::VIRTUAL_CACHE_BITS,
         nodes::References,
@@ -21,7 +23,6 @@ use crate::{
     },
     os::host::HostTable,
     table::{Format, Walked},
-    units::{Bytes, Ways},
 };
 
 /// A key of the machine file, and what is wrong with it.

@@ -17,7 +17,10 @@
 
 use pagetable::Reference;
 
-use crate::{Description, description, table::Format};
+use crate::{
+    description::{self, Description},
+    table::Format,
+};
 
 /// Once a refill: the faulting address out of its register (1); the second entry of a pair, which
 /// lies beside the first, so that no further reference is counted (1); both entries into the

@@ -15,7 +15,7 @@ use pagetable::{Node, Reference, TreeShape};
 
 use super::{RegionWalks, Speculator, Walker, build::Refusal};
 use crate::{
-    Description,
+    description::Description,
     hardware::{
         behind::{Behind, Forget, Refill, Walk, Way},
         in_turn::InTurn,

@@ -21,7 +21,7 @@ use mmu::{
 use rustc_hash::FxHashSet;
 
 use super::build::Refusal;
-use crate::{Description, description};
+use crate::description::{self, Description};
 
 /// What a walk has read until its end.
 #[derive(Clone, Copy, Debug, Default)]

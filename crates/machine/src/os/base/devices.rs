@@ -17,9 +17,8 @@ use physmem::{FrameId, Request, State};
 
 use super::{Base, HUGE, Refusal, reservations::clear_marks};
 use crate::{
-    Description,
     count::results::DeviceCounts,
-    description::{self, MarksOfBroken},
+    description::{self, Description, MarksOfBroken},
     os::Platform,
     ram::FrameStore,
 };

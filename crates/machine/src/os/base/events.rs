@@ -6,10 +6,13 @@ use trace::Event;
 use vm::{Module, Region, Source};
 
 use super::{Base, Board, UNEXPLAINED};
-use crate::os::{
-    Failure, Platform,
-    events::{Backing, Brought, Ends, Request, request},
-    place::{Kind, Mapped},
+use crate::{
+    os::{
+        Platform,
+        events::{Backing, Brought, Ends, Request, request},
+        place::{Kind, Mapped},
+    },
+    ram::Failure,
 };
 
 /// What Linux counts offsets of mappings in.

@@ -9,17 +9,16 @@ use vm::{
 
 use super::{Base, Refusal};
 use crate::{
-    Description,
     count::results::{
         ChosenBlocks, CompactionCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts,
         RangerCounts,
     },
-    description::{self, Defrag, Enabled, OrderEnabled},
-    os::{
-        Failure, Platform,
-        build::{Huge, huge, linux, page_blocks},
+    description::{
+        self, Defrag, Description, Enabled, OrderEnabled,
+        managers::{Huge, huge, linux, page_blocks},
     },
-    ram::Ram,
+    os::Platform,
+    ram::{Failure, Ram},
 };
 
 /// The only base page of a kernel whose knobs these are.

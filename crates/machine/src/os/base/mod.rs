@@ -39,19 +39,16 @@ use trace::{Event, Process};
 use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
 
 use super::{
-    Answer, Ask, Failure, Layout, Platform, Setting, Spent, System, Who,
-    build::reservations,
+    Answer, Ask, Layout, Platform, Setting, Spent, System, Who,
     place::{self, Mapped, Rules},
     sites::Names,
     stale, unfit,
 };
 use crate::{
-    Description,
     count::results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
-    description::MarksOfBroken,
+    description::{Description, MarksOfBroken, managers::reservations, units::Bytes},
     hardware::nodes::Topology,
-    ram::{AnyAllocator, Ram, fetch},
-    units::Bytes,
+    ram::{AnyAllocator, Failure, Ram, fetch},
 };
 use decisions::{Decisions, Made};
 use devices::Devices;

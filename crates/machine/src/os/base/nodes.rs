@@ -3,8 +3,7 @@
 use vm::{Module, Placement};
 
 use crate::{
-    Description,
-    description::{self, NodeFallback, NumaPolicy, Rather},
+    description::{self, Description, NodeFallback, NumaPolicy, Rather},
     os::place::Wish,
 };
 

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 
 use vm::Work;
 
-use crate::{Description, description::WorkCosts, os::Spent};
+use crate::{
+    description::{Description, WorkCosts},
+    os::Spent,
+};
 
 /// Prices, and what has been charged.
 pub(super) struct Prices {

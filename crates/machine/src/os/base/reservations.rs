@@ -9,13 +9,11 @@ use physmem::{Allocator, Broken, FrameId};
 
 use super::{Base, Larger, Refusal};
 use crate::{
-    Description,
     count::{
         results::{ReservationCounts, ReservationSample},
         summary::by_size,
     },
-    description::MarksOfBroken,
-    os::build::reservations,
+    description::{Description, MarksOfBroken, managers::reservations},
     ram::{Failure, FrameStore, Ram},
     table::Format,
 };

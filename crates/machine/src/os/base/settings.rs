@@ -5,11 +5,9 @@ use vm::{Marks, Reference, Reserving, Settings};
 
 use super::Refusal;
 use crate::{
-    Description,
-    description::{self, WalkerKind},
-    os::{build::reservations, hashed::hashed},
+    description::{self, Description, WalkerKind, managers::reservations, units::Bytes},
+    os::hashed::hashed,
     ram::Ram,
-    units::Bytes,
 };
 
 /// The settings of a manager over this memory, as a machine file asks for them.

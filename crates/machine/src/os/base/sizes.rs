@@ -8,14 +8,13 @@ use vm::{Fallback, Module, Vm};
 
 use super::{Base, Daemon, Larger, Refusal, Sizes, nodes};
 use crate::{
-    Description,
     count::results::{DaemonCounts, DaemonSample, LevelPasses},
-    description,
-    hardware::tlbs::DEFAULT_SIZES,
+    description::{self, DEFAULT_SIZES, Description},
     os::{
-        Failure, Platform,
+        Platform,
         place::{Kind, Mapped, Rules, Wish},
     },
+    ram::Failure,
 };
 
 /// Samples of the daemon over time; where there are more, two become one.

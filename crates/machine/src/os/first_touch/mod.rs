@@ -37,13 +37,16 @@ use rustc_hash::FxHashMap;
 use trace::{Event, Regions};
 
 use super::{
-    Answer, Ask, Failure, Layout, Platform, System, Who,
+    Answer, Ask, Layout, Platform, System, Who,
     events::{Ends, Request, request},
     place::Rules,
     sites::Names,
     stale, unfit,
 };
-use crate::{Description, description, ram::Ram};
+use crate::{
+    description::{self, Description},
+    ram::{Failure, Ram},
+};
 use recorded::Recorded;
 
 /// The largest page where nothing is known of regions.

@@ -10,7 +10,10 @@ use addr::{Page, VirtRange};
 use pagetable::{Mapping, Translation, Usage};
 
 use super::FirstTouch;
-use crate::os::{Failure, Platform, Who};
+use crate::{
+    os::{Platform, Who},
+    ram::Failure,
+};
 
 impl FirstTouch {
     /// Makes `page` of the base pages that are in its place; gives how many large pages that is.

@@ -9,7 +9,7 @@ use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Flush, Mapping, Space, Translation, Usage};
 
 use super::{FirstTouch, expressible};
-use crate::os::{Failure, Platform};
+use crate::{os::Platform, ram::Failure};
 
 impl FirstTouch {
     /// The whole base pages within `bytes` from `start`: one that a range covers in part stays. A

@@ -26,13 +26,10 @@ use trace::Batch;
 
 use super::FirstTouch;
 use crate::{
-    Description,
-    os::{Failure, Platform, System, Who},
-    ram::Ram,
+    description::Description,
+    os::{Platform, System, Who},
+    ram::{Failure, Ram},
 };
-
-/// What the manager is called.
-pub(in crate::os) const NAME: &str = "recorded";
 
 /// Pages whose frames are looked up without hashing.
 const KNOWN: usize = 1024;

@@ -5,9 +5,8 @@ use hat::small::{Layout, LayoutError};
 
 use super::Refusal;
 use crate::{
-    Description,
+    description::{Description, units::Bytes},
     table::{Format, Relocation},
-    units::Bytes,
 };
 
 /// What relocates addresses on a machine that `description` wants small spaces on.

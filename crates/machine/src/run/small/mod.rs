@@ -29,9 +29,8 @@ pub(crate) use self::layout::layout;
 use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
 use crate::{
-    Description,
     count::results::{SmallSpaceCounts, SwitchCycles},
-    description,
+    description::{self, Description},
     table::Relocation,
 };
 

@@ -9,9 +9,8 @@ use pagetable::{Fault, Lent, Translation};
 
 use super::{Done, Known, View, members::Wish};
 use crate::{
-    Error,
     count::census::Census,
-    description,
+    description::{self, Error, units::Bytes},
     hardware::{
         behind::{Behind, Forget},
         in_turn::InTurn,
@@ -19,7 +18,6 @@ use crate::{
     },
     ram::Ram,
     run::{Run, access::Place},
-    units::Bytes,
 };
 
 /// What small spaces do to the page table and the processors of a run.

@@ -3,7 +3,7 @@
 use trace::generate;
 
 use super::*;
-use crate::{Machine, RunOptions, count::origins::MissOrigins};
+use crate::{Machine, count::origins::MissOrigins, run::RunOptions};
 
 fn place(function: &str, file: &str, line: u32) -> CodePlace {
     CodePlace {
