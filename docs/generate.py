@@ -1,7 +1,7 @@
 r"""Writes the reference of results, and their types in Python, from the structures in Rust.
 
 ```
- crates/machine/src/count/results/ -----+                 +--> docs/results.md
+ crates/machine/src/results/ -----------+                 +--> docs/results.md
  crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
  what Python adds (ADDED) --------------+
 ```
@@ -21,8 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
-    *sorted((ROOT / "crates/machine/src/count/results").glob("*.rs")),
-    ROOT / "crates/machine/src/count/origins/counts.rs",
+    *sorted((ROOT / "crates/machine/src/results").glob("*.rs")),
     ROOT / "crates/trace/src/process.rs",
     ROOT / "crates/trace/src/mix/mod.rs",
     *(ROOT / f"crates/smp/src/{name}.rs" for name in ("run", "stats", "board", "host", "prices")),

@@ -24,12 +24,13 @@ mod kernel_path;
 mod os;
 mod page_table_bench;
 mod ram;
+pub mod results;
 mod run;
 pub mod sweep;
 mod table;
 pub mod worlds;
 
-pub use count::results::{self, Results};
+pub use self::results::Results;
 pub use description::{
     Description, Error,
     builtin::{BUILTIN, Builtin},

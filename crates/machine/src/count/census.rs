@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use addr::{Kind, PageSize};
 use mmu::Evicted;
 
-use crate::count::results::{HitsAndMisses, SizeCounts};
+use crate::results::{HitsAndMisses, SizeCounts};
 
 /// The label of an entry whose page spans several regions.
 pub(crate) const SHARED: u32 = u32::MAX;

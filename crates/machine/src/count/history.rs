@@ -11,7 +11,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::count::results::{MissMap, Timeline};
+use crate::results::{MissMap, Timeline};
 
 const BINS_MAX: u64 = 512;
 const BIN_ACCESSES_MIN: u64 = 1 << 12;

@@ -4,7 +4,5 @@ pub(crate) mod census;
 pub(crate) mod history;
 pub(crate) mod identities;
 pub(crate) mod origins;
-pub mod results;
-pub(crate) mod sum;
 pub(crate) mod summary;
 pub(crate) mod time;

@@ -25,11 +25,7 @@ use std::collections::BTreeMap;
 use addr::Kind;
 use mmu::{CacheCounts as Counts, Served};
 
-use super::{
-    census::RegionCensus,
-    results::{KernelTime, Range, Time},
-    summary,
-};
+use super::{census::RegionCensus, summary};
 use crate::{
     description::{Costs, Description},
     hardware::{
@@ -37,6 +33,7 @@ use crate::{
         tlbs::{NONE, TlbUnits, Unit},
         walker::Walkers,
     },
+    results::{KernelTime, Range, Time},
     run::Run,
 };
 

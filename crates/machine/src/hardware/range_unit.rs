@@ -4,8 +4,8 @@ use addr::{Asid, Kind, VirtAddr};
 use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
 
 use crate::{
-    count::results::RangeTlbCounts,
     description::{Description, WalkerKind},
+    results::RangeTlbCounts,
 };
 
 /// What its entries are made of.

@@ -21,9 +21,9 @@ use pagetable::{Leads, Reference, Translation};
 use physmem::Segment;
 
 use crate::{
-    count::results::RestSegCounts,
     description::Description,
     os::hashed::{self, Kept, TAG_BYTES},
+    results::RestSegCounts,
 };
 
 /// Bytes of a line of the arrays' caches.

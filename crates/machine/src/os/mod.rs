@@ -35,7 +35,7 @@ use pagetable::{Fault, Flush, Space};
 use trace::{Event, Process};
 
 pub(crate) use crate::ram::Failure;
-use crate::{count::results::ManagerCounts, description::Description, ram::Ram};
+use crate::{description::Description, ram::Ram, results::ManagerCounts};
 pub(crate) use at::Setting;
 use first_touch::recorded::Recorded;
 pub(crate) use labels::{Layout, Told};

@@ -22,8 +22,8 @@ use super::{
     sites::{Names, Sites},
 };
 use crate::{
-    count::results::FrameName,
     description::{NodeFallback, Placement, Rather},
+    results::FrameName,
 };
 
 /// All rules.

@@ -18,9 +18,9 @@ use addr::{VirtAddr, VirtRange};
 use trace::Event;
 
 use super::{Layout, place::Wish};
-use crate::count::results::{CodePlace, FrameName};
+use crate::results::{CodePlace, FrameName};
 
-/// Finds the functions of a place, as [`Results::name_origins`](crate::count::results::Results::name_origins) does.
+/// Finds the functions of a place, as [`Results::name_origins`](crate::results::Results::name_origins) does.
 type Find = dyn FnMut(&CodePlace, bool) -> Vec<FrameName> + Send;
 
 /// A way to find names, shared by all runs of a machine.

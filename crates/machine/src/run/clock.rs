@@ -32,10 +32,10 @@ use super::{
     access::{PHYSICAL, UNCACHED, VIRTUAL},
 };
 use crate::{
-    count::results::ChangedSetting,
     description::{Clock, Costs, Description, Error},
     hardware::{behind::Behind, processor::Processor, tlbs::NONE},
     os::at::Change,
+    results::ChangedSetting,
 };
 
 /// Accesses that run near a deadline before the clock is read again, at most.

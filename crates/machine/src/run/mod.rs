@@ -52,7 +52,6 @@ use crate::{
         history::History,
         identities::{self, Witness},
         origins::Origins,
-        results::{ChangedSetting, Results},
         summary,
     },
     description::{Clock, Error, Inject, PageMask, WalkerKind, settings::Written},
@@ -62,6 +61,7 @@ use crate::{
     },
     os::{Layout, System, Who, at::Change, build, hashed::hashed, ranges::RangeTable},
     ram::Ram,
+    results::{ChangedSetting, Results},
 };
 
 use ahead::Ahead;

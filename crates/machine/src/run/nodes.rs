@@ -18,10 +18,10 @@ use pagetable::Translation;
 
 use super::{Run, access::Place};
 use crate::{
-    count::results::MigrationCounts,
     description::{self, Description, Error},
     hardware::{behind::Behind, nodes::Topology},
     os::System,
+    results::MigrationCounts,
 };
 
 /// What counting a reference takes: an assumption, as for promotion.

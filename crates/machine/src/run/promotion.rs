@@ -23,10 +23,10 @@ use trace::Event;
 
 use super::{Run, access::Place};
 use crate::{
-    count::results::{PromotionCounts, PromotionsOfSize},
     description::{Description, Error},
     hardware::{behind::Behind, processor::Processor, tlbs::NONE},
     os::{System, events::Gone},
+    results::{PromotionCounts, PromotionsOfSize},
 };
 
 /// What a miss counts for where the machine does not say what one takes.

@@ -34,8 +34,8 @@ use trace::{Batch, Source};
 
 use crate::{
     Machine,
-    count::results::Results,
     description::{Error, digest},
+    results::Results,
     run::{Progress, foreseen::Foreseen},
 };
 pub(crate) use family::Steps;

@@ -19,6 +19,7 @@ mod life;
 mod linux;
 mod managers;
 mod mmu_caches;
+mod names;
 mod nested;
 mod numa;
 mod page_sizes;

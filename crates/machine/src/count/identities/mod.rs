@@ -17,11 +17,15 @@ mod spec_tlb;
 use addr::Kind;
 use mmu::{Requester, Served};
 
-use super::results::{
-    HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, RangeTlbCounts, Results, TlbCounts,
-    Walks,
+use crate::{
+    description::Error,
+    hardware::walker::Walkers,
+    results::{
+        HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, RangeTlbCounts, Results,
+        TlbCounts, Walks,
+    },
+    run::Run,
 };
-use crate::{description::Error, hardware::walker::Walkers, run::Run};
 
 /// Counts that results do not show, or show from another place: of all processors together.
 pub(crate) struct Witness {

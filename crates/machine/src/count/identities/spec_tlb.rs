@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Checker, Witness};
-use crate::count::results::{ByKind, NestedCounts, Results, SpecOutcome, SpecTlbCounts};
+use crate::results::{ByKind, NestedCounts, Results, SpecOutcome, SpecTlbCounts};
 
 impl Checker {
     /// The same of the host's, and what is waited for is part of what is read.

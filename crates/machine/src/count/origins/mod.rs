@@ -15,15 +15,14 @@
 //! Memory is bounded: behind [`KEYS_MAX`] different origins new ones are counted without their code
 //! and thread.
 
-pub(crate) mod counts;
-pub(crate) mod naming;
-
 use addr::PageSize;
 use rustc_hash::FxHashMap;
 use trace::{Batch, Block, Filter, Header, Location};
 
-use self::counts::{CodePlace, MissOrigins, SiteCounts};
-use crate::os::Layout;
+use crate::{
+    os::Layout,
+    results::{CodePlace, MissOrigins, SiteCounts},
+};
 
 /// What is not known, in place of a number.
 const NONE: u32 = u32::MAX;

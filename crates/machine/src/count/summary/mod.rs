@@ -12,17 +12,7 @@ use mmu::{Flushed, Requests, Served, WalkArray};
 use physmem::{Broken, Unplaced};
 use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
-use super::{
-    origins,
-    results::{
-        BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, Faults, HeaderSummary,
-        HitsAndMisses, LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts,
-        MmuCacheLevel, NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, Results,
-        SCHEMA, TlbCounts, TraceSummary, Walks,
-    },
-    sum::Sum,
-    time,
-};
+use super::{origins, time};
 use crate::{
     Machine,
     description::{self, Description, managers::keeps_tables_apart},
@@ -32,6 +22,12 @@ use crate::{
         walker::{Dimension, UpperEntries, Walker, Walkers},
     },
     ram::Ram,
+    results::{
+        BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, Faults, HeaderSummary,
+        HitsAndMisses, LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts,
+        MmuCacheLevel, NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, Results,
+        SCHEMA, TlbCounts, TraceSummary, Walks, sum::Sum,
+    },
     run::{Run, promotion::Promotion, small::Small},
 };
 

@@ -3,9 +3,9 @@
 use addr::Kind;
 
 use crate::{
-    count::results::{NodeCounts, NumaCounts},
     description::Description,
     hardware::{nodes::WALKS, walker::Walkers},
+    results::{NodeCounts, NumaCounts},
     run::Run,
 };
 

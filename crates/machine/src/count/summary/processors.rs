@@ -2,12 +2,9 @@
 
 use super::{caches_of, mmu_cache, spec_tlb::spec_tlb, tlbs, walks};
 use crate::{
-    count::{
-        results::{ProcessorCounts, ShootdownCounts, TlbCounts},
-        sum::Sum,
-    },
     description::Description,
     hardware::{processor::Processor, restseg::RestSegUnit, walker::Walkers},
+    results::{ProcessorCounts, ShootdownCounts, TlbCounts, sum::Sum},
     run::Run,
 };
 

@@ -3,9 +3,9 @@
 use mmu::{TraceCache, TraceCacheCounts};
 
 use crate::{
-    count::results::{self, SpaceSwitches},
     description::Description,
     hardware::processor::ProcessorCounts,
+    results::{self, SpaceSwitches},
     run::Run,
 };
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use mmu::{Served, Speculation};
 
 use crate::{
-    count::results::{ByKind, SpecOutcome, SpecTlbCounts},
     hardware::walker::{Said, Speculator, Walker},
+    results::{ByKind, SpecOutcome, SpecTlbCounts},
 };
 
 /// That of `walker`, if it has one.

@@ -17,9 +17,9 @@ use hat::HatSpace;
 use vm::{Decided, Decision, Why};
 
 use crate::{
-    count::results::{ManagerCounts, SizeDecision, SizeReasons},
     os::Layout,
     ram::Ram,
+    results::{ManagerCounts, SizeDecision, SizeReasons},
 };
 
 /// Pages by region and what was decided.

@@ -17,10 +17,10 @@ use physmem::{FrameId, Request, State};
 
 use super::{Base, HUGE, Refusal, reservations::clear_marks};
 use crate::{
-    count::results::DeviceCounts,
     description::{self, Description, MarksOfBroken},
     os::Platform,
     ram::FrameStore,
+    results::DeviceCounts,
 };
 
 /// What devices have.

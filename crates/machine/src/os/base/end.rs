@@ -10,8 +10,8 @@ use addr::{PageSize, VirtRange};
 
 use super::Base;
 use crate::{
-    count::results::{EndOfProgram, RegionSizes, RunsOfLength},
     ram::Ram,
+    results::{EndOfProgram, RegionSizes, RunsOfLength},
 };
 
 impl Base {

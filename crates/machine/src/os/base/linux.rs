@@ -9,16 +9,16 @@ use vm::{
 
 use super::{Base, Refusal};
 use crate::{
-    count::results::{
-        ChosenBlocks, CompactionCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts,
-        RangerCounts,
-    },
     description::{
         self, Defrag, Description, Enabled, OrderEnabled,
         managers::{Huge, huge, linux, page_blocks},
     },
     os::Platform,
     ram::{Failure, Ram},
+    results::{
+        ChosenBlocks, CompactionCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts,
+        RangerCounts,
+    },
 };
 
 /// The only base page of a kernel whose knobs these are.

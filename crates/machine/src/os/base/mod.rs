@@ -45,10 +45,10 @@ use super::{
     stale, unfit,
 };
 use crate::{
-    count::results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
     description::{Description, MarksOfBroken, managers::reservations, units::Bytes},
     hardware::nodes::Topology,
     ram::{AnyAllocator, Failure, Ram, fetch},
+    results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
 };
 use decisions::{Decisions, Made};
 use devices::Devices;

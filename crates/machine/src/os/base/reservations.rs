@@ -9,12 +9,10 @@ use physmem::{Allocator, Broken, FrameId};
 
 use super::{Base, Larger, Refusal};
 use crate::{
-    count::{
-        results::{ReservationCounts, ReservationSample},
-        summary::by_size,
-    },
+    count::summary::by_size,
     description::{Description, MarksOfBroken, managers::reservations},
     ram::{Failure, FrameStore, Ram},
+    results::{ReservationCounts, ReservationSample},
     table::Format,
 };
 

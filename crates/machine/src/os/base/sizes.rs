@@ -8,13 +8,13 @@ use vm::{Fallback, Module, Vm};
 
 use super::{Base, Daemon, Larger, Refusal, Sizes, nodes};
 use crate::{
-    count::results::{DaemonCounts, DaemonSample, LevelPasses},
     description::{self, DEFAULT_SIZES, Description},
     os::{
         Platform,
         place::{Kind, Mapped, Rules, Wish},
     },
     ram::Failure,
+    results::{DaemonCounts, DaemonSample, LevelPasses},
 };
 
 /// Samples of the daemon over time; where there are more, two become one.

@@ -29,8 +29,8 @@ pub(crate) use self::layout::layout;
 use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
 use crate::{
-    count::results::{SmallSpaceCounts, SwitchCycles},
     description::{self, Description},
+    results::{SmallSpaceCounts, SwitchCycles},
     table::Relocation,
 };
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::count::results::{
+use super::{
     BlockCounts, ByKind, CacheCounts, CacheTraffic, HitsAndMisses, LevelCounts, MmuCacheCounts,
     MmuCacheLevel, RangeTlbCounts, RestSegCounts, ShootdownCounts, SizeCounts, SpecOutcome,
     SpecTlbCounts, TlbCounts, Walks,

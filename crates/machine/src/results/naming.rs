@@ -11,8 +11,10 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 use trace::{RegionInfo, SiteCall};
 
-use super::counts::{CodePlace, SiteCounts};
-use crate::count::results::Results;
+use super::{
+    Results,
+    origins::{CodePlace, SiteCounts},
+};
 
 /// Where the headers of compilers and libraries are, whose inlined functions allocate for others.
 const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];

@@ -7,10 +7,13 @@
 mod linux;
 mod manager;
 mod memory;
+mod naming;
+mod origins;
 mod processors;
 mod regions;
 mod reservations;
 mod spaces;
+pub(crate) mod sum;
 mod time;
 mod tlbs;
 mod walks;
@@ -18,11 +21,6 @@ mod walks;
 use addr::Kind;
 use serde::Serialize;
 use trace::mix::Switches;
-
-pub use super::origins::{
-    counts::{CodePlace, MissOrigins, SiteCounts},
-    naming::{FrameName, name_regions},
-};
 
 pub use linux::{
     ChosenBlocks, CompactionCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts, RangerCounts,
@@ -33,6 +31,8 @@ pub use manager::{
     SizeDecision, SizeReasons,
 };
 pub use memory::{MemoryCounts, MigrationCounts, NodeCounts, NumaCounts};
+pub use naming::{FrameName, name_regions};
+pub use origins::{CodePlace, MissOrigins, SiteCounts};
 pub use processors::{ProcessorCounts, ShootdownCounts};
 pub use regions::{MissMap, RegionCounts, Timeline};
 pub use reservations::{DeviceCounts, ReservationCounts, ReservationSample, ReservationsOfSize};
