@@ -18,7 +18,6 @@
 mod count;
 pub mod curve;
 pub mod description;
-mod frames;
 mod hardware;
 mod kernel_path;
 mod os;
@@ -27,9 +26,9 @@ mod ram;
 pub mod results;
 mod run;
 pub mod sweep;
-mod table;
 pub mod worlds;
 
+pub use self::ram::table::page_table_formats;
 pub use self::results::Results;
 pub use description::{
     Description, Error,
@@ -39,7 +38,6 @@ pub use description::{
 pub use os::sites::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};
-pub use table::page_table_formats;
 
 use std::sync::Arc;
 
@@ -60,7 +58,7 @@ pub struct Machine {
     /// What its page table looks like, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
     /// The same of the host's, in a virtual machine.
-    host_table: Option<os::host::HostTable>,
+    host_table: Option<ram::walk::HostTable>,
     settings: Vec<String>,
     added: Vec<String>,
     digest: String,

@@ -31,11 +31,10 @@ use physmem::State;
 use serde::Serialize;
 
 use crate::{
-    Machine, frames,
+    Machine,
     hardware::walker::{Handler, hierarchy, latencies},
     kernel_path,
-    ram::FrameStore,
-    table,
+    ram::{FrameStore, frames, table},
 };
 
 /// What operations have done.

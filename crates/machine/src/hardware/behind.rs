@@ -11,52 +11,11 @@
 //! it must: a front can feed one [`Behind`] at once, or write down what it says for many of them.
 //! All that it says is plain data.
 
-use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
+use addr::{Asid, Kind, PhysAddr, VirtRange};
 use mmu::Spot;
-use pagetable::{Node, Reference, Translation};
+use pagetable::{Node, Reference};
 
-/// Who walks, for what, and where the walk starts if nothing is remembered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Walk {
-    pub(crate) va: VirtAddr,
-    pub(crate) asid: Asid,
-    pub(crate) root: Node,
-    /// Whether the way from there ends at a page.
-    pub(crate) found: bool,
-    /// The size of that page; where there is none, of any.
-    pub(crate) size: PageSize,
-    /// Misses of the TLB on the page table itself, on the way to `root`.
-    pub(crate) nested_misses: u8,
-}
-
-/// The whole way of a walk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Way<'a> {
-    /// Its references, from the root down.
-    pub(crate) references: &'a [Reference],
-    /// In a virtual machine their addresses are the guest's: for each of them, and for the page
-    /// at the end if there is one, the walk that finds its place.
-    pub(crate) host: &'a [HostWalk],
-    /// The references of those walks, one walk after the other.
-    pub(crate) host_references: &'a [Reference],
-}
-
-/// A walk of the host's page table for one guest-physical address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct HostWalk {
-    /// Where it starts; its address is guest-physical.
-    pub(crate) walk: Walk,
-    /// The host's page there.
-    pub(crate) page: Translation,
-    /// How many of the host references are its own.
-    pub(crate) references: u16,
-    /// Whether the reference before had the same address, so that its place is known.
-    pub(crate) known: bool,
-    /// Whether the host's page has its place in a reservation of the largest size.
-    pub(crate) reserved: bool,
-    /// Where the host's tables moved right before this walk, since its page was then mapped.
-    pub(crate) moved: Option<VirtRange>,
-}
+use crate::ram::walk::{Walk, Way};
 
 /// A miss that has come to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

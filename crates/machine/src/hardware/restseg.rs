@@ -22,7 +22,7 @@ use physmem::Segment;
 
 use crate::{
     description::Description,
-    os::hashed::{self, Kept, TAG_BYTES},
+    ram::hashed::{self, Kept, TAG_BYTES},
     results::RestSegCounts,
 };
 

@@ -17,7 +17,7 @@ use crate::{
     description::{
         self, BITS_MAX, DEFAULT_SIZES, Description, managers::reservations, units::Ways,
     },
-    table::Format,
+    ram::table::Format,
 };
 
 /// No TLB serves the kind.

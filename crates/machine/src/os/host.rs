@@ -15,13 +15,15 @@
 //! and had it backed counts once, as it is then repeated.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
-use pagetable::{Fault, Flush, Node, Reference, Translation, TreeShape};
+use pagetable::{Fault, Flush, Node, Reference, Translation};
 
 use super::{Answer, Ask, Layout, Platform, System, Who, first_touch::FirstTouch};
 use crate::{
     description::{self, Description},
-    hardware::behind::{HostWalk, Walk},
-    ram::{Failure, Ram},
+    ram::{
+        Failure, Ram,
+        walk::{HostTable, HostWalk, Walk, as_virtual},
+    },
 };
 
 /// The host: memory of its own, and a system that decides on it.
@@ -208,15 +210,6 @@ impl Host {
     }
 }
 
-/// What a host's page table looks like.
-#[derive(Clone, Debug)]
-pub(crate) struct HostTable {
-    /// If walks descend from a root.
-    pub(crate) tree: Option<TreeShape>,
-    /// The page sizes that it can hold, ascending.
-    pub(crate) sizes: Vec<PageSize>,
-}
-
 /// That holes and room for large pages go with the host's pages.
 fn check(description: &Description, nested: &description::Nested) -> Result<(), (String, String)> {
     let size = nested.page_size.0;
@@ -272,20 +265,5 @@ impl Platform for Below<'_> {
     /// Nobody asks the host when something was.
     fn access(&self) -> u64 {
         0
-    }
-}
-
-/// What the host translates is an address of the guest's memory.
-fn as_virtual(gpa: PhysAddr) -> VirtAddr {
-    VirtAddr::new(gpa.get())
-}
-
-/// What a TLB holds of a guest's page that lies in a page of the host: the smaller of the two,
-/// with the host's frame.
-pub(crate) fn splinter(addr: VirtAddr, guest: Translation, host: Translation) -> Translation {
-    if host.page.size() >= guest.page.size() {
-        Translation { frame: host.apply(as_virtual(guest.frame)), ..guest }
-    } else {
-        Translation { page: addr.page(host.page.size()), frame: host.frame, ..guest }
     }
 }

@@ -22,12 +22,10 @@ mod base;
 pub(crate) mod build;
 pub(crate) mod events;
 mod first_touch;
-pub(crate) mod hashed;
 pub(crate) mod host;
 pub(crate) mod labels;
 pub(crate) mod place;
 pub(crate) mod ranges;
-pub(crate) mod room;
 pub(crate) mod sites;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};

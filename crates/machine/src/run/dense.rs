@@ -34,11 +34,11 @@ use super::{
 use crate::{
     count::census::{Census, SHARED, TlbCensus},
     hardware::{
-        behind::{Behind, Refill, Walk},
+        behind::{Behind, Refill},
         processor::Processor,
         tlbs::{FIRST_LEVEL_MAX, NONE, Unit},
     },
-    ram::Ram,
+    ram::{Ram, walk::Walk},
 };
 
 /// A TLB and what is counted of it.

@@ -23,10 +23,11 @@ use crate::{
     count::census::{Census, TABLES},
     description::Error,
     hardware::{
-        behind::{Behind, Walk},
+        behind::Behind,
         processor::Processor,
         tlbs::{NONE, TlbUnits},
     },
+    ram::walk::Walk,
 };
 
 impl Run {

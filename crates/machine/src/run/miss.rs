@@ -14,13 +14,13 @@ use crate::{
     },
     description::Error,
     hardware::{
-        behind::{Behind, Refill, Walk},
+        behind::{Behind, Refill},
         processor::Processor,
         range_unit::RangesFrom,
         tlbs::{NONE, Unit},
     },
     os::{Answer, Ask, Layout, Who},
-    ram::Ram,
+    ram::{Ram, walk::Walk},
 };
 
 impl Run {

@@ -59,8 +59,8 @@ use crate::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
         range_unit::RangesFrom, tlbs::NONE,
     },
-    os::{Layout, System, Who, at::Change, build, hashed::hashed, ranges::RangeTable},
-    ram::Ram,
+    os::{Layout, System, Who, at::Change, build, ranges::RangeTable},
+    ram::{Ram, hashed::hashed},
     results::{ChangedSetting, Results},
 };
 

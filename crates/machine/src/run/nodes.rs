@@ -19,8 +19,9 @@ use pagetable::Translation;
 use super::{Run, access::Place};
 use crate::{
     description::{self, Description, Error},
-    hardware::{behind::Behind, nodes::Topology},
+    hardware::behind::Behind,
     os::System,
+    ram::topology::Topology,
     results::MigrationCounts,
 };
 

@@ -16,7 +16,10 @@ use pagetable::{Node, Reference};
 use rustc_hash::FxHashMap;
 
 use super::{log::StaleEntry, numbers::Numbers};
-use crate::hardware::behind::{Forget, Refill, Walk};
+use crate::{
+    hardware::behind::{Forget, Refill},
+    ram::walk::Walk,
+};
 
 /// One thing that a front said.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,10 @@ use super::{
     family_log::{FamilyLog, Known},
     repeats::Repeats,
 };
-use crate::hardware::behind::{Behind, Forget, HostWalk, Refill, Walk, Way};
+use crate::{
+    hardware::behind::{Behind, Forget, Refill},
+    ram::walk::{HostWalk, Walk, Way},
+};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
 #[derive(Clone, Copy, Debug)]

@@ -17,10 +17,12 @@
 use addr::{Kind, PhysAddr};
 use mmu::{Entrance, Requester, Served};
 
-use crate::hardware::{
-    behind::Way,
-    in_turn::InTurn,
-    walker::{Walker, Walkers},
+use crate::{
+    hardware::{
+        in_turn::InTurn,
+        walker::{Walker, Walkers},
+    },
+    ram::walk::Way,
 };
 
 /// More slots than this find hardly more repeats.

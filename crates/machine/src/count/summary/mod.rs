@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use addr::{Kind, PageSize};
 use mmu::{Flushed, Requests, Served, WalkArray};
-use physmem::{Broken, Unplaced};
 use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
 use super::{origins, time};
@@ -21,12 +20,12 @@ use crate::{
         tlbs::{TlbUnits, Unit},
         walker::{Dimension, UpperEntries, Walker, Walkers},
     },
-    ram::Ram,
+    ram::{Ram, reservations::by_size},
     results::{
         BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, Faults, HeaderSummary,
         HitsAndMisses, LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts,
-        MmuCacheLevel, NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, Results,
-        SCHEMA, TlbCounts, TraceSummary, Walks, sum::Sum,
+        MmuCacheLevel, NestedCounts, RegionCounts, Results, SCHEMA, TlbCounts, TraceSummary, Walks,
+        sum::Sum,
     },
     run::{Run, promotion::Promotion, small::Small},
 };
@@ -277,31 +276,6 @@ fn critical(walkers: &Walkers) -> u64 {
         None => walker.host.as_ref().map_or(0, |side| side.critical),
     };
     walkers.each().map(of).sum()
-}
-
-/// What has become of reservations, by size, of frames of `base`.
-pub(crate) fn by_size(
-    counts: &[(PageSize, physmem::ReservationCounts)],
-    base: PageSize,
-) -> ReservationCounts {
-    let named = |rows: &[(&str, u64)]| {
-        rows.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
-    };
-    let of = |(size, counts): &(PageSize, physmem::ReservationCounts)| {
-        let broken = Broken::ALL.map(|why| (why.name(), counts.broken[why as usize]));
-        let unplaced = Unplaced::ALL.map(|why| (why.name(), counts.unplaced[why as usize]));
-        ReservationsOfSize {
-            size: size.to_string(),
-            made: counts.made,
-            filled: counts.filled,
-            emptied: counts.emptied,
-            broken: named(&broken),
-            broken_bytes: counts.broken_frames * base.bytes(),
-            placed: counts.placed,
-            unplaced: named(&unplaced),
-        }
-    };
-    ReservationCounts { sizes: counts.iter().map(of).collect(), marks_cleared: 0 }
 }
 
 /// All data caches, those of the same name together.

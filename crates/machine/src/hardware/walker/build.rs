@@ -21,8 +21,10 @@ use crate::{
         nodes::References,
         tlbs::{geometry_key, tlb_params},
     },
-    os::host::HostTable,
-    table::{Format, Walked},
+    ram::{
+        table::{Format, Walked},
+        walk::HostTable,
+    },
 };
 
 /// A key of the machine file, and what is wrong with it.

@@ -6,7 +6,7 @@
 use mmu::{AnyWalkCache, Held, Served, WalkCache, WalkCacheParams};
 use pagetable::{Node, Reference};
 
-use crate::hardware::behind::{Forget, Walk};
+use crate::{hardware::behind::Forget, ram::walk::Walk};
 
 /// The entries of one level that lead to tables, as walks needed them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -19,7 +19,7 @@ use pagetable::Reference;
 
 use crate::{
     description::{self, Description},
-    table::Format,
+    ram::table::{Format, path::Path},
 };
 
 /// Once a refill: the faulting address out of its register (1); the second entry of a pair, which
@@ -37,27 +37,11 @@ const CACHE_FILL: u64 = 2;
 /// The size of the page: its field out of the entry (2), into the register that the TLB is written
 /// from (1). G98 section 6.3 says that this handler is dearer, not by how much: an assumption.
 const PAGE_MASK: u64 = 3;
-/// Two more registers than a handler has for itself are saved and restored.
-pub(crate) const SAVE: u64 = 4;
 /// A store that changes what was just read: the new value (1), store (1).
 const CHANGE: u64 = 2;
 /// What a nested miss of a linear table takes beside its reference: E99 §5.5 gives 400 to 500
 /// cycles after Uhlig et al. 1995; the lower one.
 const NESTED_CYCLES: u64 = 400;
-
-/// Instructions of a handler on its way through a page table of one format.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Path {
-    /// Once for each search of the table.
-    pub(crate) search: u64,
-    /// A reference that leads on to another table.
-    pub(crate) node: u64,
-    /// A reference of eight bytes or more that does not: a page's entry, or a tag or a pointer
-    /// passed in a chain.
-    pub(crate) entry: u64,
-    /// A page's entry of four bytes, or the flags of one.
-    pub(crate) narrow: u64,
-}
 
 /// The handler of a machine.
 #[derive(Clone, Copy, Debug)]

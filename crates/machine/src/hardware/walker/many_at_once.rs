@@ -5,7 +5,7 @@ use pagetable::Reference;
 
 use super::{Dimension, Walker};
 use crate::{
-    hardware::behind::{Walk, Way},
+    ram::walk::{Walk, Way},
     sweep::{Miss, Steps},
 };
 

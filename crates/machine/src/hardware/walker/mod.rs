@@ -35,13 +35,14 @@ use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
 use mmu::{Hierarchy, Requester, Served, Spot};
 use pagetable::{Node, Reference};
 
+use super::{
+    behind::{Forget, Refill},
+    contexts::{VIRTUAL_CACHE_BITS, tag_of_context},
+    nodes::{References, WALKS},
+};
 use crate::{
     description::Shared,
-    hardware::{
-        behind::{Forget, Refill, Walk, Way},
-        contexts::{VIRTUAL_CACHE_BITS, tag_of_context},
-        nodes::{References, WALKS},
-    },
+    ram::walk::{Walk, Way},
 };
 use speculation::{DeviceFrames, Made, SpecCensus};
 use virtual_machine::page_node;

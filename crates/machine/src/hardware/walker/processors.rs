@@ -17,10 +17,10 @@ use super::{RegionWalks, Speculator, Walker, build::Refusal};
 use crate::{
     description::Description,
     hardware::{
-        behind::{Behind, Forget, Refill, Walk, Way},
+        behind::{Behind, Forget, Refill},
         in_turn::InTurn,
     },
-    os::host::HostTable,
+    ram::walk::{HostTable, Walk, Way},
 };
 
 /// A walker for each processor.

@@ -5,8 +5,11 @@ use pagetable::{Node, Reference, Translation};
 
 use crate::{
     Machine,
-    hardware::behind::{Forget, HostWalk, Refill, Walk},
-    ram::Ram,
+    hardware::behind::{Forget, Refill},
+    ram::{
+        Ram,
+        walk::{HostWalk, Walk},
+    },
 };
 
 /// A unified translation cache of LRU: the most recent first.

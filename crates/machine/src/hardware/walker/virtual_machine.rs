@@ -19,10 +19,7 @@ use mmu::{Spot, Tlb, TlbEntry};
 use pagetable::{Node, Reference};
 
 use super::{Dimension, Port, SpecCensus, Speculator};
-use crate::{
-    description::Shared,
-    hardware::behind::{Forget, HostWalk},
-};
+use crate::{description::Shared, hardware::behind::Forget, ram::walk::HostWalk};
 
 /// What translates guest-physical addresses.
 pub(crate) struct HostSide {

@@ -46,8 +46,7 @@ use super::{
 };
 use crate::{
     description::{Description, MarksOfBroken, managers::reservations, units::Bytes},
-    hardware::nodes::Topology,
-    ram::{AnyAllocator, Failure, Ram, fetch},
+    ram::{AnyAllocator, Failure, Ram, fetch, topology::Topology},
     results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
 };
 use decisions::{Decisions, Made};

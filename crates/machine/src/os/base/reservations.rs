@@ -9,11 +9,9 @@ use physmem::{Allocator, Broken, FrameId};
 
 use super::{Base, Larger, Refusal};
 use crate::{
-    count::summary::by_size,
     description::{Description, MarksOfBroken, managers::reservations},
-    ram::{Failure, FrameStore, Ram},
+    ram::{Failure, FrameStore, Ram, reservations::by_size, table::Format},
     results::{ReservationCounts, ReservationSample},
-    table::Format,
 };
 
 /// The mark of a page in a reservation.

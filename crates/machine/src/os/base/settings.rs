@@ -6,8 +6,7 @@ use vm::{Marks, Reference, Reserving, Settings};
 use super::Refusal;
 use crate::{
     description::{self, Description, WalkerKind, managers::reservations, units::Bytes},
-    os::hashed::hashed,
-    ram::Ram,
+    ram::{Ram, hashed::hashed},
 };
 
 /// The settings of a manager over this memory, as a machine file asks for them.

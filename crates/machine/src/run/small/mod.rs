@@ -12,7 +12,6 @@
 //! processors of a run, what that takes, and which of a trace's spaces are to be small. A flat space has
 //! the base 0, and nothing is asked an access for that.
 
-mod layout;
 mod members;
 mod switch;
 mod view;
@@ -25,13 +24,15 @@ use hat::{
 };
 use pagetable::Space;
 
-pub(crate) use self::layout::layout;
 use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
 use crate::{
     description::{self, Description},
+    ram::table::{
+        Relocation,
+        small::{layout, relocation},
+    },
     results::{SmallSpaceCounts, SwitchCycles},
-    table::Relocation,
 };
 
 /// Bytes of a line, and of an entry of a root: where a root is looked through.
@@ -119,7 +120,7 @@ impl Small {
             description::Schedule::Frequent => Schedule::Frequent,
         };
         let cpus = description.core.count as usize;
-        let relocation = layout::relocation(description)?;
+        let relocation = relocation(description)?;
         let entries = layout.slot_bytes() / relocation.covers;
         let prices = description.os.costs.as_ref().map(|costs| {
             let [root, segments, line, entry] = [

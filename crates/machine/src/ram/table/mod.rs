@@ -6,6 +6,8 @@
 mod build;
 mod flat;
 mod formats;
+pub(crate) mod path;
+pub(crate) mod small;
 
 use pagetable::SparseMemory;
 

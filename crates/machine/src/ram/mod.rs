@@ -9,6 +9,14 @@
 //!                           Host: a Ram and a System of its own
 //! ```
 
+pub(crate) mod frames;
+pub(crate) mod hashed;
+pub(crate) mod reservations;
+mod room;
+pub(crate) mod table;
+pub(crate) mod topology;
+pub(crate) mod walk;
+
 use std::{collections::BTreeMap, slice};
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -24,20 +32,20 @@ use physmem::{
 use prefetch_index::prefetch_index;
 use vm::Physical;
 
+use self::{
+    frames::{HOST, Lists, age, frames, lists, reserved, wished},
+    room::Guest,
+    table::{Format, Walked},
+    topology::Topology,
+    walk::{Way, splinter},
+};
 use crate::{
     description::{
         self, Description,
         managers::{keeps_tables_apart, reservations},
         units,
     },
-    frames::{HOST, Lists, age, frames, lists, reserved, wished},
-    hardware::{behind::Way, nodes::Topology},
-    os::{
-        hashed,
-        host::{Host, splinter},
-        room::{self, Guest},
-    },
-    table::{self, Format, Walked},
+    os::host::Host,
 };
 
 /// An allocator that is chosen when a machine is built, and where an allocation can be made to

@@ -7,11 +7,8 @@ use pagetable::{
     X86_32, X86_64,
 };
 
-use super::{flat::Flat, formats::Format, page_table_formats};
-use crate::{
-    description::{self, Description, WalkerKind, units::Bytes},
-    run::small,
-};
+use super::{flat::Flat, formats::Format, page_table_formats, small};
+use crate::description::{self, Description, WalkerKind, units::Bytes};
 
 /// A key of the machine file, and what is wrong with it.
 pub(super) type Refusal = (String, String);

@@ -3,14 +3,14 @@
 use addr::{VirtAddr, VirtRange};
 use hat::small::{Layout, LayoutError};
 
-use super::Refusal;
-use crate::{
-    description::{Description, units::Bytes},
-    table::{Format, Relocation},
-};
+use super::{Format, Relocation};
+use crate::description::{Description, units::Bytes};
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
 
 /// What relocates addresses on a machine that `description` wants small spaces on.
-pub(super) fn relocation(description: &Description) -> Result<Relocation, Refusal> {
+pub(crate) fn relocation(description: &Description) -> Result<Relocation, Refusal> {
     let table = description.page_table.as_ref().filter(|table| table.software_tlb.is_none());
     let format = table.and_then(|table| Format::named(&table.format));
     format.and_then(|format| format.relocation).ok_or_else(|| {

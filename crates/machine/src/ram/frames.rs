@@ -12,15 +12,11 @@ use physmem::{
     Reservations, Restrictive, Scattered, SizeLists,
 };
 
-use crate::{
-    description::{
-        self, Description,
-        managers::{page_blocks, places},
-        units,
-    },
-    hardware::nodes::Topology,
-    os::hashed::Kept,
-    ram::FrameStore,
+use super::{FrameStore, hashed::Kept, topology::Topology};
+use crate::description::{
+    self, Description,
+    managers::{page_blocks, places},
+    units,
 };
 
 /// Where free frames are.

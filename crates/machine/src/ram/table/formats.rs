@@ -12,11 +12,11 @@
 use addr::Memory;
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
 
-use super::build::{Build, Mounting, mounted, refused};
-use crate::{
-    description::BITS_MAX,
-    hardware::walker::handler::{Path, SAVE},
+use super::{
+    build::{Build, Mounting, mounted, refused},
+    path::{Path, SAVE},
 };
+use crate::description::BITS_MAX;
 
 /// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).
 const PCID_BITS: u8 = 12;
