@@ -20,6 +20,7 @@ pub mod curve;
 pub mod description;
 mod hardware;
 mod kernel_path;
+mod managers;
 mod os;
 mod page_table_bench;
 mod ram;
@@ -28,6 +29,7 @@ mod run;
 pub mod sweep;
 pub mod worlds;
 
+pub use self::os::names::Names;
 pub use self::ram::table::page_table_formats;
 pub use self::results::Results;
 pub use description::{
@@ -35,7 +37,6 @@ pub use description::{
     builtin::{BUILTIN, Builtin},
     units,
 };
-pub use os::sites::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};
 
@@ -94,7 +95,10 @@ impl Machine {
         Processor::new(&description).map_err(refused)?;
         run::small::Small::of(&description).map_err(refused)?;
         let mut ram = ram::Ram::new(&description).map_err(refused)?;
-        os::build::system(&description, &ram).map_err(refused)?;
+        let (system, _) = managers::system(&description, &ram).map_err(refused)?;
+        run::overheads::Overheads::of(&description).map_err(refused)?;
+        run::promotion::Promotion::of(&description, system.as_ref()).map_err(refused)?;
+        run::nodes::Nodes::of(&description, system.as_ref()).map_err(refused)?;
         ram.first_space().map_err(refused)?;
         let (tree, host_table) = (ram.tree_shape(), ram.host().map(os::host::Host::table));
         let sizes = ram.page_sizes().to_vec();

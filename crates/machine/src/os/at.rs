@@ -9,14 +9,7 @@
 //!
 //! A new one is a variant with its key here, and an arm where a system takes it up.
 
-use super::{System, build};
-use crate::{
-    description::{Description, settings},
-    ram::Ram,
-};
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
+use crate::description::Description;
 
 /// What can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +22,7 @@ pub(crate) enum Setting {
 
 impl Setting {
     /// All of them.
-    const ALL: [Setting; 4] =
+    pub(crate) const ALL: [Setting; 4] =
         [Setting::Marks, Setting::Replacement, Setting::SwapSize, Setting::SwapIo];
 
     /// Its key in a machine file.
@@ -53,47 +46,4 @@ pub(crate) struct Change {
     pub(crate) value: String,
     /// The machine from then on.
     pub(crate) description: Description,
-}
-
-/// What `description` wants to change of `system`, in the order of time; an error comes with the
-/// key that is wrong.
-pub(crate) fn changes(
-    description: &Description,
-    system: &dyn System,
-    ram: &Ram,
-) -> Result<Vec<Change>, Refusal> {
-    let mut entries: Vec<_> = description.os.at.iter().enumerate().collect();
-    entries.sort_by_key(|(_, at)| at.time);
-    let mut current = description.clone();
-    let mut changes = Vec::new();
-    for (place, at) in entries {
-        let what = setting(&at.key, system, &description.os.manager)
-            .map_err(|what| (format!("os.at.{place}.key"), what))?;
-        let wrong = |what: String| (format!("os.at.{place}.value"), what);
-        current = settings::with(&current, &at.key, &at.value).map_err(wrong)?;
-        build::manager(&current, ram).map_err(|(key, what)| wrong(format!("{key}: {what}")))?;
-        let (description, value) = (current.clone(), at.value.to_string());
-        changes.push(Change { time: at.time, what, value, description });
-    }
-    Ok(changes)
-}
-
-/// The setting that a system can change at `key`, or why there is none.
-fn setting(key: &str, system: &dyn System, manager: &str) -> Result<Setting, String> {
-    let can = system.changeable();
-    let found = Setting::ALL.into_iter().find(|what| what.key() == key);
-    if let Some(what) = found.filter(|what| can.contains(what)) {
-        return Ok(what);
-    }
-    let keys: Vec<&str> = can.iter().map(|what| what.key()).collect();
-    Err(match keys.is_empty() {
-        true => format!(
-            "the manager `{manager}` has no setting that can change while it runs: leave os.at \
-             out, or choose another os.manager"
-        ),
-        false => format!(
-            "`{key}` cannot change while the manager `{manager}` runs: choose {}",
-            keys.join(", ")
-        ),
-    })
 }

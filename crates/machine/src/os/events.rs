@@ -79,7 +79,7 @@ impl Gone {
 
 /// Where a call ended that went from mapping to mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ends {
+pub(crate) enum Ends {
     /// Behind the last one.
     Behind,
     /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
@@ -90,7 +90,7 @@ pub(super) enum Ends {
 
 /// What is asked for. Addresses and lengths are bytes, as the program gave them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Request<'a> {
+pub(crate) enum Request<'a> {
     /// This was there before the trace began.
     Known { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
     /// This is there from here on, in place of what was.
@@ -134,7 +134,7 @@ pub(super) enum Request<'a> {
 
 /// What is behind a mapping, as far as the trace tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Backing<'a> {
+pub(crate) enum Backing<'a> {
     /// Zeros of its own.
     Anonymous,
     /// Zeros that a forked child goes on sharing.
@@ -150,7 +150,7 @@ pub(super) enum Backing<'a> {
 }
 
 /// What `event` asks for, if it asks for anything that concerns pages.
-pub(super) fn request(event: &Event) -> Option<Request<'_>> {
+pub(crate) fn request(event: &Event) -> Option<Request<'_>> {
     Some(match event {
         Event::Mapping { start, bytes, rights, origin, offset, file } => {
             let (path, name) = match origin {
@@ -260,7 +260,7 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
 
 /// Whether what a mapping has comes into memory when it is made, as its flags say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Brought {
+pub(crate) enum Brought {
     /// It comes by faults.
     No,
     /// It does (`MAP_POPULATE`).
@@ -271,7 +271,7 @@ pub(super) enum Brought {
 
 impl Brought {
     /// By the flags of `mmap`.
-    pub(super) const fn by(flags: u32) -> Brought {
+    pub(crate) const fn by(flags: u32) -> Brought {
         match (flags & MAP_LOCKED != 0, flags & MAP_POPULATE != 0) {
             (true, _) => Brought::Locked,
             (false, true) => Brought::Populated,

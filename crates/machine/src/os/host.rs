@@ -17,9 +17,11 @@
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Node, Reference, Translation};
 
-use super::{Answer, Ask, Layout, Platform, System, Who, first_touch::FirstTouch};
+use super::{Answer, Ask, Platform, System, Who};
 use crate::{
+    count::labels::Layout,
     description::{self, Description},
+    managers::first_touch::FirstTouch,
     ram::{
         Failure, Ram,
         walk::{HostTable, HostWalk, Walk, as_virtual},

@@ -15,29 +15,27 @@
 //! walker. Walks, the placing of their references, memory itself and the walks of a host are
 //! [`Ram`](crate::ram::Ram)'s; which region an address is reported under is [`Layout`]'s.
 //!
-//! A manager is a file here and a line in [`build`].
+//! This is what a manager and those who call it agree on; the managers are above, in `managers`.
 
 pub(crate) mod at;
-mod base;
-pub(crate) mod build;
 pub(crate) mod events;
-mod first_touch;
 pub(crate) mod host;
-pub(crate) mod labels;
-pub(crate) mod place;
+pub(crate) mod names;
 pub(crate) mod ranges;
-pub(crate) mod sites;
+
+use std::ops::Range;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Space};
-use trace::{Event, Process};
+use trace::{Batch, Event, Process};
 
-pub(crate) use crate::ram::Failure;
-use crate::{description::Description, ram::Ram, results::ManagerCounts};
-pub(crate) use at::Setting;
-use first_touch::recorded::Recorded;
-pub(crate) use labels::{Layout, Told};
-use sites::Names;
+use self::{at::Setting, names::Names};
+use crate::{
+    count::labels::Layout,
+    description::Description,
+    ram::{Failure, Ram},
+    results::ManagerCounts,
+};
 
 /// What a system decides on, and through what.
 ///
@@ -85,7 +83,7 @@ pub(crate) trait System: Send {
 
     /// Where pages lie as the trace says: what it knows of that, and is to be told of each row
     /// before that runs.
-    fn recorded(&mut self) -> Option<&mut Recorded> {
+    fn recorded(&mut self) -> Option<&mut dyn Recorded> {
         None
     }
 
@@ -215,6 +213,26 @@ pub(crate) trait Platform {
     }
 }
 
+/// Where pages lie as the rows of a trace say.
+pub(crate) trait Recorded {
+    /// Takes in where the rows `rows`, run by the space `number`, have their pages, up to the first
+    /// that has its page elsewhere than before. An error comes with the number of the row that is wrong.
+    fn read(
+        &mut self,
+        number: u32,
+        batch: &Batch,
+        rows: Range<usize>,
+    ) -> Result<Read, (usize, String)>;
+}
+
+/// What a stretch of rows says of where pages lie.
+pub(crate) struct Read {
+    /// The row up to which nothing changes.
+    pub(crate) until: usize,
+    /// Whether the page of that row is somewhere else from there on.
+    pub(crate) moves: bool,
+}
+
 /// What a system's work takes, in cycles of the processor that runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
@@ -255,7 +273,7 @@ pub(crate) enum Answer {
 }
 
 /// Why nothing can be done about an address that the page table in `ram` cannot hold.
-fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
+pub(crate) fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     let is_signed = |bits: u32| {
         let beyond = 64 - bits;
         (addr.get() << beyond) as i64 >> beyond == addr.get() as i64
@@ -277,7 +295,7 @@ fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
 }
 
 /// Why a fault would only come again.
-fn stale(addr: VirtAddr, fault: Fault) -> Failure {
+pub(crate) fn stale(addr: VirtAddr, fault: Fault) -> Failure {
     Failure::Table(format!(
         "the walk of {addr} faults ({fault}), but the page table has the page and allows the \
          access: hardware remembers what a shootdown should have flushed"

@@ -8,14 +8,17 @@ use trace::{Batch, Meta};
 
 use super::{Run, miss::AllMissed};
 use crate::{
-    count::census::{Census, SHARED},
+    count::{
+        census::{Census, SHARED},
+        labels::Layout,
+    },
     description::Error,
     hardware::{
         behind::Behind,
         processor::Processor,
         tlbs::{FIRST_LEVEL_MAX, NONE},
     },
-    os::{Layout, Who},
+    os::Who,
 };
 
 /// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by

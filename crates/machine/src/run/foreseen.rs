@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Which page sizes an address may have that no mapping explains depends on whether the trace has mappings at all:
-//! [`Layout::is_told`](crate::os::Layout::is_told). A trace of another tool may tell the first of them after some
+//! [`Layout::is_told`](crate::count::labels::Layout::is_told). A trace of another tool may tell the first of them after some
 //! accesses. So that all such addresses are treated alike, the beginning of a trace is looked through first.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use trace::{
     Batch, Contents, Error, Event, Header, KERNEL, Process, Source, Stored, mix::Switches,
 };
 
-use crate::os::Told;
+use crate::count::labels::Told;
 
 /// Accesses and events that are looked through at most.
 const HELD_MAX: usize = 1 << 20;

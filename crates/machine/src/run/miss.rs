@@ -10,6 +10,7 @@ use crate::{
     count::{
         census::{Census, TABLES},
         history::History,
+        labels::Layout,
         origins::{Missed, Origins},
     },
     description::Error,
@@ -19,7 +20,7 @@ use crate::{
         range_unit::RangesFrom,
         tlbs::{NONE, Unit},
     },
-    os::{Answer, Ask, Layout, Who},
+    os::{Answer, Ask, Who},
     ram::{Ram, walk::Walk},
 };
 

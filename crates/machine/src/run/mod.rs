@@ -51,6 +51,7 @@ use crate::{
         census::Census,
         history::History,
         identities::{self, Witness},
+        labels::Layout,
         origins::Origins,
         summary,
     },
@@ -59,7 +60,8 @@ use crate::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
         range_unit::RangesFrom, tlbs::NONE,
     },
-    os::{Layout, System, Who, at::Change, build, ranges::RangeTable},
+    managers,
+    os::{System, Who, at::Change, ranges::RangeTable},
     ram::{Ram, hashed::hashed},
     results::{ChangedSetting, Results},
 };
@@ -263,7 +265,7 @@ impl Run {
         debug_assert_eq!(asid, first.asid);
         let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
         let (mut system, changes) =
-            build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
+            managers::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
         if let Some(names) = machine.names() {
             system.find_by(names.clone());
         }

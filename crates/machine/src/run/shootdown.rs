@@ -23,7 +23,7 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    count::census::Census,
+    count::{census::Census, labels::Layout},
     description::{Costs, Error},
     hardware::{
         behind::{Behind, Forget},
@@ -31,7 +31,7 @@ use crate::{
         in_turn::InTurn,
         processor::Processor,
     },
-    os::{Layout, Platform, Spent, System, ranges::RangeTable},
+    os::{Platform, Spent, System, ranges::RangeTable},
     ram::{Failure, Ram},
 };
 

@@ -8,9 +8,10 @@ use trace::{Batch, Event, Meta, Placed};
 use super::Run;
 use crate::{
     Machine,
+    count::labels::Layout,
     description::{Clock, Error},
     hardware::walker::Walkers,
-    os::{Ask, Layout, Platform},
+    os::{Ask, Platform},
     ram::Ram,
 };
 

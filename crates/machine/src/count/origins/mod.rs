@@ -19,10 +19,8 @@ use addr::PageSize;
 use rustc_hash::FxHashMap;
 use trace::{Batch, Block, Filter, Header, Location};
 
-use crate::{
-    os::Layout,
-    results::{CodePlace, MissOrigins, SiteCounts},
-};
+use super::labels::Layout;
+use crate::results::{CodePlace, MissOrigins, SiteCounts};
 
 /// What is not known, in place of a number.
 const NONE: u32 = u32::MAX;

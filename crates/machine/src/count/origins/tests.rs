@@ -6,7 +6,7 @@ use addr::Kind;
 use trace::{Batch, Event, Meta, Origin, generate};
 
 use super::*;
-use crate::os::Layout;
+use crate::count::labels::Layout;
 
 /// Rows of a random program of three threads in two spaces, cut into batches of random length.
 #[test]

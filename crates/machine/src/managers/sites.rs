@@ -8,41 +8,17 @@
 //! Names are found when the trace tells of a site, by whoever gave the machine a way to find them: reading
 //! programs and their symbols is not this crate's.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use addr::{VirtAddr, VirtRange};
 use trace::Event;
 
-use super::{Layout, place::Wish};
-use crate::results::{CodePlace, FrameName};
-
-/// Finds the functions of a place, as [`Results::name_origins`](crate::results::Results::name_origins) does.
-type Find = dyn FnMut(&CodePlace, bool) -> Vec<FrameName> + Send;
-
-/// A way to find names, shared by all runs of a machine.
-#[derive(Clone)]
-pub struct Names(Arc<Mutex<Box<Find>>>);
-
-impl Names {
-    /// Names are found by `find`.
-    pub fn new(find: impl FnMut(&CodePlace, bool) -> Vec<FrameName> + Send + 'static) -> Names {
-        Names(Arc::new(Mutex::new(Box::new(find))))
-    }
-
-    fn of_call(&self, place: &CodePlace) -> Vec<FrameName> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)(place, true)
-    }
-}
-
-impl fmt::Debug for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Names")
-    }
-}
+use super::place::Wish;
+use crate::{
+    count::labels::Layout,
+    os::names::Names,
+    results::{CodePlace, FrameName},
+};
 
 /// The sites of a trace for which there is a wish, and what was allocated there.
 #[derive(Clone, Debug, Default)]

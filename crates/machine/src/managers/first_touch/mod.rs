@@ -27,7 +27,7 @@
 mod placed;
 mod promoted;
 mod ranges;
-pub(in crate::os) mod recorded;
+pub(in crate::managers) mod recorded;
 
 use std::collections::hash_map::Entry;
 
@@ -36,15 +36,16 @@ use pagetable::{Fault, Mapping, Space, Translation};
 use rustc_hash::FxHashMap;
 use trace::{Event, Regions};
 
-use super::{
-    Answer, Ask, Layout, Platform, System, Who,
-    events::{Ends, Request, request},
-    place::Rules,
-    sites::Names,
-    stale, unfit,
-};
+use super::place::Rules;
 use crate::{
+    count::labels::Layout,
     description::{self, Description},
+    os::{
+        self, Answer, Ask, Platform, System, Who,
+        events::{Ends, Request, request},
+        names::Names,
+        stale, unfit,
+    },
     ram::{Failure, Ram},
 };
 use recorded::Recorded;
@@ -54,7 +55,7 @@ const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
 
 /// The system.
 #[derive(Debug)]
-pub(super) struct FirstTouch {
+pub(crate) struct FirstTouch {
     base: PageSize,
     /// The size of pages where a region has room for it.
     large: Option<PageSize>,
@@ -70,7 +71,7 @@ pub(super) struct FirstTouch {
 
 impl FirstTouch {
     /// One that maps pages as `os` says, which are to be some of `sizes`.
-    pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
+    pub(crate) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
         let (base, large) = (os.base(), os.large());
         if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
@@ -214,8 +215,8 @@ impl System for FirstTouch {
         self.rules.unused()
     }
 
-    fn recorded(&mut self) -> Option<&mut Recorded> {
-        self.recorded.as_mut()
+    fn recorded(&mut self) -> Option<&mut dyn os::Recorded> {
+        self.recorded.as_mut().map(|told| told as &mut dyn os::Recorded)
     }
 
     fn moved(

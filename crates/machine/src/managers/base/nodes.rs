@@ -4,7 +4,7 @@ use vm::{Module, Placement};
 
 use crate::{
     description::{self, Description, NodeFallback, NumaPolicy, Rather},
-    os::place::Wish,
+    managers::place::Wish,
 };
 
 /// What is said of no range in particular.

@@ -7,10 +7,10 @@ use vm::{Module, Region, Source};
 
 use super::{Base, Board, UNEXPLAINED};
 use crate::{
+    managers::place::{Kind, Mapped},
     os::{
         Platform,
         events::{Backing, Brought, Ends, Request, request},
-        place::{Kind, Mapped},
     },
     ram::Failure,
 };

@@ -16,13 +16,11 @@ use std::fmt;
 use addr::{Page, PageSize, Rights, VirtRange};
 use trace::{Event, Region};
 
-use super::{
-    Layout,
-    events::Gone,
-    sites::{Names, Sites},
-};
+use super::sites::Sites;
 use crate::{
+    count::labels::Layout,
     description::{NodeFallback, Placement, Rather},
+    os::{events::Gone, names::Names},
     results::FrameName,
 };
 

@@ -1,8 +1,14 @@
-//! From the `[os]` of a machine file to a system.
+//! The operating systems that a machine can have, and which one its `[os]` asks for.
+//!
+//! A manager is a file here and a line of [`MANAGERS`].
 
-use super::{
-    System,
-    at::{self, Change},
+mod base;
+mod changes;
+pub(crate) mod first_touch;
+mod place;
+mod sites;
+
+use self::{
     base::Base,
     first_touch::{FirstTouch, recorded::Recorded},
 };
@@ -11,8 +17,8 @@ use crate::{
         Description,
         managers::{Huge, RECORDED, RESERVING, huge},
     },
+    os::{System, at::Change},
     ram::Ram,
-    run::{nodes::Nodes, overheads::Overheads, promotion::Promotion},
 };
 
 /// A key of the machine file, and what is wrong with it.
@@ -42,15 +48,12 @@ pub(crate) fn system(
     ram: &Ram,
 ) -> Result<(Box<dyn System>, Vec<Change>), Refusal> {
     let system = manager(description, ram)?;
-    let changes = at::changes(description, system.as_ref(), ram)?;
-    Overheads::of(description)?;
-    Promotion::of(description, system.as_ref())?;
-    Nodes::of(description, system.as_ref())?;
+    let changes = changes::changes(description, system.as_ref(), ram)?;
     Ok((system, changes))
 }
 
 /// The system alone.
-pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {
         Some((_, build)) => {

@@ -9,10 +9,8 @@ use vm::{Fallback, Module, Vm};
 use super::{Base, Daemon, Larger, Refusal, Sizes, nodes};
 use crate::{
     description::{self, DEFAULT_SIZES, Description},
-    os::{
-        Platform,
-        place::{Kind, Mapped, Rules, Wish},
-    },
+    managers::place::{Kind, Mapped, Rules, Wish},
+    os::Platform,
     ram::Failure,
     results::{DaemonCounts, DaemonSample, LevelPasses},
 };

@@ -27,7 +27,7 @@ use trace::Batch;
 use super::FirstTouch;
 use crate::{
     description::Description,
-    os::{Platform, System, Who},
+    os::{self, Platform, Read, System, Who},
     ram::{Failure, Ram},
 };
 
@@ -48,17 +48,9 @@ pub(crate) struct Recorded {
     users: FxHashMap<u64, u32>,
 }
 
-/// What a stretch of rows says.
-pub(crate) struct Read {
-    /// The row up to which nothing changes.
-    pub(crate) until: usize,
-    /// Whether the page of that row is somewhere else from there on.
-    pub(crate) moves: bool,
-}
-
 impl Recorded {
     /// The manager, as a machine file asks for it; an error comes with the key that is wrong.
-    pub(in crate::os) fn build(
+    pub(in crate::managers) fn build(
         description: &Description,
         ram: &Ram,
     ) -> Result<Box<dyn System>, (String, String)> {
@@ -82,46 +74,6 @@ impl Recorded {
             users: FxHashMap::default(),
         });
         Ok(Box::new(system))
-    }
-
-    /// Takes in where the rows `rows`, run by the space `number`, have their pages, up to the first
-    /// that has its page elsewhere than before. `row` is told of in errors by its number.
-    pub(crate) fn read(
-        &mut self,
-        number: u32,
-        batch: &Batch,
-        rows: Range<usize>,
-    ) -> Result<Read, (usize, String)> {
-        let (shift, mask) = (self.base.shift(), self.base.mask());
-        for row in rows.clone() {
-            let (addr, paddr) = (batch.addr[row], batch.paddr.get(row).copied().unwrap_or(0));
-            if paddr == 0 {
-                let what = "the row has no physical address, which the manager `recorded` maps \
-                            its page by: choose another os.manager, or a trace that has them";
-                return Err((row, what.to_owned()));
-            }
-            let (page, frame) = (addr >> shift, paddr >> shift);
-            let known = &mut self.known[(page ^ u64::from(number)) as usize % KNOWN];
-            if *known == (number, page, frame) {
-                continue;
-            }
-            if (addr ^ paddr) & mask != 0 {
-                let what = format!(
-                    "the row's address {addr:#x} and its physical address {paddr:#x} differ within \
-                     a page of {}",
-                    self.base
-                );
-                return Err((row, what));
-            }
-            // Rows before this one have yet to run, by what was told until here.
-            let before = self.told.get(&(number, page));
-            if before.map_or(self.has_large, |before| *before != frame) {
-                return Ok(Read { until: row, moves: true });
-            }
-            *known = (number, page, frame);
-            self.told.insert((number, page), frame);
-        }
-        Ok(Read { until: rows.end, moves: false })
     }
 
     /// The page of `addr` is in the frame of `paddr` from here on.
@@ -191,6 +143,46 @@ impl Recorded {
              for pages: its last sixteenth is for page tables; set memory.size={gib}G",
             all >> 20
         )
+    }
+}
+
+impl os::Recorded for Recorded {
+    fn read(
+        &mut self,
+        number: u32,
+        batch: &Batch,
+        rows: Range<usize>,
+    ) -> Result<Read, (usize, String)> {
+        let (shift, mask) = (self.base.shift(), self.base.mask());
+        for row in rows.clone() {
+            let (addr, paddr) = (batch.addr[row], batch.paddr.get(row).copied().unwrap_or(0));
+            if paddr == 0 {
+                let what = "the row has no physical address, which the manager `recorded` maps \
+                            its page by: choose another os.manager, or a trace that has them";
+                return Err((row, what.to_owned()));
+            }
+            let (page, frame) = (addr >> shift, paddr >> shift);
+            let known = &mut self.known[(page ^ u64::from(number)) as usize % KNOWN];
+            if *known == (number, page, frame) {
+                continue;
+            }
+            if (addr ^ paddr) & mask != 0 {
+                let what = format!(
+                    "the row's address {addr:#x} and its physical address {paddr:#x} differ within \
+                     a page of {}",
+                    self.base
+                );
+                return Err((row, what));
+            }
+            // Rows before this one have yet to run, by what was told until here.
+            let before = self.told.get(&(number, page));
+            if before.map_or(self.has_large, |before| *before != frame) {
+                return Ok(Read { until: row, moves: true });
+            }
+            *known = (number, page, frame);
+            self.told.insert((number, page), frame);
+        }
+        Ok(Read { until: rows.end, moves: false })
     }
 }
 

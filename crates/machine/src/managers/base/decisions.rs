@@ -17,7 +17,7 @@ use hat::HatSpace;
 use vm::{Decided, Decision, Why};
 
 use crate::{
-    os::Layout,
+    count::labels::Layout,
     ram::Ram,
     results::{ManagerCounts, SizeDecision, SizeReasons},
 };

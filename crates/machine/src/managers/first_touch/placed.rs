@@ -4,11 +4,10 @@ use addr::{PageSize, VirtAddr, VirtRange};
 
 use super::FirstTouch;
 use crate::{
+    count::labels::Layout,
     description,
-    os::{
-        Layout, Who,
-        place::{Kind, Mapped, Rules},
-    },
+    managers::place::{Kind, Mapped, Rules},
+    os::Who,
 };
 
 /// The rules of `os`, whose sizes are those of base pages and of madvise.

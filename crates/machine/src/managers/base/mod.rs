@@ -38,14 +38,11 @@ use physmem::Allocator;
 use trace::{Event, Process};
 use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
 
-use super::{
-    Answer, Ask, Layout, Platform, Setting, Spent, System, Who,
-    place::{self, Mapped, Rules},
-    sites::Names,
-    stale, unfit,
-};
+use super::place::{self, Mapped, Rules};
 use crate::{
+    count::labels::Layout,
     description::{Description, MarksOfBroken, managers::reservations, units::Bytes},
+    os::{Answer, Ask, Platform, Spent, System, Who, at::Setting, names::Names, stale, unfit},
     ram::{AnyAllocator, Failure, Ram, fetch, topology::Topology},
     results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
 };
