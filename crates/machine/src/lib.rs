@@ -27,6 +27,8 @@ mod ram;
 pub mod results;
 mod run;
 pub mod sweep;
+#[cfg(test)]
+mod tests;
 pub mod worlds;
 
 pub use self::os::names::Names;
@@ -94,14 +96,15 @@ impl Machine {
         let refused = |(key, what): (String, String)| written.locate(&key, &what);
         Processor::new(&description).map_err(refused)?;
         run::small::Small::of(&description).map_err(refused)?;
-        let mut ram = ram::Ram::new(&description).map_err(refused)?;
-        let (system, _) = managers::system(&description, &ram).map_err(refused)?;
+        let mut stack = managers::host::stack(&description).map_err(refused)?;
+        let (system, _) = managers::system(&description, &stack.guest).map_err(refused)?;
         run::overheads::Overheads::of(&description).map_err(refused)?;
         run::promotion::Promotion::of(&description, system.as_ref()).map_err(refused)?;
         run::nodes::Nodes::of(&description, system.as_ref()).map_err(refused)?;
-        ram.first_space().map_err(refused)?;
-        let (tree, host_table) = (ram.tree_shape(), ram.host().map(os::host::Host::table));
-        let sizes = ram.page_sizes().to_vec();
+        stack.guest.first_space().map_err(refused)?;
+        let (tree, host_table) =
+            (stack.guest.tree_shape(), stack.host().map(os::host::Host::table));
+        let sizes = stack.guest.page_sizes().to_vec();
         walker::Walker::new(&description, 0, &sizes, tree.clone(), host_table.clone())
             .map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());

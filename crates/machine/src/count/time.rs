@@ -90,7 +90,7 @@ fn kernel(
     let sum = |count: fn(&ProcessorCounts) -> u64| -> u64 {
         run.processors.each().map(|processor| count(&processor.counts)).sum()
     };
-    let manager = run.system.counts(&run.ram);
+    let manager = run.system.counts(&run.stack.guest);
     let mut by_work = manager.map(|manager| manager.cycles).unwrap_or_default();
     if !run.system.prices_its_work() {
         let faults = sum(|counts| counts.faults) * u64::from(costs.fault_cycles);

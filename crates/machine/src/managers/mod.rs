@@ -4,7 +4,8 @@
 
 mod base;
 mod changes;
-pub(crate) mod first_touch;
+mod first_touch;
+pub(crate) mod host;
 mod place;
 mod sites;
 

@@ -15,23 +15,21 @@
 //! and had it backed counts once, as it is then repeated.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
-use pagetable::{Fault, Flush, Node, Reference, Translation};
+use pagetable::{Fault, Flush, Node, Reference, Space, Translation};
 
 use super::{Answer, Ask, Platform, System, Who};
 use crate::{
     count::labels::Layout,
-    description::{self, Description},
-    managers::first_touch::FirstTouch,
     ram::{
         Failure, Ram,
-        walk::{HostTable, HostWalk, Walk, as_virtual},
+        walk::{HostTable, HostWalk, Walk, Way, as_virtual, splinter},
     },
 };
 
 /// The host: memory of its own, and a system that decides on it.
 pub(crate) struct Host {
     ram: Ram,
-    system: FirstTouch,
+    system: Box<dyn System>,
     /// It knows nothing of what the guest has in its memory.
     layout: Layout,
     who: Who,
@@ -45,50 +43,26 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A host that backs nothing yet; an error comes with the key that is wrong.
+    /// A host whose memory is `ram`, with the page table of `space`, on which `system` decides, and which backs nothing yet.
     pub(crate) fn new(
-        description: &Description,
-        nested: &description::Nested,
-    ) -> Result<Host, (String, String)> {
-        let key = |key: &str| format!("nested.{key}");
-        let page_size = nested.page_size.0;
-        // The host's own hardware walks its table.
-        let mut below = Description {
-            page_table: Some(nested.page_table()),
-            nested: None,
-            walker: description::Walker::default(),
-            memory: description::Memory { size: nested.memory, ..description::Memory::default() },
-            ..description.clone()
-        };
-        // To the host, the guest's memory is one region without an end.
-        below.os = description::Os {
-            page_size: nested.page_size,
-            uniform: true,
-            ..description::Os::default()
-        };
-        check(description, nested)?;
-        let ram = Ram::of_host(&below, nested, description.memory.size.0);
-        let mut ram = ram.map_err(|(wrong, what)| match wrong.as_str() {
-            "memory.size" => (key("memory"), what),
-            wrong if wrong.starts_with("nested.") => (wrong.to_owned(), what),
-            wrong => (key(wrong.trim_start_matches("page_table.")), what),
-        })?;
-        let system = FirstTouch::new(&below.os, ram.page_sizes())
-            .map_err(|what| (key("page_size"), what.replacen("the page", "the host's", 1)))?;
-        let space = ram.first_space().map_err(|(_, what)| (key("memory"), what))?;
+        (ram, space): (Ram, Space),
+        system: Box<dyn System>,
+        page_size: PageSize,
+        keeps_room: bool,
+    ) -> Host {
         let root = ram.root(space);
-        Ok(Host {
+        Host {
             ram,
             system,
             layout: Layout::default(),
             who: Who { number: 0, space },
             root,
             page_size,
-            keeps_room: nested.reservations.is_some(),
+            keeps_room,
             first_touches: 0,
             walks: Vec::new(),
             references: Vec::new(),
-        })
+        }
     }
 
     /// The page size of every mapping.
@@ -158,7 +132,7 @@ impl Host {
 
     /// The page that backs `gpa`, read without a walk.
     pub(crate) fn query(&self, gpa: PhysAddr) -> Option<Translation> {
-        self.ram.query(self.who.space, as_virtual(gpa))
+        self.ram.mapping(self.who.space, as_virtual(gpa)).map(|found| found.translation)
     }
 
     fn walk(&mut self, gpa: PhysAddr, kind: Kind) -> Result<Translation, Failure> {
@@ -212,30 +186,73 @@ impl Host {
     }
 }
 
-/// That holes and room for large pages go with the host's pages.
-fn check(description: &Description, nested: &description::Nested) -> Result<(), (String, String)> {
-    let size = nested.page_size.0;
-    let fine = size == PageSize::SIZE_4K;
-    if nested.reservations.is_some() && !fine {
-        let what = format!(
-            "room for large pages fills with pages of 4K, and the host has pages of {size}: write \
-             nested.page_size=4K, or leave nested.reservations out"
-        );
-        return Err(("nested.reservations".to_owned(), what));
+/// The memory of a machine and, where it is a virtual machine's, the host below.
+///
+/// A manager sees the guest's memory alone; hardware needs both to find where a page lies.
+pub(crate) struct Stack {
+    /// The memory that the managers know; its addresses are guest-physical where there is a host.
+    pub(crate) guest: Ram,
+    host: Option<Box<Host>>,
+    /// Refills with a smaller page than the guest's, as the host's is smaller.
+    splintered: u64,
+}
+
+impl Stack {
+    /// `guest` above `host`, if there is one.
+    pub(crate) fn new(guest: Ram, host: Option<Host>) -> Stack {
+        Stack { guest, host: host.map(Box::new), splintered: 0 }
     }
-    let end = description.memory.size.0;
-    let cut = nested.holes.iter().find(|hole| {
-        let cuts = |at: u64| at < end && !at.is_multiple_of(size.bytes());
-        cuts(hole.first) || cuts(hole.end)
-    });
-    if let Some(hole) = cut.filter(|_| !fine) {
-        let what = format!(
-            "the hole {hole} is part of a page of {size} of the host, which can then not map the rest \
-             of it either: write nested.page_size=4K, or leave the hole out"
-        );
-        return Err(("nested.holes".to_owned(), what));
+
+    /// What backs this memory, if it is a virtual machine's.
+    pub(crate) fn host(&self) -> Option<&Host> {
+        self.host.as_deref()
     }
-    Ok(())
+
+    /// Refills with a smaller page than the guest's, as the host's was smaller.
+    pub(crate) fn splintered(&self) -> u64 {
+        self.splintered
+    }
+
+    /// Begins to count anew; what is mapped stays.
+    pub(crate) fn forget_counts(&mut self) {
+        self.splintered = 0;
+        if let Some(host) = &mut self.host {
+            host.forget_counts();
+        }
+    }
+
+    /// What a TLB is given for `addr` after a walk that made `references` and `found` a page: in
+    /// a virtual machine, once the host has found the place of all of them.
+    pub(crate) fn place(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &[Reference],
+        found: Result<Translation, Fault>,
+    ) -> Result<Result<Translation, Fault>, Failure> {
+        let Some(host) = &mut self.host else { return Ok(found) };
+        let end = found.ok().map(|guest| (guest.apply(addr), kind));
+        let below = host.walk_way(references, end)?;
+        Ok(found.map(|guest| {
+            let Some(below) = below else { return guest };
+            self.splintered += u64::from(below.page.size() < guest.page.size());
+            splinter(addr, guest, below)
+        }))
+    }
+
+    /// The whole way of the walk that was placed last and made `references`.
+    pub(crate) fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
+        let below = self.host.as_ref().map(|host| host.way());
+        let (host, host_references) = below.unwrap_or((&[], &[]));
+        Way { references, host, host_references }
+    }
+
+    /// What a TLB should hold for `addr` in `space`, without a walk.
+    pub(crate) fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
+        let guest = self.guest.mapping(space, addr)?.translation;
+        let Some(host) = &self.host else { return Some(guest) };
+        Some(splinter(addr, guest, host.query(guest.apply(addr))?))
+    }
 }
 
 /// What the host's system works on. It takes no page back, so that all there is to forget is where

@@ -4,10 +4,10 @@
 //! ```text
 //!   walker -- walk, place --> Ram: page table in its memory, <-- map, unmap -- System
 //!                             |    free frames                   allocate
-//!                             | in a virtual machine: guest-physical addresses
-//!                             v
-//!                           Host: a Ram and a System of its own
 //! ```
+//!
+//! In a virtual machine the addresses of its frames are guest-physical: what backs them is the host's
+//! (`os/host.rs`), which has a memory of its own.
 
 pub(crate) mod frames;
 pub(crate) mod hashed;
@@ -37,15 +37,11 @@ use self::{
     room::Guest,
     table::{Format, Walked},
     topology::Topology,
-    walk::{Way, splinter},
 };
-use crate::{
-    description::{
-        self, Description,
-        managers::{keeps_tables_apart, reservations},
-        units,
-    },
-    os::host::Host,
+use crate::description::{
+    self, Description,
+    managers::{keeps_tables_apart, reservations},
+    units,
 };
 
 /// An allocator that is chosen when a machine is built, and where an allocation can be made to
@@ -109,10 +105,6 @@ pub(crate) struct Ram {
     lacks_fifth_level: bool,
     /// By the trace's number.
     spaces: BTreeMap<u32, (HatSpace, Space)>,
-    /// What backs this memory, if it is a virtual machine's.
-    host: Option<Box<Host>>,
-    /// Refills with a smaller page than the guest's, as the host's is smaller.
-    splintered: u64,
     mapped: BTreeMap<PageSize, u64>,
     /// Whether that is kept, or what is.
     pages: Counted,
@@ -205,8 +197,6 @@ impl Ram {
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
             lacks_fifth_level: description.page_table.as_ref().is_some_and(lacks_fifth_level),
             spaces: BTreeMap::new(),
-            host: host(description)?.map(Box::new),
-            splintered: 0,
             mapped: BTreeMap::new(),
             pages: Counted::Here,
             held_bytes: apart.then_some(0),
@@ -349,14 +339,6 @@ impl Ram {
     pub(crate) fn has_refused(&self) -> bool {
         self.look(|frames| frames.allocator().has_refused())
     }
-
-    /// Begins to count anew; what is mapped stays.
-    pub(crate) fn forget_counts(&mut self) {
-        self.splintered = 0;
-        if let Some(host) = &mut self.host {
-            host.forget_counts();
-        }
-    }
 }
 
 /// What hardware does.
@@ -396,39 +378,6 @@ impl Ram {
         self.hat.table().root(space)
     }
 
-    /// What a TLB is given for `addr` after a walk that made `references` and `found` a page: in
-    /// a virtual machine, once the host has found the place of all of them.
-    pub(crate) fn place(
-        &mut self,
-        addr: VirtAddr,
-        kind: Kind,
-        references: &[Reference],
-        found: Result<Translation, Fault>,
-    ) -> Result<Result<Translation, Fault>, Failure> {
-        let Some(host) = &mut self.host else { return Ok(found) };
-        let end = found.ok().map(|guest| (guest.apply(addr), kind));
-        let below = host.walk_way(references, end)?;
-        Ok(found.map(|guest| {
-            let Some(below) = below else { return guest };
-            self.splintered += u64::from(below.page.size() < guest.page.size());
-            splinter(addr, guest, below)
-        }))
-    }
-
-    /// The whole way of the walk that was placed last and made `references`.
-    pub(crate) fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
-        let below = self.host.as_ref().map(|host| host.way());
-        let (host, host_references) = below.unwrap_or((&[], &[]));
-        Way { references, host, host_references }
-    }
-
-    /// What a TLB should hold for `addr` in `space`, without a walk.
-    pub(crate) fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
-        let guest = self.mapping(space, addr)?.translation;
-        let Some(host) = &self.host else { return Some(guest) };
-        Some(splinter(addr, guest, host.query(guest.apply(addr))?))
-    }
-
     /// Whether the page table is an array in virtual memory.
     pub(crate) fn is_linear(&self) -> bool {
         self.is_linear
@@ -437,16 +386,6 @@ impl Ram {
     /// What the page table's format looks like, if its walks descend from a root.
     pub(crate) fn tree_shape(&self) -> Option<TreeShape> {
         self.hat.table().tree_shape()
-    }
-
-    /// What backs this memory, if it is a virtual machine's.
-    pub(crate) fn host(&self) -> Option<&Host> {
-        self.host.as_deref()
-    }
-
-    /// Refills with a smaller page than the guest's, as the host's was smaller.
-    pub(crate) fn splintered(&self) -> u64 {
-        self.splintered
     }
 }
 
@@ -692,20 +631,6 @@ impl hat::Platform for Creating<'_> {
     fn frames(&mut self) -> &mut dyn Frames {
         self.0
     }
-}
-
-/// The host that `description` has, if any.
-fn host(description: &Description) -> Result<Option<Host>, (String, String)> {
-    let Some(nested) = &description.nested else { return Ok(None) };
-    let what = match &description.page_table {
-        None => "a machine of TLBs alone has no memory that a host could back",
-        Some(table) if is_linear(table) => {
-            "a linear page table is found through the TLB, which a host is not part of yet: \
-             choose another page_table.format"
-        }
-        Some(_) => return Host::new(description, nested).map(Some),
-    };
-    Err(("nested".to_owned(), what.to_owned()))
 }
 
 /// Whether walks of a table ask the TLB for the table itself.

@@ -104,8 +104,8 @@ impl Run {
                 skipped = row - from - next;
                 let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
                 if self.pace.is_dense() {
-                    let Run { ahead, ram, who, view, .. } = self;
-                    ahead.soon::<CACHES>((addrs, next), (*who, *view), ram, behind);
+                    let Run { ahead, stack, who, view, .. } = self;
+                    ahead.soon::<CACHES>((addrs, next), (*who, *view), stack, behind);
                 }
                 self.access::<CHECK, CACHES>(batch, (addr, meta), access, missed, behind)?;
                 next += 1;
@@ -300,7 +300,7 @@ impl Run {
     /// page table forbids.
     #[cold]
     fn compare(&mut self, place: Place<'_>, hit: &Hit) -> Result<(), Error> {
-        let table = self.ram.query(self.who.space, place.addr);
+        let table = self.stack.query(self.who.space, place.addr);
         let phys = table.map(|translation| translation.apply(place.addr));
         let said = match (phys, table) {
             (Some(phys), Some(table)) if phys == hit.phys => {

@@ -18,7 +18,11 @@ use super::{
     View,
     access::{UNCACHED, VIRTUAL},
 };
-use crate::{hardware::behind::Behind, os::Who, ram::Ram};
+use crate::{
+    hardware::behind::Behind,
+    os::{Who, host::Stack},
+    ram::Ram,
+};
 
 /// So many accesses before a walk for it, the entry of a page is fetched, ...
 const ENTRY_AHEAD: usize = 8;
@@ -82,7 +86,7 @@ impl Ahead {
         &mut self,
         (addrs, next): (&[u64], usize),
         (who, view): (Who, View),
-        ram: &mut Ram,
+        stack: &mut Stack,
         behind: &impl Behind,
     ) {
         let caches_are_far = CACHES != UNCACHED && self.caches_are_far;
@@ -92,7 +96,7 @@ impl Ahead {
         if let Some(&addr) = addrs.get(next + ENTRY_AHEAD)
             && is_new(&mut self.entries, addr >> PAGE.shift())
         {
-            let entry = ram.soon(who.space, VirtAddr::new(addr.wrapping_sub(view.base)));
+            let entry = stack.guest.soon(who.space, VirtAddr::new(addr.wrapping_sub(view.base)));
             if let (Some(entry), true) = (entry, caches_are_far && CACHES != VIRTUAL) {
                 behind.soon(entry);
             }
@@ -103,7 +107,7 @@ impl Ahead {
         {
             let phys = match CACHES {
                 VIRTUAL => Some(PhysAddr::new(addr | view.tag)),
-                _ => self.place(addr, (who, view), ram),
+                _ => self.place(addr, (who, view), stack),
             };
             if let Some(phys) = phys {
                 behind.soon(phys);
@@ -113,13 +117,13 @@ impl Ahead {
 
     /// Where `addr` probably lies.
     #[inline(always)]
-    fn place(&mut self, addr: u64, (who, view): (Who, View), ram: &Ram) -> Option<PhysAddr> {
+    fn place(&mut self, addr: u64, (who, view): (Who, View), stack: &Stack) -> Option<PhysAddr> {
         let linear = VirtAddr::new(addr);
         let page = addr >> PAGE.shift();
         let (known, frame) = &mut self.places[page as usize % RECENT];
         if *known != page {
             let start = linear.align_down(PAGE).wrapping_add(view.base.wrapping_neg());
-            let found = ram.query(who.space, start);
+            let found = stack.query(who.space, start);
             (*known, *frame) = (page, found.map(|found| found.apply(start)));
         }
         Some(frame.as_ref()?.wrapping_add(linear.offset_in(PAGE)))

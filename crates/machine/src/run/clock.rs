@@ -224,7 +224,7 @@ impl Run {
         self.promotion.is_none()
             && self.nodes.is_none()
             && self.small.is_none()
-            && !self.ram.is_linear()
+            && !self.stack.guest.is_linear()
             && self.processors.here.trace_cache.is_none()
     }
 

@@ -38,7 +38,8 @@ use crate::{
         processor::Processor,
         tlbs::{FIRST_LEVEL_MAX, NONE, Unit},
     },
-    ram::{Ram, walk::Walk},
+    os::host::Stack,
+    ram::walk::Walk,
 };
 
 /// A TLB and what is counted of it.
@@ -105,8 +106,8 @@ impl Run {
         let is_refilled_alone = !self.has_pairs && self.block_pages == 0;
         // Where hardware does not set the bits, a handler is trapped to for the first store to a page.
         let is_marked_alone = !self.tracks_dirty || self.marks;
-        let is_read_alone = !self.ram.is_linear()
-            && self.ram.host().is_none()
+        let is_read_alone = !self.stack.guest.is_linear()
+            && self.stack.host().is_none()
             && hardware.ranges.is_none()
             && hardware.restseg.is_none();
         let is_heard_of_alone = self.promotion.is_none()
@@ -132,9 +133,9 @@ impl Run {
         behind: &mut impl Behind,
     ) -> (usize, Option<AllMissed>) {
         let walks_alone = self.walks_alone(behind);
-        let (sized, root) = (self.sets_size(), self.ram.root(self.view.root));
+        let (sized, root) = (self.sets_size(), self.stack.guest.root(self.view.root));
         let tracks_dirty = self.tracks_dirty;
-        let Run { processors, census, history, layout, passed, ram, view, who, ahead, .. } = self;
+        let Run { processors, census, history, layout, passed, stack, view, who, ahead, .. } = self;
         let (references, origins) = (&mut self.references, &mut self.origins);
         let Processor { hardware, asid, .. } = &mut processors.here;
         let (first, second) = (hardware.first, hardware.second);
@@ -171,7 +172,7 @@ impl Run {
             }
             // What a cache knows of a line can be far though the line's page hits.
             if hits == 0 || ahead.caches_are_far() {
-                ahead.soon::<CACHES>((addrs, ran), (*who, *view), ram, behind);
+                ahead.soon::<CACHES>((addrs, ran), (*who, *view), stack, behind);
             }
             let own = VirtAddr::new(addr.wrapping_sub(view.base));
             let phys = match near.tlb.find(linear, kind) {
@@ -210,12 +211,18 @@ impl Run {
                             far.tlb.missed(kind);
                         }
                         let walked = walks_alone.then(|| {
-                            read(ram, (view.root, root), (linear, *asid, kind), references, behind)
+                            read(
+                                stack,
+                                (view.root, root),
+                                (linear, *asid, kind),
+                                references,
+                                behind,
+                            )
                         });
                         let found = walked.and_then(Result::ok).map(|found| {
                             let Translation { page, frame, mut rights, global } = found;
                             if tracks_dirty && kind != Kind::Store {
-                                rights = without_dirt(ram, *who, own, rights);
+                                rights = without_dirt(&stack.guest, *who, own, rights);
                             }
                             let global = global || view.is_global;
                             let entry = TlbEntry::single(page, frame, *asid, global, rights);
@@ -265,20 +272,20 @@ impl Run {
 /// Reads the page table of `space`, whose root is `root`, for an access, and has what lies behind hear of it.
 #[inline(always)]
 fn read(
-    ram: &mut Ram,
+    stack: &mut Stack,
     (space, root): (Space, Node),
     (va, asid, kind): (VirtAddr, Asid, Kind),
     references: &mut Vec<Reference>,
     behind: &mut impl Behind,
 ) -> Result<Translation, Fault> {
     references.clear();
-    let found = ram.walk(space, va, kind, references);
+    let found = stack.guest.walk(space, va, kind, references);
     let size = found.map_or(PageSize::SIZE_4K, |found| found.page.size());
     let walk = Walk { va, asid, root, found: found.is_ok(), size, nested_misses: 0 };
-    let Err(stale) = behind.walk(&walk, ram.way(references)) else { return found };
+    let Err(stale) = behind.walk(&walk, stack.way(references)) else { return found };
     // Hardware goes where a forgotten flush leads it.
     references.clear();
-    let found = ram.walk_from(stale, va, kind, references);
-    behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, ram.way(references));
+    let found = stack.guest.walk_from(stale, va, kind, references);
+    behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, stack.way(references));
     found
 }

@@ -41,9 +41,9 @@ impl Run {
         let (start, nested_misses) = self.nearest_table(addr);
         let mut references = std::mem::take(&mut self.references);
         references.clear();
-        let found = self.ram.walk_from(start, addr, kind, &mut references);
+        let found = self.stack.guest.walk_from(start, addr, kind, &mut references);
         self.trap_if_clean(place, found.is_ok(), &mut references)?;
-        let known = self.ram.query(self.who.space, addr);
+        let known = self.stack.query(self.who.space, addr);
         if self.check && found.ok() != known.filter(|page| page.rights.allows(kind)) {
             return Err(Error::Check(format!(
                 "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
@@ -60,7 +60,7 @@ impl Run {
             size: addr::PageSize::SIZE_4K,
             nested_misses,
         };
-        let walked = behind.walk(&walk, self.ram.way(&references));
+        let walked = behind.walk(&walk, self.stack.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
         for table in references.iter().filter_map(|reference| reference.next()) {
             self.fill_table(addr, table);
@@ -78,7 +78,7 @@ impl Run {
                 return (LinearArray.node(level, frame), level - 1);
             }
         }
-        (self.ram.root(self.who.space), LinearArray::LEVELS)
+        (self.stack.guest.root(self.who.space), LinearArray::LEVELS)
     }
 
     /// The frame of the page of the array that holds `entry`, if a TLB has it. The lookups are
@@ -110,7 +110,7 @@ impl Run {
         let mut references: Vec<Reference> = Vec::new();
         if self.has_pairs {
             // What the array has there is read beside the entry itself, at no price.
-            let _ = self.ram.walk(self.who.space, neighbour, Kind::Load, &mut references);
+            let _ = self.stack.guest.walk(self.who.space, neighbour, Kind::Load, &mut references);
         }
         let mut nodes = references.iter().filter_map(|reference| reference.next());
         let other = nodes.find(|node| node.level == table.level);

@@ -91,7 +91,7 @@ impl Run {
         if self.promotion.is_some() {
             self.charge(place, behind)?;
         }
-        let populated = self.populated && self.ram.mapping(self.who.space, addr).is_none();
+        let populated = self.populated && self.stack.guest.mapping(self.who.space, addr).is_none();
         if populated {
             // An address that no table can hold is told by the walk.
             self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
@@ -105,7 +105,7 @@ impl Run {
         let label = self.label(translation, region);
         let Translation { page, frame, mut rights, global } = translation;
         if self.tracks_dirty && kind != Kind::Store {
-            rights = without_dirt(&self.ram, self.who, addr, rights);
+            rights = without_dirt(&self.stack.guest, self.who, addr, rights);
         }
         let asid = self.processors.here.asid;
         let global = global || self.view.is_global;
@@ -162,7 +162,7 @@ impl Run {
     ) -> Result<(), Error> {
         let Place { addr, kind, access, .. } = place;
         let may_trap = self.tracks_dirty && !self.marks && found && kind == Kind::Store;
-        if !may_trap || !self.ram.is_clean(self.who.space, addr) {
+        if !may_trap || !self.stack.guest.is_clean(self.who.space, addr) {
             return Ok(());
         }
         self.processors.here.counts.modify_traps += 1;
@@ -174,7 +174,7 @@ impl Run {
             ..read
         }));
         let dirty = Usage { dirty: true, ..Usage::default() };
-        let set = self.ram.set_usage(self.who.space, addr, dirty);
+        let set = self.stack.guest.set_usage(self.who.space, addr, dirty);
         set.map_err(|failure| self.failed(failure, access))
     }
 
@@ -191,7 +191,7 @@ impl Run {
         self.dirtied = self.marks
             && self.tracks_dirty
             && (kind, why) == (Kind::Store, Miss::Denied)
-            && self.ram.is_clean(self.who.space, addr);
+            && self.stack.guest.is_clean(self.who.space, addr);
         self.processors.here.counts.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
             let found = match walked.take() {
@@ -205,7 +205,7 @@ impl Run {
                 Err(fault) => {
                     if behind.speculates() {
                         let wants_runs = behind.wants_runs();
-                        let there = self.ram.query(self.who.space, addr);
+                        let there = self.stack.query(self.who.space, addr);
                         let there = there.map(|page| self.spot(addr, page, wants_runs));
                         behind.faulted(self.instruction(place, wants_runs), there);
                     }
@@ -234,14 +234,14 @@ impl Run {
     /// Where `addr` lies by `translation`, for those who predict it.
     #[cold]
     fn spot(&self, addr: VirtAddr, translation: Translation, wants_runs: bool) -> Spot {
-        let mapping = self.ram.mapping(self.who.space, addr);
+        let mapping = self.stack.guest.mapping(self.who.space, addr);
         let guest = mapping.map(|mapping| mapping.translation.apply(addr));
         let marked = mapping.is_some_and(|mapping| mapping.usage.marked);
         Spot {
             phys: translation.apply(addr),
             size: translation.page.size(),
             // What lay in one when it was placed still lies as if it did.
-            reserved: marked || guest.is_some_and(|frame| self.ram.is_reserved(frame)),
+            reserved: marked || guest.is_some_and(|frame| self.stack.guest.is_reserved(frame)),
             marked,
             run: if wants_runs { self.run_around(addr, translation) } else { 0 },
         }
@@ -252,7 +252,7 @@ impl Run {
         let (size, phys) = (self.granules.0, translation.apply(addr).get());
         let is_beside = |bytes: u64| {
             let at = VirtAddr::new(addr.get().wrapping_add(bytes));
-            let found = self.ram.query(self.who.space, at);
+            let found = self.stack.query(self.who.space, at);
             found.is_some_and(|found| found.apply(at).get() == phys.wrapping_add(bytes))
         };
         let mut run = 1;
@@ -311,7 +311,7 @@ impl Run {
         place: Place<'_>,
         behind: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
-        if self.ram.is_linear() {
+        if self.stack.guest.is_linear() {
             return self.walk_array(place, behind);
         }
         let Place { addr, kind, access, .. } = place;
@@ -320,15 +320,15 @@ impl Run {
         let failed = |run: &Run, failure| run.failed(failure, access);
         // Hardware knows no other addresses than those behind the segments, and no other root.
         let (linear, root) = (addr.wrapping_add(self.view.base), self.view.root);
-        let found = self.ram.walk(root, linear, kind, &mut references);
+        let found = self.stack.guest.walk(root, linear, kind, &mut references);
         if self.check && self.view.base != 0 {
             self.is_own(place, found)?;
         }
         self.trap_if_clean(place, found.is_ok(), &mut references)?;
         let mut placed = found;
-        if self.ram.host().is_some() {
+        if self.stack.host().is_some() {
             placed = self
-                .ram
+                .stack
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
         }
@@ -336,10 +336,10 @@ impl Run {
             self.references = references;
             return Ok(placed);
         }
-        let (asid, root) = (self.processors.here.asid, self.ram.root(root));
+        let (asid, root) = (self.processors.here.asid, self.stack.guest.root(root));
         let size = placed.map_or(PageSize::SIZE_4K, |page| page.page.size());
         let walk = Walk { va: linear, asid, root, found: found.is_ok(), size, nested_misses: 0 };
-        if let Err(stale) = behind.walk(&walk, self.ram.way(&references)) {
+        if let Err(stale) = behind.walk(&walk, self.stack.way(&references)) {
             if self.check {
                 return Err(Error::Check(format!(
                     "access {access}: the MMU cache leads the walk of {addr} to a table of level \
@@ -348,13 +348,15 @@ impl Run {
                 )));
             }
             references.clear();
-            let found = self.ram.walk_from(stale, linear, kind, &mut references);
+            let found = self.stack.guest.walk_from(stale, linear, kind, &mut references);
             placed = self
-                .ram
+                .stack
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
-            behind
-                .walk_from_stale(&Walk { found: found.is_ok(), ..walk }, self.ram.way(&references));
+            behind.walk_from_stale(
+                &Walk { found: found.is_ok(), ..walk },
+                self.stack.way(&references),
+            );
         }
         self.references = references;
         Ok(placed)
@@ -394,14 +396,14 @@ impl Run {
             if va == entry.page.start() {
                 return entry.frames[0].map(|frame| (frame, entry.rights[0]));
             }
-            let known = self.ram.mapping(self.who.space, va)?;
+            let known = self.stack.guest.mapping(self.who.space, va)?;
             if self.marks && !known.usage.referenced {
                 return None;
             }
-            let page = self.ram.query(self.who.space, va)?;
+            let page = self.stack.query(self.who.space, va)?;
             let mut rights = page.rights;
             if self.tracks_dirty {
-                rights = without_dirt(&self.ram, self.who, va, rights);
+                rights = without_dirt(&self.stack.guest, self.who, va, rights);
             }
             (page.page.size() == size && page.global == entry.global)
                 .then_some((page.frame, rights))
@@ -414,10 +416,10 @@ impl Run {
     fn neighbour(&self, entry: &TlbEntry) -> Option<(PhysAddr, Rights)> {
         let page = entry.page;
         let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
-        let other = self.ram.query(self.who.space, neighbour)?;
+        let other = self.stack.query(self.who.space, neighbour)?;
         let mut rights = other.rights;
         if self.tracks_dirty {
-            rights = without_dirt(&self.ram, self.who, neighbour, rights);
+            rights = without_dirt(&self.stack.guest, self.who, neighbour, rights);
         }
         (other.page.size() == page.size()).then_some((other.frame, rights))
     }

@@ -61,8 +61,8 @@ use crate::{
         range_unit::RangesFrom, tlbs::NONE,
     },
     managers,
-    os::{System, Who, at::Change, ranges::RangeTable},
-    ram::{Ram, hashed::hashed},
+    os::{System, Who, at::Change, host::Stack, ranges::RangeTable},
+    ram::hashed::hashed,
     results::{ChangedSetting, Results},
 };
 
@@ -150,7 +150,7 @@ pub(crate) struct Run {
     /// What the machine was made of, for what is wrong with it once the trace is known.
     written: Arc<Written>,
     pub(crate) processors: InTurn<Processor>,
-    pub(crate) ram: Ram,
+    pub(crate) stack: Stack,
     pub(crate) layout: Layout,
     pub(crate) system: Box<dyn System>,
     /// What misses are charged to, where pages are promoted for them.
@@ -263,9 +263,10 @@ impl Run {
         // The trace begins on the first processor.
         let (asid, _) = contexts.enter(0, 0);
         debug_assert_eq!(asid, first.asid);
-        let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
+        let mut stack =
+            managers::host::stack(description).map_err(|wrong| built(machine, wrong))?;
         let (mut system, changes) =
-            managers::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
+            managers::system(description, &stack.guest).map_err(|wrong| built(machine, wrong))?;
         if let Some(names) = machine.names() {
             system.find_by(names.clone());
         }
@@ -274,13 +275,13 @@ impl Run {
         let nodes =
             Nodes::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
         let small = Small::of(description).map_err(|wrong| built(machine, wrong))?;
-        let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
+        let space = stack.guest.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
         let until_forgotten = match description.os.inject {
             Some(Inject::SkipShootdown(number)) => Some(number),
             Some(Inject::FailAllocation(number)) => {
-                ram.refuse(number);
+                stack.guest.refuse(number);
                 None
             }
             None => None,
@@ -307,7 +308,7 @@ impl Run {
             returns: 0,
             protection_faults: 0,
             tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
-            marks: description.walker.kind == WalkerKind::Hardware && !ram.is_linear(),
+            marks: description.walker.kind == WalkerKind::Hardware && !stack.guest.is_linear(),
             by_software: description.walker.kind == WalkerKind::Software,
             always_sized: description.walker.page_mask == PageMask::Always,
             dirtied: false,
@@ -342,7 +343,7 @@ impl Run {
                 .map(|_| RangeTable::default()),
             references: Vec::with_capacity(64),
             processors: InTurn::new(first, others.into_iter()),
-            ram,
+            stack,
             layout,
             system,
             promotion,
@@ -360,7 +361,7 @@ impl Run {
         self.layout.foresee(source.told().clone());
         self.system.begin(processes);
         match &mut self.small {
-            Some(small) => small.begin(processes, &mut self.ram),
+            Some(small) => small.begin(processes, &mut self.stack.guest),
             None => Ok(()),
         }
         .map_err(|(key, what)| self.written.locate(&key, &what))
@@ -381,7 +382,7 @@ impl Run {
         batch: &Batch,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        self.ahead.look(&self.ram, behind);
+        self.ahead.look(&self.stack.guest, behind);
         for segment in &batch.segments {
             let index = segment.thread as usize;
             if self.threads.len() <= index {
@@ -483,8 +484,8 @@ impl Run {
             processor.forget_counts(census);
         });
         self.census.forget_counts();
-        self.ram.forget_counts();
-        self.system.forget_counts(&mut self.ram);
+        self.stack.forget_counts();
+        self.system.forget_counts(&mut self.stack.guest);
         if let Some(promotion) = &mut self.promotion {
             promotion.forget_counts();
         }

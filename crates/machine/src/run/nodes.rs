@@ -133,7 +133,7 @@ impl Run {
         found: Translation,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        let Run { nodes: Some(nodes), processors, system, ram, who, .. } = self else {
+        let Run { nodes: Some(nodes), processors, system, stack, who, .. } = self else {
             return Ok(());
         };
         let from = nodes.topology.of_processor(processors.on());
@@ -143,7 +143,9 @@ impl Run {
             return Ok(());
         }
         let who = *who;
-        let Some(most) = system.migrates_after(who, place.addr, ram) else { return Ok(()) };
+        let Some(most) = system.migrates_after(who, place.addr, &stack.guest) else {
+            return Ok(());
+        };
         nodes.counted += 1;
         processors.here.counts.work_cycles += nodes.count_cycles;
         let key = (who.number, found.page.start().get());

@@ -215,7 +215,7 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let Place { addr, kind, access, .. } = place;
-        let Some(mapping) = self.ram.mapping(self.who.space, addr) else { return Ok(()) };
+        let Some(mapping) = self.stack.guest.mapping(self.who.space, addr) else { return Ok(()) };
         let size = mapping.translation.page.size();
         let number = self.who.number;
         let Run { promotion: Some(promotion), processors, .. } = self else { return Ok(()) };

@@ -32,7 +32,7 @@ impl Run {
         second: usize,
     ) -> Option<(PhysAddr, PageSize)> {
         let Place { addr, kind, .. } = place;
-        let is_clean = self.tracks_dirty && self.ram.is_clean(self.who.space, addr);
+        let is_clean = self.tracks_dirty && self.stack.guest.is_clean(self.who.space, addr);
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
         let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;
@@ -56,7 +56,7 @@ impl Run {
     /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
     #[cold]
     pub(super) fn note_range(&mut self, page: Translation) {
-        let Run { range_table: Some(table), processors, who, granules, ram, .. } = self else {
+        let Run { range_table: Some(table), processors, who, granules, stack, .. } = self else {
             return;
         };
         table.note(who.number, page);
@@ -67,7 +67,7 @@ impl Run {
                 range.last().get().checked_add(1).map(|at| (at, first.get() + range.bytes())),
             ];
             let next = beyond.into_iter().flatten().find_map(|(at, place)| {
-                let found = ram.query(who.space, VirtAddr::new(at))?;
+                let found = stack.query(who.space, VirtAddr::new(at))?;
                 let phys = found.apply(VirtAddr::new(at)).get();
                 (phys == place && found.rights == rights).then_some(found)
             });
@@ -97,7 +97,7 @@ impl Run {
         let line = number & !(LINE_PAGES - 1);
         let is_alike = |at: u64| {
             let place = page.frame.get().wrapping_add(at.wrapping_sub(number) << size.shift());
-            let found = self.ram.query(self.who.space, VirtAddr::new(at << size.shift()));
+            let found = self.stack.query(self.who.space, VirtAddr::new(at << size.shift()));
             found.is_some_and(|found| {
                 found.page.size() == size
                     && (found.frame.get(), found.rights) == (place, page.rights)

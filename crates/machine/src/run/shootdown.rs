@@ -31,13 +31,13 @@ use crate::{
         in_turn::InTurn,
         processor::Processor,
     },
-    os::{Platform, Spent, System, ranges::RangeTable},
+    os::{Platform, Spent, System, host::Stack, ranges::RangeTable},
     ram::{Failure, Ram},
 };
 
 /// A run as the operating system sees it.
 struct Hosted<'a, B> {
-    ram: &'a mut Ram,
+    stack: &'a mut Stack,
     layout: &'a Layout,
     processors: &'a mut InTurn<Processor>,
     contexts: &'a Contexts,
@@ -53,7 +53,7 @@ struct Hosted<'a, B> {
 
 impl<B: Behind> Platform for Hosted<'_, B> {
     fn ram(&mut self) -> &mut Ram {
-        self.ram
+        &mut self.stack.guest
     }
 
     fn layout(&self) -> &Layout {
@@ -66,8 +66,8 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 
     fn shoot(&mut self, flush: Flush) {
         let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
-        self.ram.recall(&flush);
-        if let Some(space) = self.ram.number_of(flush.space()).filter(|_| asks) {
+        self.stack.guest.recall(&flush);
+        if let Some(space) = self.stack.guest.number_of(flush.space()).filter(|_| asks) {
             if let Some(table) = self.range_table {
                 match flush.scope() {
                     Scope::Nothing => {}
@@ -83,7 +83,7 @@ impl<B: Behind> Platform for Hosted<'_, B> {
                 self.look(&flush, space);
             }
         }
-        self.ram.done(flush);
+        self.stack.guest.done(flush);
     }
 
     fn device(&mut self, frame: PhysAddr, lent: bool) {
@@ -161,7 +161,7 @@ impl<B: Behind> Hosted<'_, B> {
             self.behind.forget(number, Forget::Pages(range, asid));
         }
         if let Some(range) = flush.tables() {
-            if self.ram.is_linear() {
+            if self.stack.guest.is_linear() {
                 entries += hardware.flush_tables(range, asid, self.census);
             }
             let forget = match range {
@@ -181,7 +181,7 @@ impl<B: Behind> Hosted<'_, B> {
         space: u32,
         small: &Small,
     ) -> Option<u64> {
-        let hat = self.ram.hat_space(space)?;
+        let hat = self.stack.guest.hat_space(space)?;
         let bases = match space {
             KERNEL => [Some(0), None],
             _ => small.bases(number, hat),
@@ -204,7 +204,7 @@ impl<B: Behind> Hosted<'_, B> {
         for number in 0..self.processors.count() {
             if let Some(asid) = self.contexts.of(number, space) {
                 let hardware = &self.processors.of(number).hardware;
-                self.watch.look(number, hardware, self.ram, flush, asid);
+                self.watch.look(number, hardware, self.stack, flush, asid);
             }
         }
     }
@@ -218,17 +218,17 @@ impl Run {
         behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, ram, layout, processors, contexts, prices, census, nodes, .. } = self;
-        system.settle(ram, layout);
+        let Run { system, stack, layout, processors, contexts, prices, census, nodes, .. } = self;
+        system.settle(&stack.guest, layout);
         let (watch, range_table) = (&mut self.watch, &mut self.range_table);
         let overheads = &mut self.overheads;
         if let Some(nodes) = nodes {
-            ram.runs_on(nodes.topology.of_processor(processors.on()));
+            stack.guest.runs_on(nodes.topology.of_processor(processors.on()));
         }
         let small = self.small.as_ref();
         let costs = prices.costs();
         let mut platform = Hosted {
-            ram,
+            stack,
             layout,
             processors,
             contexts,
@@ -254,12 +254,12 @@ impl Run {
 
     pub(super) fn failed(&self, failure: Failure, access: u64) -> Error {
         match failure {
-            Failure::OutOfFrames if self.ram.has_refused() => {
+            Failure::OutOfFrames if self.stack.guest.has_refused() => {
                 let what = "a frame was refused, as os.inject asks, and there is no other way on";
                 Error::Access { access, what: what.to_owned() }
             }
             Failure::OutOfFrames => {
-                Error::OutOfFrames { access, frames_bytes: self.ram.frame_bytes().0 }
+                Error::OutOfFrames { access, frames_bytes: self.stack.guest.frame_bytes().0 }
             }
             Failure::OutOfMemory(what) => {
                 let what = format!(

@@ -47,8 +47,8 @@ impl Platform for Held<'_> {
 /// Unmaps the page at 4 MiB in the space that runs; hardware does not hear of it.
 fn unmap(run: &mut Run) -> Vec<Flush> {
     let gone = Event::Munmap { addr: 0x40_0000, bytes: 4096, result: 0 };
-    let Run { system, ram, layout, who, .. } = run;
-    let mut held = Held { ram, layout, flushes: Vec::new() };
+    let Run { system, stack, layout, who, .. } = run;
+    let mut held = Held { ram: &mut stack.guest, layout, flushes: Vec::new() };
     system.event(*who, &gone, &mut held).unwrap();
     held.flushes
 }

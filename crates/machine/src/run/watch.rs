@@ -14,7 +14,7 @@ use addr::Asid;
 use mmu::RangeEntry;
 use pagetable::{Flush, Scope};
 
-use crate::{count::census::TABLES, hardware::tlbs::TlbUnits, ram::Ram};
+use crate::{count::census::TABLES, hardware::tlbs::TlbUnits, os::host::Stack};
 
 /// What watches shootdowns.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ impl Watch {
         &mut self,
         processor: usize,
         hardware: &TlbUnits,
-        ram: &Ram,
+        stack: &Stack,
         flush: &Flush,
         asid: Asid,
     ) {
         if self.lie.is_none() {
-            self.lie = stale(processor, hardware, ram, flush, asid);
+            self.lie = stale(processor, hardware, stack, flush, asid);
         }
     }
 }
@@ -59,7 +59,7 @@ impl Watch {
 fn stale(
     processor: usize,
     hardware: &TlbUnits,
-    ram: &Ram,
+    stack: &Stack,
     flush: &Flush,
     asid: Asid,
 ) -> Option<String> {
@@ -91,7 +91,7 @@ fn stale(
                 return None;
             }
             let at = page.start();
-            let said = ram.query(flush.space(), at);
+            let said = stack.query(flush.space(), at);
             let said = said.map(|said| (said.apply(at), said.rights));
             if said.is_some_and(|(phys, allowed)| phys == frame && allowed.contains(rights)) {
                 return None;

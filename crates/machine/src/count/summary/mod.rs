@@ -20,6 +20,7 @@ use crate::{
         tlbs::{TlbUnits, Unit},
         walker::{Dimension, UpperEntries, Walker, Walkers},
     },
+    os::host::Stack,
     ram::{Ram, reservations::by_size},
     results::{
         BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, Faults, HeaderSummary,
@@ -38,14 +39,14 @@ pub(crate) fn summarize(
     walkers: &Walkers,
 ) -> Results {
     let description = machine.description();
-    run.system.settle(&run.ram, &mut run.layout);
+    run.system.settle(&run.stack.guest, &mut run.layout);
     let time = time::of(description, run, walkers);
     let (mut regions, places) = regions(source.processes(), run, walkers, time.is_some());
     if let Some(origins) = &run.origins {
         let sites = origins::sites_of_regions(origins, &run.layout, &places);
         regions.iter_mut().zip(sites).for_each(|(region, site)| region.site = site);
     }
-    let mut manager = run.system.counts(&run.ram);
+    let mut manager = run.system.counts(&run.stack.guest);
     if let Some(manager) = &mut manager {
         run.system.enter_sizes(&places, manager);
         manager.name_regions(&regions);
@@ -96,7 +97,7 @@ pub(crate) fn summarize(
         spec_tlb: Sum::of(processors.iter().map(|one| one.spec_tlb.clone())).flatten(),
         range_tlb: Sum::of(processors.iter().map(|one| one.range_tlb.clone())).flatten(),
         restseg: Sum::of(processors.iter().map(|one| one.restseg.clone())).flatten(),
-        nested: nested(description, &run.ram, walkers),
+        nested: nested(description, &run.stack, walkers),
         caches: caches(description, walkers),
         shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
         faults: Faults {
@@ -109,7 +110,7 @@ pub(crate) fn summarize(
         numa: nodes::numa(description, run, walkers),
         changed_settings: run.changed.clone(),
         processors: if processors.len() > 1 { processors } else { Vec::new() },
-        memory: memory(&run.ram),
+        memory: memory(&run.stack.guest),
         regions,
         origins,
         timeline,
@@ -234,8 +235,8 @@ pub(crate) fn mmu_cache(
     })
 }
 
-fn nested(description: &Description, ram: &Ram, walkers: &Walkers) -> Option<NestedCounts> {
-    let (described, host) = (description.nested.as_ref()?, ram.host()?);
+fn nested(description: &Description, stack: &Stack, walkers: &Walkers) -> Option<NestedCounts> {
+    let (described, host) = (description.nested.as_ref()?, stack.host()?);
     let sides = || walkers.each().filter_map(|walker| walker.host.as_ref());
     let tlb = sides().map(|side| side.tlb.as_ref()).map(|tlb| {
         let tlb = tlb?;
@@ -263,7 +264,7 @@ fn nested(description: &Description, ram: &Ram, walkers: &Walkers) -> Option<Nes
         reserved_bytes,
         former_bytes: host.former_bytes(),
         first_touches: host.first_touches(),
-        splintered: ram.splintered(),
+        splintered: stack.splintered(),
         used_bytes,
         table_bytes,
     })
@@ -344,9 +345,9 @@ fn regions(
     walkers: &Walkers,
     timed: bool,
 ) -> (Vec<RegionCounts>, Vec<u32>) {
-    let Run { ram, layout, census, processors, .. } = run;
+    let Run { stack, layout, census, processors, .. } = run;
     let hardware = &processors.here.hardware;
-    let spaces = ram.spaces();
+    let spaces = stack.guest.spaces();
     let mut regions: Vec<(u32, RegionCounts, Vec<u32>)> = (0..)
         .zip(layout.labeled())
         .map(|(label, (space, region))| {
@@ -512,7 +513,7 @@ fn not_modelled(
     if description.os.populated {
         say("faults of first touches: each page is mapped before its first walk");
     }
-    let pages_leave = run.system.counts(&run.ram).is_some();
+    let pages_leave = run.system.counts(&run.stack.guest).is_some();
     if pages_leave {
         if !run.saw_calls {
             say("files that are read and written by calls: the trace has no such calls");

@@ -33,7 +33,7 @@ pub(super) fn numa(description: &Description, run: &Run, walkers: &Walkers) -> O
             processors: topology.processors_of(number).collect(),
             distances: topology.from(number).to_vec(),
             total_bytes,
-            used_bytes: run.ram.used_on(number as u8, total_bytes),
+            used_bytes: run.stack.guest.used_on(number as u8, total_bytes),
             misses: counts.misses[number].clone(),
             accesses: references(number, 0..Kind::COUNT),
             walk_references: references(number, WALKS..WALKS + 1),

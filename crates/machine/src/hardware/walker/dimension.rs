@@ -159,7 +159,7 @@ impl Dimension {
         }
     }
 
-    pub(super) fn forget(&mut self, forget: Forget) {
+    pub(crate) fn forget(&mut self, forget: Forget) {
         match forget {
             Forget::Range(range, asid) => self.cache.flush_range(range, asid),
             Forget::Pages(range, asid) => self.cache.flush_pages(range, asid),

@@ -504,6 +504,3 @@ impl Port {
         caches.access(addr, bytes.into(), write, Requester::Walker)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -55,7 +55,7 @@ const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
 
 /// The system.
 #[derive(Debug)]
-pub(crate) struct FirstTouch {
+pub(super) struct FirstTouch {
     base: PageSize,
     /// The size of pages where a region has room for it.
     large: Option<PageSize>,
@@ -71,7 +71,7 @@ pub(crate) struct FirstTouch {
 
 impl FirstTouch {
     /// One that maps pages as `os` says, which are to be some of `sizes`.
-    pub(crate) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
+    pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
         let (base, large) = (os.base(), os.large());
         if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();

@@ -78,9 +78,11 @@ impl Run {
         is_first: bool,
         behind: &mut impl Behind,
     ) {
-        let Run { small, ram, processors, census, virtual_caches, .. } = self;
+        let Run { small, stack, processors, census, virtual_caches, .. } = self;
         let virtual_caches = *virtual_caches;
-        let (Some(small), Some(hat)) = (small.as_mut(), ram.hat_space(number)) else { return };
+        let (Some(small), Some(hat)) = (small.as_mut(), stack.guest.hat_space(number)) else {
+            return;
+        };
         let before = small.spaces.counts();
         let wish = small.wish(number);
         let known = small.known.entry(number).or_insert_with(|| {
@@ -94,7 +96,8 @@ impl Run {
         });
         known.was_entered = true;
         let is_wanted = wish.is_some() && !known.is_too_large;
-        let mut hands = Hands { ram: &*ram, processors, census, behind, is_first, virtual_caches };
+        let mut hands =
+            Hands { ram: &stack.guest, processors, census, behind, is_first, virtual_caches };
         if is_wanted {
             match small.spaces.make_small(hat, &mut hands) {
                 Ok(_) => known.was_small = true,
@@ -125,7 +128,8 @@ impl Run {
         let flat = View::flat(self.who.space);
         let Some(small) = &self.small else { return flat };
         let (Some(root), Some(hat)) = small.spaces.on(processor) else { return flat };
-        let root = small.roots.get(&root).copied().or_else(|| self.ram.parts().0.space(root));
+        let root =
+            small.roots.get(&root).copied().or_else(|| self.stack.guest.parts().0.space(root));
         let Some(slot) = small.spaces.slot_of(hat) else { return flat };
         let is_everywhere = small.described.revoke != description::Revoke::Groups
             || small.wish(self.who.number).is_some_and(|wish| wish.everywhere);
@@ -147,7 +151,7 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let (processor, number) = (self.processors.on(), self.who.number);
-        let Run { small, ram, processors, census, virtual_caches, .. } = self;
+        let Run { small, stack, processors, census, virtual_caches, .. } = self;
         let virtual_caches = *virtual_caches;
         let Some(small) = small.as_mut() else { return Ok(()) };
         let before = small.spaces.counts();
@@ -164,8 +168,14 @@ impl Run {
         }
         known.is_too_large = true;
         let hat = known.hat;
-        let mut hands =
-            Hands { ram: &*ram, processors, census, behind, is_first: false, virtual_caches };
+        let mut hands = Hands {
+            ram: &stack.guest,
+            processors,
+            census,
+            behind,
+            is_first: false,
+            virtual_caches,
+        };
         small.spaces.promote(hat, &mut hands);
         let Done { root_loads, segment_loads, cycles } = small.note(before, false);
         let counts = &mut processors.of(processor).counts;
@@ -181,12 +191,18 @@ impl Run {
     #[cold]
     pub(in crate::run) fn copies(&mut self, place: Place<'_>, behind: &mut impl Behind) -> bool {
         let processor = self.processors.on();
-        let Run { small, ram, processors, census, prices, virtual_caches, .. } = self;
+        let Run { small, stack, processors, census, prices, virtual_caches, .. } = self;
         let virtual_caches = *virtual_caches;
         let Some(small) = small.as_mut() else { return false };
         let before = small.spaces.counts();
-        let mut hands =
-            Hands { ram: &*ram, processors, census, behind, is_first: false, virtual_caches };
+        let mut hands = Hands {
+            ram: &stack.guest,
+            processors,
+            census,
+            behind,
+            is_first: false,
+            virtual_caches,
+        };
         let is_copied = small.spaces.fault(processor, place.addr, &mut hands) == SmallFault::Copied;
         small.note(before, false);
         if is_copied {
@@ -206,7 +222,7 @@ impl Run {
         found: Result<Translation, Fault>,
     ) -> Result<(), Error> {
         let Ok(found) = found else { return Ok(()) };
-        let own = self.ram.query(self.who.space, place.addr).map(|own| own.apply(place.addr));
+        let own = self.stack.query(self.who.space, place.addr).map(|own| own.apply(place.addr));
         let phys = found.apply(place.addr.wrapping_add(self.view.base));
         if own == Some(phys) {
             return Ok(());

@@ -6,10 +6,8 @@ use pagetable::{Node, Reference, Translation};
 use crate::{
     Machine,
     hardware::behind::{Forget, Refill},
-    ram::{
-        Ram,
-        walk::{HostWalk, Walk},
-    },
+    managers::host::stack,
+    ram::walk::{HostWalk, Walk},
 };
 
 /// A unified translation cache of LRU: the most recent first.
@@ -61,8 +59,8 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             "nested.memory=4T".to_owned(),
         ];
         let machine = Machine::load("opteron-2008", &settings).unwrap();
-        let mut ram = Ram::new(machine.description()).unwrap();
-        let space = ram.space(0).unwrap();
+        let mut stack = stack(machine.description()).unwrap();
+        let space = stack.guest.space(0).unwrap();
         let mut walker = machine.walkers().unwrap().here;
         let mut guest = List { entries: guest, held: Vec::new() };
         let mut host = List { entries: host, held: Vec::new() };
@@ -71,20 +69,20 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
         for _ in 0..400 {
             let va =
                 VirtAddr::new(below(3) << 39 | below(4) << 30 | below(6) << 21 | below(8) << 12);
-            if ram.mapping(space, va).is_none() {
+            if stack.guest.mapping(space, va).is_none() {
                 let page = va.page(PageSize::SIZE_4K);
-                let frame = ram.allocate(page).unwrap();
+                let frame = stack.guest.allocate(page).unwrap();
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
-                let flush = ram.map(space, page).unwrap();
-                ram.done(flush);
-                ram.walk(space, va, Kind::Store, &mut Vec::new()).unwrap();
+                let flush = stack.guest.map(space, page).unwrap();
+                stack.guest.done(flush);
+                stack.guest.walk(space, va, Kind::Store, &mut Vec::new()).unwrap();
             }
             let mut references = Vec::new();
-            let found = ram.walk(space, va, Kind::Store, &mut references);
+            let found = stack.guest.walk(space, va, Kind::Store, &mut references);
             // Twice: the first time may set bits in the host's table.
-            ram.place(va, Kind::Store, &references, found).unwrap().unwrap();
-            ram.place(va, Kind::Store, &references, found).unwrap().unwrap();
-            let way = ram.way(&references);
+            stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
+            stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
+            let way = stack.way(&references);
             let made = guest.walk(va.get(), &references);
             expected += made;
             let skipped = references.len() - made;
@@ -111,7 +109,7 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             let walk = Walk {
                 va,
                 asid: Asid(0),
-                root: ram.root(space),
+                root: stack.guest.root(space),
                 found: true,
                 size: PageSize::SIZE_4K,
                 nested_misses: 0,
@@ -201,20 +199,20 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
             "nested.memory=4T".to_owned(),
         ];
         let machine = Machine::load("opteron-2008", &settings).unwrap();
-        let mut ram = Ram::new(machine.description()).unwrap();
-        let space = ram.space(0).unwrap();
+        let mut stack = stack(machine.description()).unwrap();
+        let space = stack.guest.space(0).unwrap();
         let mut walker = machine.walkers().unwrap().here;
         let mut list = SharedList { entries, held: Vec::new() };
         let (mut expected, mut host_walks) = (0, 0);
         for step in 0..400 {
             let va =
                 VirtAddr::new(below(3) << 39 | below(4) << 30 | below(6) << 21 | below(8) << 12);
-            if ram.mapping(space, va).is_none() {
+            if stack.guest.mapping(space, va).is_none() {
                 let page = va.page(PageSize::SIZE_4K);
-                let frame = ram.allocate(page).unwrap();
+                let frame = stack.guest.allocate(page).unwrap();
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
-                let flush = ram.map(space, page).unwrap();
-                ram.done(flush);
+                let flush = stack.guest.map(space, page).unwrap();
+                stack.guest.done(flush);
             }
             if below(10) == 0 {
                 // As where the operating system restricts the page.
@@ -223,11 +221,11 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
                 walker.dimension.forget(Forget::Pages(page, Asid(3)));
             }
             let mut references = Vec::new();
-            let found = ram.walk(space, va, Kind::Store, &mut references);
+            let found = stack.guest.walk(space, va, Kind::Store, &mut references);
             // Twice: the first time may set bits in the host's table.
-            ram.place(va, Kind::Store, &references, found).unwrap().unwrap();
-            ram.place(va, Kind::Store, &references, found).unwrap().unwrap();
-            let way = ram.way(&references);
+            stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
+            stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
+            let way = stack.way(&references);
             if shared == "tlb" && references.iter().any(|reference| reference.write) {
                 list.drop_page(Asid(3), va.get());
             }
@@ -266,7 +264,7 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
             let walk = Walk {
                 va,
                 asid: Asid(3),
-                root: ram.root(space),
+                root: stack.guest.root(space),
                 found: true,
                 size: PageSize::SIZE_4K,
                 nested_misses: 0,

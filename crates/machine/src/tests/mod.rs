@@ -1,0 +1,3 @@
+//! Tests of parts that need a whole machine around them.
+
+mod walker;
