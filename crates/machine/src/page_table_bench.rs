@@ -31,9 +31,9 @@ use physmem::State;
 use serde::Serialize;
 
 use crate::{
-    Machine,
     hardware::walker::{Handler, hierarchy, latencies},
     kernel_path,
+    machine::Machine,
     ram::{FrameStore, frames, table},
 };
 

@@ -1,9 +1,6 @@
-//! What a run counts, and what becomes of the counts.
+//! What a run counts while it goes on, and under which region it counts an address.
 
 pub(crate) mod census;
 pub(crate) mod history;
-pub(crate) mod identities;
 pub(crate) mod labels;
 pub(crate) mod origins;
-pub(crate) mod summary;
-pub(crate) mod time;

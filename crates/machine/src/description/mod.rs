@@ -42,7 +42,6 @@ pub(crate) mod settings;
 mod small;
 mod spec_tlb;
 mod suggest;
-pub(crate) mod sure;
 mod tlb;
 mod trace_cache;
 pub mod units;

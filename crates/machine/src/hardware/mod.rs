@@ -7,5 +7,6 @@ pub(crate) mod nodes;
 pub(crate) mod processor;
 pub(crate) mod range_unit;
 pub(crate) mod restseg;
+pub(crate) mod sure;
 pub(crate) mod tlbs;
 pub(crate) mod walker;

@@ -104,7 +104,7 @@ impl Run {
     }
 
     /// What the first TLBs hold for fetches and for data of the space that runs, for a recorder that asks.
-    pub(super) fn contents(&self) -> Option<[Contents; 2]> {
+    pub(crate) fn contents(&self) -> Option<[Contents; 2]> {
         let here = &self.processors.here;
         let of = |kind| {
             let unit = here.hardware.units.get(here.hardware.first[kind as usize])?;

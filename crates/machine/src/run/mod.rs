@@ -46,24 +46,15 @@ use trace::{Batch, Event, Placed, Source};
 use vm::Hashed;
 
 use crate::{
-    Machine,
-    count::{
-        census::Census,
-        history::History,
-        identities::{self, Witness},
-        labels::Layout,
-        origins::Origins,
-        summary,
-    },
-    description::{Clock, Error, Inject, PageMask, WalkerKind, settings::Written},
+    count::{census::Census, history::History, labels::Layout, origins::Origins},
+    description::{Clock, Description, Error, Inject, PageMask, WalkerKind, settings::Written},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
         range_unit::RangesFrom, tlbs::NONE,
     },
-    managers,
     os::{System, Who, at::Change, host::Stack, ranges::RangeTable},
     ram::hashed::hashed,
-    results::{ChangedSetting, Results},
+    results::ChangedSetting,
 };
 
 use ahead::Ahead;
@@ -79,14 +70,6 @@ use rows::Rows;
 use small::{Small, View};
 use watch::Watch;
 
-/// How to run.
-pub struct RunOptions<'a> {
-    /// Compare each translation with the page table and stop at the first that differs.
-    pub check: bool,
-    /// Called a few times per second at most; `false` stops the run with [`Error::Interrupted`].
-    pub progress: &'a mut dyn FnMut(Progress) -> bool,
-}
-
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -96,53 +79,14 @@ pub struct Progress {
     pub total: Option<u64>,
 }
 
-/// Runs all of `source` on `machine`.
-pub(crate) fn run(
-    machine: &Machine,
-    source: &mut dyn Source,
-    options: RunOptions<'_>,
-) -> Result<Results, Error> {
-    if let Some(cpus) = source.switches().map(|switches| switches.cpus)
-        && cpus > machine.description().core.count
-    {
-        return Err(Error::Processors { cpus, count: machine.description().core.count });
-    }
-    let mut run = Run::new(machine, options.check, machine.description().os.clock)?;
-    run.origins = Some(Origins::new(source.header()));
-    let source = &mut Foreseen::new(source);
-    run.begin(source)?;
-    let mut walkers = machine.walkers()?;
-    let mut batch = Batch::default();
-    loop {
-        let more = source.next(&mut batch)?;
-        if options.check {
-            run.batch::<true>(&batch, &mut walkers)?;
-        } else {
-            run.batch::<false>(&batch, &mut walkers)?;
-        }
-        if batch.asks {
-            source.answer(run.contents());
-        }
-        if !more {
-            break;
-        }
-        let progress = Progress { accesses: run.position, total: source.total() };
-        if !(options.progress)(progress) {
-            return Err(Error::Interrupted);
-        }
-    }
-    run.unmet()?;
-    run.drain();
-    walkers.settle();
-    let results = summary::summarize(machine, source, &mut run, &walkers);
-    identities::check(&results, &Witness::of(&run, &walkers))?;
-    Ok(results)
-}
-
-/// A description that cannot be built; `Machine::parse` has refused it before.
-pub(crate) fn built(machine: &Machine, (key, what): (String, String)) -> Error {
-    let what = format!("{key}: {what}");
-    Error::Description { origin: machine.name().to_owned(), line: 1, what }
+/// What a run is made of that is chosen by name: memory, and who decides on it.
+pub(crate) struct Parts {
+    /// The text of the machine file, for what is wrong with it once the trace is known.
+    pub(crate) written: Arc<Written>,
+    pub(crate) stack: Stack,
+    pub(crate) system: Box<dyn System>,
+    /// Settings that will change, in the order of time.
+    pub(crate) changes: Vec<Change>,
 }
 
 /// A run under way, without what lies behind the TLBs.
@@ -251,10 +195,18 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A run on `machine`, with the operating system's time by `clock`.
-    pub(crate) fn new(machine: &Machine, check: bool, clock: Clock) -> Result<Run, Error> {
-        let description = machine.description();
-        let processor = || Processor::new(description).map_err(|wrong| built(machine, wrong));
+    /// A run on the machine of `description`, which is made of `parts`, with the operating system's time by
+    /// `clock`.
+    pub(crate) fn new(
+        description: &Description,
+        parts: Parts,
+        check: bool,
+        clock: Clock,
+    ) -> Result<Run, Error> {
+        let Parts { written, mut stack, system, changes } = parts;
+        // Whoever read the description has refused what cannot be built.
+        let refused = |(key, what): (String, String)| written.locate(&key, &what);
+        let processor = || Processor::new(description).map_err(refused);
         let (first, others) = (processor()?, 1..description.core.count);
         let others: Vec<Processor> = others.map(|_| processor()).collect::<Result<_, _>>()?;
         let count = description.core.count as usize;
@@ -263,19 +215,10 @@ impl Run {
         // The trace begins on the first processor.
         let (asid, _) = contexts.enter(0, 0);
         debug_assert_eq!(asid, first.asid);
-        let mut stack =
-            managers::host::stack(description).map_err(|wrong| built(machine, wrong))?;
-        let (mut system, changes) =
-            managers::system(description, &stack.guest).map_err(|wrong| built(machine, wrong))?;
-        if let Some(names) = machine.names() {
-            system.find_by(names.clone());
-        }
-        let promotion =
-            Promotion::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
-        let nodes =
-            Nodes::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
-        let small = Small::of(description).map_err(|wrong| built(machine, wrong))?;
-        let space = stack.guest.first_space().map_err(|wrong| built(machine, wrong))?;
+        let promotion = Promotion::of(description, system.as_ref()).map_err(refused)?;
+        let nodes = Nodes::of(description, system.as_ref()).map_err(refused)?;
+        let small = Small::of(description).map_err(refused)?;
+        let space = stack.guest.first_space().map_err(refused)?;
         let mut layout = Layout::default();
         layout.enter(0);
         let until_forgotten = match description.os.inject {
@@ -287,7 +230,7 @@ impl Run {
             None => None,
         };
         let mut run = Run {
-            written: machine.written.clone(),
+            written: written.clone(),
             census: Census::default(),
             history: History::new(0),
             origins: None,
@@ -336,8 +279,8 @@ impl Run {
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
-            overheads: Overheads::of(description).map_err(|wrong| built(machine, wrong))?,
-            hashed: hashed(description).map_err(|wrong| built(machine, wrong))?,
+            overheads: Overheads::of(description).map_err(refused)?,
+            hashed: hashed(description).map_err(refused)?,
             range_table: (first.hardware.ranges.as_ref())
                 .filter(|ranges| ranges.from == RangesFrom::Table)
                 .map(|_| RangeTable::default()),

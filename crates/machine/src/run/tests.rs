@@ -7,10 +7,10 @@ use trace::{Batch, Event, Meta, Placed};
 
 use super::Run;
 use crate::{
-    Machine,
     count::labels::Layout,
     description::{Clock, Error},
     hardware::walker::Walkers,
+    machine::Machine,
     os::{Ask, Platform},
     ram::Ram,
 };
@@ -57,7 +57,7 @@ fn unmap(run: &mut Run) -> Vec<Flush> {
 fn forget_a_shootdown(design: &str, check: bool) -> Result<Walkers, Error> {
     let settings = [format!("mmu_cache.design={design}"), "mmu_cache.entries=8".to_owned()];
     let machine = Machine::load("opteron-2008", &settings)?;
-    let mut run = Run::new(&machine, check, Clock::Full)?;
+    let mut run = machine.start(check, Clock::Full)?;
     let mut walker = machine.walkers()?;
     let touch = |run: &mut Run, walker: &mut Walkers, addr: u64| {
         let mut batch = Batch::default();
@@ -89,7 +89,7 @@ fn a_shootdown_goes_where_its_space_is() {
     for policy in ["modulo", "lru", "generation", "per-processor"] {
         let settings = ["core.asid_bits=4".to_owned(), format!("core.contexts={policy}")];
         let machine = Machine::load("epyc-9005", &settings).unwrap();
-        let mut run = Run::new(&machine, true, Clock::Full).unwrap();
+        let mut run = machine.start(true, Clock::Full).unwrap();
         let mut walker = machine.walkers().unwrap();
         let touch = |run: &mut Run, walker: &mut Walkers| {
             let mut batch = Batch::default();
@@ -126,7 +126,7 @@ fn a_fault_of_an_access_that_is_allowed_is_an_error() {
     for manager in ["first-touch", "base"] {
         let settings = [format!("os.manager={manager}")];
         let machine = Machine::load("opteron-2008", &settings).unwrap();
-        let mut run = Run::new(&machine, true, Clock::Full).unwrap();
+        let mut run = machine.start(true, Clock::Full).unwrap();
         let mut walker = machine.walkers().unwrap();
         let (addr, kind) = (VirtAddr::new(0x40_0000), Kind::Store);
         let ask = Ask { who: run.who, addr, kind, fault: Fault::NotMapped { level: 1 } };

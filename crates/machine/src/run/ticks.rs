@@ -8,9 +8,9 @@ use trace::{Batch, Event, Meta};
 
 use super::Run;
 use crate::{
-    Machine,
     description::Clock,
     hardware::walker::Walkers,
+    machine::Machine,
     os::{Answer, Ask, Platform, System, Who},
     ram::Failure,
 };
@@ -84,11 +84,11 @@ fn machine(settings: &[&str]) -> Machine {
 
 /// When a system with this period is woken.
 fn woken(machine: &Machine, clock: Clock, period: u64, accesses: usize) -> Vec<u64> {
-    let mut run = Run::new(machine, false, clock).unwrap();
+    let mut run = machine.start(false, clock).unwrap();
     let mut walkers = machine.walkers().unwrap();
     let woken = Arc::default();
     let alarm = |system| Alarm { system, period, next: period, woken: Arc::clone(&woken) };
-    let other = Run::new(machine, false, clock).unwrap().system;
+    let other = machine.start(false, clock).unwrap().system;
     let system = std::mem::replace(&mut run.system, other);
     run.system = Box::new(alarm(system));
     for batch in batches(accesses) {
@@ -100,7 +100,7 @@ fn woken(machine: &Machine, clock: Clock, period: u64, accesses: usize) -> Vec<u
 
 /// The same by reading the clock after each access.
 fn expected(machine: &Machine, clock: Clock, period: u64) -> Vec<u64> {
-    let mut run = Run::new(machine, false, clock).unwrap();
+    let mut run = machine.start(false, clock).unwrap();
     let mut walkers: Walkers = machine.walkers().unwrap();
     let (mut next, mut woken) = (period, Vec::new());
     for batch in batches(1) {

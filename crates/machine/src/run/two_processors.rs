@@ -11,7 +11,7 @@ use addr::{Kind, Rights};
 use trace::{Batch, Event, Meta};
 
 use super::Run;
-use crate::{Machine, description::Clock, hardware::walker::Walkers};
+use crate::{description::Clock, hardware::walker::Walkers, machine::Machine};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 12;
@@ -193,7 +193,7 @@ fn step(run: &mut Run, walkers: &mut Walkers, what: impl FnOnce(&mut Batch)) {
 fn compare(seed: u64, settings: &[&str], scheduled: bool) {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let machine = Machine::parse("two", MACHINE, "two.toml", &settings).unwrap();
-    let mut run = Run::new(&machine, true, Clock::Full).unwrap();
+    let mut run = machine.start(true, Clock::Full).unwrap();
     let mut walkers = machine.walkers().unwrap();
     let mut model = Model::new(machine.description().core.asid_bits > 0, SPACES);
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -13,10 +13,10 @@
 use mmu::{Step, WalkCacheFamily, WalkCacheParams};
 
 use super::{
-    family_log::{FamilyLog, Message, Miss},
+    family_log::{FamilyLog, Message},
     member_counts::MemberCounts,
 };
-use crate::hardware::walker::Walkers;
+use crate::hardware::walker::{Miss, Steps, Walkers};
 
 /// Members of one design that hear the same misses.
 pub(super) struct Family {
@@ -33,11 +33,6 @@ pub(super) struct Family {
     counted: Vec<Vec<(Steps, MemberCounts)>>,
     pub(super) failure: Option<String>,
 }
-
-/// The steps of all walks of a miss, as bits. The longest walks are those of a guarded table with
-/// nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and one
-/// after the grant.
-pub(crate) type Steps = u128;
 
 impl Family {
     /// Whether what lies behind the TLBs is an MMU cache alone, such as families have where pages

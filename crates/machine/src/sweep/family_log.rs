@@ -17,7 +17,10 @@ use rustc_hash::FxHashMap;
 
 use super::{log::StaleEntry, numbers::Numbers};
 use crate::{
-    hardware::behind::{Forget, Refill},
+    hardware::{
+        behind::{Forget, Refill},
+        walker::{Miss, WalkMade},
+    },
     ram::walk::Walk,
 };
 
@@ -61,24 +64,6 @@ pub(super) struct Known {
     under_way: Vec<WalkMade>,
     references: Vec<Reference>,
     key: Vec<u32>,
-}
-
-/// A miss, whole.
-#[derive(Debug)]
-pub(crate) struct Miss {
-    /// Where it was.
-    pub(crate) processor: usize,
-    pub(crate) walks: Vec<WalkMade>,
-    /// The references of all its walks.
-    pub(crate) references: Vec<Reference>,
-    pub(crate) refill: Refill,
-}
-
-/// A walk and how many references there are on its whole way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WalkMade {
-    pub(crate) walk: Walk,
-    pub(crate) references: usize,
 }
 
 impl FamilyLog {

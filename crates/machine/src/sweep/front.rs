@@ -8,13 +8,13 @@ use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, family::Family, log::Log, repeats::Repeats, workers::Task};
 use crate::{
-    Machine,
-    count::{
+    description::{Clock, Description, Error},
+    hardware::{behind::Behind, walker::Walkers},
+    machine::Machine,
+    report::{
         identities::{self, Witness},
         summary,
     },
-    description::{Clock, Description, Error},
-    hardware::{behind::Behind, walker::Walkers},
     run::{Run, foreseen::Foreseen},
 };
 
@@ -133,7 +133,7 @@ impl Front {
 
     fn new(machine: &Machine, clock: Clock) -> Result<Front, Error> {
         Ok(Front {
-            run: Run::new(machine, false, clock)?,
+            run: machine.start(false, clock)?,
             failure: None,
             saying: Log::default(),
             said: Log::default(),
@@ -203,7 +203,13 @@ impl Front {
                 }
                 behind.walkers.put_first(number);
                 let machine = &machines[index];
-                let results = summary::summarize(machine, source, &mut self.run, &behind.walkers);
+                let results = summary::summarize(
+                    machine.description(),
+                    machine.summary(),
+                    source,
+                    &mut self.run,
+                    &behind.walkers,
+                );
                 let witness = Witness::of(&self.run, &behind.walkers);
                 let checked =
                     identities::check(&results, &witness).map_err(|error| error.to_string());

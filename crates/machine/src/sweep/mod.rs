@@ -33,13 +33,11 @@ mod workers;
 use trace::{Batch, Source};
 
 use crate::{
-    Machine,
     description::{Error, digest},
+    machine::Machine,
     results::Results,
     run::{Progress, foreseen::Foreseen},
 };
-pub(crate) use family::Steps;
-pub(crate) use family_log::Miss;
 use front::Front;
 
 /// How to sweep.

@@ -4,8 +4,8 @@ use addr::{Asid, Kind, PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{Node, Reference, Translation};
 
 use crate::{
-    Machine,
     hardware::behind::{Forget, Refill},
+    machine::Machine,
     managers::host::stack,
     ram::walk::{HostWalk, Walk},
 };

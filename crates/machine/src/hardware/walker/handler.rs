@@ -98,7 +98,7 @@ mod tests {
     use pagetable::{Leads, Node};
 
     use super::*;
-    use crate::Machine;
+    use crate::machine::Machine;
 
     fn handler(format: &str) -> Handler {
         let machine = Machine::load("r4700", &[format!("page_table.format={format}")]);

@@ -4,10 +4,31 @@ use mmu::WalkCache;
 use pagetable::Reference;
 
 use super::{Dimension, Walker};
-use crate::{
-    ram::walk::{Walk, Way},
-    sweep::{Miss, Steps},
-};
+use crate::hardware::behind::Refill;
+use crate::ram::walk::{Walk, Way};
+
+/// A miss, whole.
+#[derive(Debug)]
+pub(crate) struct Miss {
+    /// Where it was.
+    pub(crate) processor: usize,
+    pub(crate) walks: Vec<WalkMade>,
+    /// The references of all its walks.
+    pub(crate) references: Vec<Reference>,
+    pub(crate) refill: Refill,
+}
+
+/// A walk and how many references there are on its whole way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalkMade {
+    pub(crate) walk: Walk,
+    pub(crate) references: usize,
+}
+
+/// The steps of all walks of a miss, as bits. The longest walks are those of a guarded table with
+/// nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and one
+/// after the grant.
+pub(crate) type Steps = u128;
 
 impl Walker {
     /// Counts `times` misses like this one. Of the steps of such a miss (entries that lead on, of all

@@ -27,6 +27,7 @@ mod virtual_machine;
 pub(crate) use build::{hierarchy, latencies};
 pub(crate) use dimension::{Dimension, UpperEntries};
 pub(crate) use handler::Handler;
+pub(crate) use many_at_once::{Miss, Steps, WalkMade};
 pub(crate) use processors::Walkers;
 pub(crate) use speculation::{Said, Speculator};
 pub(crate) use virtual_machine::HostSide;

@@ -11,9 +11,9 @@ use addr::{Kind, PageSize};
 use mmu::{Flushed, Requests, Served, WalkArray};
 use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
-use super::{origins, time};
+use super::time;
 use crate::{
-    Machine,
+    count::origins,
     description::{self, Description, managers::keeps_tables_apart},
     hardware::{
         processor,
@@ -33,12 +33,12 @@ use crate::{
 
 /// The results of a run that has come to its end.
 pub(crate) fn summarize(
-    machine: &Machine,
+    description: &Description,
+    machine: MachineSummary,
     source: &dyn Source,
     run: &mut Run,
     walkers: &Walkers,
 ) -> Results {
-    let description = machine.description();
     run.system.settle(&run.stack.guest, &mut run.layout);
     let time = time::of(description, run, walkers);
     let (mut regions, places) = regions(source.processes(), run, walkers, time.is_some());
@@ -75,14 +75,7 @@ pub(crate) fn summarize(
             },
             live: None,
         },
-        machine: MachineSummary {
-            name: machine.name().to_owned(),
-            title: machine.description().title.clone(),
-            source: machine.description().source.clone(),
-            digest: machine.digest().to_owned(),
-            settings: machine.settings().to_vec(),
-            description: serde_json::to_value(machine.description()).unwrap_or_default(),
-        },
+        machine,
         accesses: run.by_kind().into(),
         instructions: run.instructions(),
         threads: run.threads.iter().filter(|seen| **seen).count() as u64,

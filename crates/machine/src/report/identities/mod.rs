@@ -451,7 +451,7 @@ mod tests {
     use trace::{Batch, generate};
 
     use super::*;
-    use crate::{Machine, count::origins::Origins, count::summary, hardware::tlbs::Unit};
+    use crate::{count::origins::Origins, hardware::tlbs::Unit, machine::Machine, report::summary};
 
     type Slip = (&'static str, fn(&mut Run, &mut Walkers));
 
@@ -525,7 +525,7 @@ mod tests {
         let machine = Machine::load("opteron-2008", &settings).unwrap();
         let mut source = generate::parse("uniform,size=64M,accesses=4000,seed=1").unwrap();
         let clock = machine.description().os.clock;
-        let mut run = Run::new(&machine, false, clock).unwrap();
+        let mut run = machine.start(false, clock).unwrap();
         run.origins = Some(Origins::new(source.header()));
         let mut walkers = machine.walkers().unwrap();
         let mut batch = Batch::default();
@@ -536,7 +536,13 @@ mod tests {
         run.drain();
         walkers.settle();
         slip(&mut run, &mut walkers);
-        let results = summary::summarize(&machine, &*source, &mut run, &walkers);
+        let results = summary::summarize(
+            machine.description(),
+            machine.summary(),
+            &*source,
+            &mut run,
+            &walkers,
+        );
         check(&results, &Witness::of(&run, &walkers)).map_err(|error| error.to_string())
     }
 }

@@ -25,8 +25,9 @@ use std::collections::BTreeMap;
 use addr::Kind;
 use mmu::{CacheCounts as Counts, Served};
 
-use super::{census::RegionCensus, summary};
+use super::summary;
 use crate::{
+    count::census::RegionCensus,
     description::{Costs, Description},
     hardware::{
         processor::ProcessorCounts,

@@ -20,8 +20,7 @@ use std::ops::RangeInclusive;
 use addr::{Kind, PageSize};
 use trace::{Replaces, SurePages};
 
-use super::Description;
-use crate::ram;
+use crate::{description::Description, ram};
 
 /// With fewer entries, or ways, most blocks could bring in too many pages; of more the recorder does not keep
 /// track (`SURE_PAGES_MAX` of crate `ring`).

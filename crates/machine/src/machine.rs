@@ -1,0 +1,223 @@
+//! A machine that has been read and checked, and the run of a trace through it.
+
+use std::sync::Arc;
+
+use trace::{Batch, Source};
+
+use crate::{
+    count::origins::Origins,
+    description::{
+        Clock, Description, Error, builtin, digest,
+        settings::{self, Applied, Written},
+    },
+    hardware::{self, processor::Processor, walker},
+    managers,
+    os::{host::Host, names::Names},
+    ram::walk::HostTable,
+    report::{
+        identities::{self, Witness},
+        summary,
+    },
+    results::{self, Results},
+    run::{
+        Parts, Progress, Run, foreseen::Foreseen, nodes::Nodes, overheads::Overheads,
+        promotion::Promotion, small::Small,
+    },
+};
+
+/// How to run.
+pub struct RunOptions<'a> {
+    /// Compare each translation with the page table and stop at the first that differs.
+    pub check: bool,
+    /// Called a few times per second at most; `false` stops the run with [`Error::Interrupted`].
+    pub progress: &'a mut dyn FnMut(Progress) -> bool,
+}
+
+/// A machine that can run traces: a description that has been read and checked.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    name: String,
+    description: Description,
+    /// The page sizes that its page table can hold, ascending.
+    sizes: Vec<addr::PageSize>,
+    /// What its page table looks like, if walks descend from a root.
+    tree: Option<pagetable::TreeShape>,
+    /// The same of the host's, in a virtual machine.
+    host_table: Option<HostTable>,
+    settings: Vec<String>,
+    added: Vec<String>,
+    digest: String,
+    written: Arc<Written>,
+    /// How names of places in programs are found, for rules that name such.
+    names: Option<Names>,
+}
+
+impl Machine {
+    /// The machine called `name_or_path`: a built-in one ([`BUILTIN`](crate::BUILTIN)) or a TOML file, changed
+    /// by `settings` such as `tlb.l1d.entries=128`.
+    pub fn load(name_or_path: &str, settings: &[String]) -> Result<Machine, Error> {
+        let (name, text, origin) = builtin::find(name_or_path)?;
+        Machine::parse(&name, &text, &origin, settings)
+    }
+
+    /// The machine described by `text`; `origin` is what errors call the text.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        origin: &str,
+        settings: &[String],
+    ) -> Result<Machine, Error> {
+        let Applied { description, added } = settings::apply(text, origin, settings)?;
+        let digest = digest::of(&description);
+        // What cannot be built is refused here, not when a trace is waiting.
+        let written = Written {
+            text: text.to_owned(),
+            origin: origin.to_owned(),
+            settings: settings.to_vec(),
+        };
+        let refused = |(key, what): (String, String)| written.locate(&key, &what);
+        Processor::new(&description).map_err(refused)?;
+        Small::of(&description).map_err(refused)?;
+        let mut stack = managers::host::stack(&description).map_err(refused)?;
+        let (system, _) = managers::system(&description, &stack.guest).map_err(refused)?;
+        Overheads::of(&description).map_err(refused)?;
+        Promotion::of(&description, system.as_ref()).map_err(refused)?;
+        Nodes::of(&description, system.as_ref()).map_err(refused)?;
+        stack.guest.first_space().map_err(refused)?;
+        let (tree, host_table) = (stack.guest.tree_shape(), stack.host().map(Host::table));
+        let sizes = stack.guest.page_sizes().to_vec();
+        walker::Walker::new(&description, 0, &sizes, tree.clone(), host_table.clone())
+            .map_err(refused)?;
+        let (name, settings) = (name.to_owned(), settings.to_vec());
+        let (names, written) = (None, Arc::new(written));
+        Ok(Machine {
+            name,
+            description,
+            sizes,
+            tree,
+            host_table,
+            settings,
+            added,
+            digest,
+            written,
+            names,
+        })
+    }
+
+    /// The same, whose runs find names of places in programs by `names`.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Machine {
+        Machine { names: Some(names), ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All that it consists of, after the settings.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The settings that changed it.
+    pub fn settings(&self) -> &[String] {
+        &self.settings
+    }
+
+    /// The tables, as in `tlb.l1d`, that its file does not have and that the settings added.
+    pub fn added(&self) -> &[String] {
+        &self.added
+    }
+
+    /// SHA-256 of the description after the settings, as 64 hexadecimal digits.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The arrays of its MMU cache with the bits that their entries take; none if it has none.
+    pub fn mmu_cache_arrays(&self) -> Vec<results::MmuCacheArray> {
+        let Ok(walkers) = self.walkers() else { return Vec::new() };
+        let described = self.description.mmu_cache.as_ref();
+        let counts = summary::mmu_cache(described, &walkers.here.dimension);
+        counts.map_or_else(Vec::new, |counts| counts.arrays)
+    }
+
+    /// Its processors' walkers, with their caches, before any access.
+    pub(crate) fn walkers(&self) -> Result<walker::Walkers, Error> {
+        let (tree, host_table) = (self.tree.clone(), self.host_table.clone());
+        walker::Walkers::build(&self.description, &self.sizes, tree, host_table)
+            .map_err(|(key, what)| self.written.locate(&key, &what))
+    }
+
+    /// Which pages are sure to be in its first TLBs, so that accesses to them may be counted and not told,
+    /// or why none is.
+    pub fn sure_pages(&self) -> Result<trace::SurePages, String> {
+        hardware::sure::pages(&self.description)
+    }
+
+    /// A run on this machine, with the operating system's time by `clock`.
+    pub(crate) fn start(&self, check: bool, clock: Clock) -> Result<Run, Error> {
+        let refused = |(key, what): (String, String)| self.written.locate(&key, &what);
+        let stack = managers::host::stack(&self.description).map_err(refused)?;
+        let (mut system, changes) =
+            managers::system(&self.description, &stack.guest).map_err(refused)?;
+        if let Some(names) = &self.names {
+            system.find_by(names.clone());
+        }
+        let parts = Parts { written: self.written.clone(), stack, system, changes };
+        Run::new(&self.description, parts, check, clock)
+    }
+
+    /// What results say of it.
+    pub(crate) fn summary(&self) -> results::MachineSummary {
+        results::MachineSummary {
+            name: self.name.clone(),
+            title: self.description.title.clone(),
+            source: self.description.source.clone(),
+            digest: self.digest.clone(),
+            settings: self.settings.clone(),
+            description: serde_json::to_value(&self.description).unwrap_or_default(),
+        }
+    }
+
+    /// Runs all of `source` through the machine.
+    pub fn run(&self, source: &mut dyn Source, options: RunOptions<'_>) -> Result<Results, Error> {
+        if let Some(cpus) = source.switches().map(|switches| switches.cpus)
+            && cpus > self.description.core.count
+        {
+            return Err(Error::Processors { cpus, count: self.description.core.count });
+        }
+        let mut run = self.start(options.check, self.description.os.clock)?;
+        run.origins = Some(Origins::new(source.header()));
+        let source = &mut Foreseen::new(source);
+        run.begin(source)?;
+        let mut walkers = self.walkers()?;
+        let mut batch = Batch::default();
+        loop {
+            let more = source.next(&mut batch)?;
+            if options.check {
+                run.batch::<true>(&batch, &mut walkers)?;
+            } else {
+                run.batch::<false>(&batch, &mut walkers)?;
+            }
+            if batch.asks {
+                source.answer(run.contents());
+            }
+            if !more {
+                break;
+            }
+            let progress = Progress { accesses: run.position, total: source.total() };
+            if !(options.progress)(progress) {
+                return Err(Error::Interrupted);
+            }
+        }
+        run.unmet()?;
+        run.drain();
+        walkers.settle();
+        let results =
+            summary::summarize(&self.description, self.summary(), source, &mut run, &walkers);
+        identities::check(&results, &Witness::of(&run, &walkers))?;
+        Ok(results)
+    }
+}
