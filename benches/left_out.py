@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("machine/src/os", "vm/src", "hat/src", "physmem/src")
+FOLDERS = ("managers/src", "vm/src", "hat/src", "physmem/src")
 NO_RESULTS = ("vm/src/check.rs", "hat/src/locking/")
 SECONDS_MAX = 1200
 SWITCH = """

@@ -1,7 +1,7 @@
 r"""Writes the reference of results, and their types in Python, from the structures in Rust.
 
 ```
- crates/machine/src/results/ -----------+                 +--> docs/results.md
+ crates/results/src/ -------------------+                 +--> docs/results.md
  crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
  what Python adds (ADDED) --------------+
 ```
@@ -21,7 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
-    *sorted((ROOT / "crates/machine/src/results").glob("*.rs")),
+    *sorted(
+        (ROOT / "crates/results/src").glob("*.rs"), key=lambda path: path.name.replace("lib", "mod")
+    ),
     ROOT / "crates/trace/src/process.rs",
     ROOT / "crates/trace/src/mix/mod.rs",
     *(ROOT / f"crates/smp/src/{name}.rs" for name in ("run", "stats", "board", "host", "prices")),
@@ -416,6 +418,8 @@ def structures() -> dict[str, Structure]:
     def fields(name: str) -> list[Field]:
         found = []
         for meaning, attributes, called, kind in _FIELD.findall(bodies[name][1] + "\n"):
+            if "serde(skip)" in attributes:
+                continue
             if "flatten" in attributes:
                 found += fields(kind.split("::")[-1])
             else:

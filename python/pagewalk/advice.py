@@ -10,7 +10,7 @@
 
 The curves are those of `pagewalk curve`: misses of fully associative LRU TLBs of every size, of
 loads and stores. They are counted while the run goes on, over all of it, from a sample of the pages
-where there are many (`crates/machine/src/curve/sampled.rs`). First touches of a page are left out,
+where there are many (`crates/run/src/curve/sampled.rs`). First touches of a page are left out,
 for they miss whatever the TLB.
 """
 

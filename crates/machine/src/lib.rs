@@ -6,7 +6,7 @@
 //!                                        |
 //!          +-----------------------------+------------------------------+
 //!          |  Source -> TLBs -> page table -> walker -> data caches     |   run, hardware, ram
-//!          |               \-> fault -> System: mappings, flushes       |   os/
+//!          |               \-> fault -> System: mappings, flushes       |   os, managers
 //!          +------------------------------------------------------------+
 //! ```
 //!
@@ -15,32 +15,22 @@
 //! are exact; time is a second step over them ([`Results::time`]).
 #![forbid(unsafe_code)]
 
-mod count;
-pub mod curve;
-pub mod description;
-mod hardware;
 mod kernel_path;
 mod machine;
-mod managers;
-mod os;
 mod page_table_bench;
-mod ram;
-mod report;
-pub mod results;
-mod run;
 pub mod sweep;
-#[cfg(test)]
-mod tests;
 pub mod worlds;
 
-pub use self::os::names::Names;
-pub use self::ram::table::page_table_formats;
-pub use self::results::Results;
+pub use ::{description, results, run::curve};
+
+pub use ::run::{Progress, RunOptions};
 pub use description::{
     Description, Error,
     builtin::{BUILTIN, Builtin},
     units,
 };
-pub use machine::{Machine, RunOptions};
+pub use machine::Machine;
+pub use os::names::Names;
 pub use page_table_bench::{PageTableBench, Work};
-pub use run::Progress;
+pub use ram::table::page_table_formats;
+pub use results::Results;

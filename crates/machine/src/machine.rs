@@ -2,36 +2,16 @@
 
 use std::sync::Arc;
 
-use trace::{Batch, Source};
-
-use crate::{
-    count::origins::Origins,
-    description::{
-        Clock, Description, Error, builtin, digest,
-        settings::{self, Applied, Written},
-    },
-    hardware::{self, processor::Processor, walker},
-    managers,
-    os::{host::Host, names::Names},
-    ram::walk::HostTable,
-    report::{
-        identities::{self, Witness},
-        summary,
-    },
-    results::{self, Results},
-    run::{
-        Parts, Progress, Run, foreseen::Foreseen, nodes::Nodes, overheads::Overheads,
-        promotion::Promotion, small::Small,
-    },
+use description::{
+    Clock, Description, Error, builtin, digest,
+    settings::{self, Applied, Written},
 };
-
-/// How to run.
-pub struct RunOptions<'a> {
-    /// Compare each translation with the page table and stop at the first that differs.
-    pub check: bool,
-    /// Called a few times per second at most; `false` stops the run with [`Error::Interrupted`].
-    pub progress: &'a mut dyn FnMut(Progress) -> bool,
-}
+use hardware::{processor::Processor, walker};
+use os::{host::Host, names::Names};
+use ram::walk::HostTable;
+use results::Results;
+use run::{Nodes, Overheads, Parts, Promotion, Run, RunOptions, Runnable, Small, report::summary};
+use trace::Source;
 
 /// A machine that can run traces: a description that has been read and checked.
 #[derive(Clone, Debug)]
@@ -143,21 +123,35 @@ impl Machine {
         counts.map_or_else(Vec::new, |counts| counts.arrays)
     }
 
-    /// Its processors' walkers, with their caches, before any access.
-    pub(crate) fn walkers(&self) -> Result<walker::Walkers, Error> {
-        let (tree, host_table) = (self.tree.clone(), self.host_table.clone());
-        walker::Walkers::build(&self.description, &self.sizes, tree, host_table)
-            .map_err(|(key, what)| self.written.locate(&key, &what))
-    }
-
     /// Which pages are sure to be in its first TLBs, so that accesses to them may be counted and not told,
     /// or why none is.
     pub fn sure_pages(&self) -> Result<trace::SurePages, String> {
         hardware::sure::pages(&self.description)
     }
 
-    /// A run on this machine, with the operating system's time by `clock`.
-    pub(crate) fn start(&self, check: bool, clock: Clock) -> Result<Run, Error> {
+    /// Runs all of `source` through the machine.
+    pub fn run(&self, source: &mut dyn Source, options: RunOptions<'_>) -> Result<Results, Error> {
+        run::run(self, source, options)
+    }
+}
+
+impl Runnable for Machine {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn summary(&self) -> results::MachineSummary {
+        results::MachineSummary {
+            name: self.name.clone(),
+            title: self.description.title.clone(),
+            source: self.description.source.clone(),
+            digest: self.digest.clone(),
+            settings: self.settings.clone(),
+            description: serde_json::to_value(&self.description).unwrap_or_default(),
+        }
+    }
+
+    fn start(&self, check: bool, clock: Clock) -> Result<Run, Error> {
         let refused = |(key, what): (String, String)| self.written.locate(&key, &what);
         let stack = managers::host::stack(&self.description).map_err(refused)?;
         let (mut system, changes) =
@@ -169,55 +163,9 @@ impl Machine {
         Run::new(&self.description, parts, check, clock)
     }
 
-    /// What results say of it.
-    pub(crate) fn summary(&self) -> results::MachineSummary {
-        results::MachineSummary {
-            name: self.name.clone(),
-            title: self.description.title.clone(),
-            source: self.description.source.clone(),
-            digest: self.digest.clone(),
-            settings: self.settings.clone(),
-            description: serde_json::to_value(&self.description).unwrap_or_default(),
-        }
-    }
-
-    /// Runs all of `source` through the machine.
-    pub fn run(&self, source: &mut dyn Source, options: RunOptions<'_>) -> Result<Results, Error> {
-        if let Some(cpus) = source.switches().map(|switches| switches.cpus)
-            && cpus > self.description.core.count
-        {
-            return Err(Error::Processors { cpus, count: self.description.core.count });
-        }
-        let mut run = self.start(options.check, self.description.os.clock)?;
-        run.origins = Some(Origins::new(source.header()));
-        let source = &mut Foreseen::new(source);
-        run.begin(source)?;
-        let mut walkers = self.walkers()?;
-        let mut batch = Batch::default();
-        loop {
-            let more = source.next(&mut batch)?;
-            if options.check {
-                run.batch::<true>(&batch, &mut walkers)?;
-            } else {
-                run.batch::<false>(&batch, &mut walkers)?;
-            }
-            if batch.asks {
-                source.answer(run.contents());
-            }
-            if !more {
-                break;
-            }
-            let progress = Progress { accesses: run.position, total: source.total() };
-            if !(options.progress)(progress) {
-                return Err(Error::Interrupted);
-            }
-        }
-        run.unmet()?;
-        run.drain();
-        walkers.settle();
-        let results =
-            summary::summarize(&self.description, self.summary(), source, &mut run, &walkers);
-        identities::check(&results, &Witness::of(&run, &walkers))?;
-        Ok(results)
+    fn walkers(&self) -> Result<walker::Walkers, Error> {
+        let (tree, host_table) = (self.tree.clone(), self.host_table.clone());
+        walker::Walkers::build(&self.description, &self.sizes, tree, host_table)
+            .map_err(|(key, what)| self.written.locate(&key, &what))
     }
 }

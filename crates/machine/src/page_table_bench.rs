@@ -24,18 +24,15 @@ use std::{
 };
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hardware::walker::{Handler, hierarchy, latencies};
 use hat::{Hat, HatSpace, Step};
 use mmu::{Hierarchy, Requester};
 use pagetable::{Flush, Footprint, Memory, Reference, Scope, Space, SparseMemory, Translation};
 use physmem::State;
+use ram::{FrameStore, frames, table};
 use serde::Serialize;
 
-use crate::{
-    hardware::walker::{Handler, hierarchy, latencies},
-    kernel_path,
-    machine::Machine,
-    ram::{FrameStore, frames, table},
-};
+use crate::{kernel_path, machine::Machine};
 
 /// What operations have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -22,11 +22,12 @@ from typing import Any
 from pagewalk._native import Error
 from pagewalk.reproduce.experiment import Experiment, parse_toml, read_toml
 
-BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "hat", "vm", "mmu", "machine", "python")
+BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "hat", "vm", "mmu", "description",
+                          "ram", "hardware", "machine", "python")  # fmt: skip
 """Crates that a page table by itself runs through."""
 LAYER = ("addr", "pagetable", "physmem", "hat", "vm", "smp", "python")
 """Crates that loads on memory management and clients in small spaces run through."""
-RUN = (*BENCH, "trace")
+RUN = (*BENCH, "trace", "results", "os", "managers", "run")
 """And a run of a generated trace."""
 RECORD = (*RUN, "ring", "recorder", "capture")
 """And of a recorded one."""

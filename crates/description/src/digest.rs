@@ -1,0 +1,11 @@
+//! A digest of a description, which two machines share if they are alike.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// SHA-256 of a description, or of a part of one, as JSON: the same for two files that describe
+/// one machine.
+pub fn of(description: &impl Serialize) -> String {
+    let json = serde_json::to_vec(description).unwrap_or_default();
+    Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect()
+}

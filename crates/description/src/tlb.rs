@@ -1,0 +1,155 @@
+//! The TLBs of a machine, and their arrays.
+
+use addr::Kind;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    lru, one,
+    units::{PageSize, Ways},
+};
+
+/// What a TLB holds whose file says nothing of sizes, where there is a page table.
+pub const DEFAULT_SIZES: [addr::PageSize; 3] =
+    [addr::PageSize::SIZE_4K, addr::PageSize::SIZE_2M, addr::PageSize::SIZE_1G];
+
+/// The TLBs: one unified first level (`l1`), or one for fetches and one for data, which may be
+/// split once more into loads (`l1d`) and stores (`l1s`); then a second level in the same way.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tlbs {
+    /// First level, every kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1: Option<Tlb>,
+    /// First level, fetches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1i: Option<Tlb>,
+    /// First level, loads, and stores unless `l1s` is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1d: Option<Tlb>,
+    /// First level, stores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1s: Option<Tlb>,
+    /// Second level, every kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2: Option<Tlb>,
+    /// Second level, fetches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2i: Option<Tlb>,
+    /// Second level, loads and stores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2d: Option<Tlb>,
+}
+
+impl Tlbs {
+    /// The TLBs that there are: name, level and description, first level first.
+    pub fn present(&self) -> impl Iterator<Item = (&'static str, u8, &Tlb)> {
+        [
+            ("l1", 1, &self.l1),
+            ("l1i", 1, &self.l1i),
+            ("l1d", 1, &self.l1d),
+            ("l1s", 1, &self.l1s),
+            ("l2", 2, &self.l2),
+            ("l2i", 2, &self.l2i),
+            ("l2d", 2, &self.l2d),
+        ]
+        .into_iter()
+        .filter_map(|(name, level, tlb)| Some((name, level, tlb.as_ref()?)))
+    }
+
+    /// The TLB of `level` that an access of `kind` looks up: the most special one wins.
+    pub fn serving(&self, level: u8, kind: Kind) -> Option<&'static str> {
+        let names: &[(&'static str, &Option<Tlb>)] = match (level, kind) {
+            (1, Kind::Fetch) => &[("l1i", &self.l1i), ("l1", &self.l1)],
+            (1, Kind::Load) => &[("l1d", &self.l1d), ("l1", &self.l1)],
+            (1, Kind::Store) => &[("l1s", &self.l1s), ("l1d", &self.l1d), ("l1", &self.l1)],
+            (_, Kind::Fetch) => &[("l2i", &self.l2i), ("l2", &self.l2)],
+            (_, _) => &[("l2d", &self.l2d), ("l2", &self.l2)],
+        };
+        names.iter().find(|(_, tlb)| tlb.is_some()).map(|(name, _)| *name)
+    }
+}
+
+/// A TLB: one array, given here, or several under `array` that are looked up together.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tlb {
+    /// Entries of the only array; a pair counts as one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u32>,
+    /// Its ways.
+    #[serde(default)]
+    pub ways: Ways,
+    /// Its replacement policy.
+    #[serde(default = "lru")]
+    pub replacement: String,
+    /// The page sizes it holds; all that the machine has if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_sizes: Option<Vec<PageSize>>,
+    /// Several arrays in place of one, as where each page size has its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub array: Vec<Array>,
+    /// Whether an entry maps two adjacent pages under one tag.
+    #[serde(default)]
+    pub paired: bool,
+    /// Whether an entry can map several pages of the smallest size, and how; absent: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Blocks>,
+    /// Cycles that each lookup here adds to an access, whether it hits or misses.
+    #[serde(default)]
+    pub latency_cycles: u32,
+    /// Start of the random sequence, for the policies that use one.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+impl Tlb {
+    /// Its arrays, whichever way they were given.
+    pub fn arrays(&self) -> Vec<Array> {
+        match self.entries {
+            Some(entries) => vec![Array {
+                entries,
+                ways: self.ways,
+                replacement: Some(self.replacement.clone()),
+                page_sizes: self.page_sizes.clone(),
+            }],
+            None => self.array.clone(),
+        }
+    }
+}
+
+/// Entries for several adjacent pages, aligned as a block, under one tag.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {
+    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or `mosaic`.
+    pub kind: String,
+    /// Pages of a block.
+    pub pages: u32,
+    /// Whether the other pages of a sub-block come in with the one that missed.
+    #[serde(default = "yes")]
+    pub prefetch: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// One array of a TLB.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Array {
+    /// Entries; a pair counts as one.
+    pub entries: u32,
+    /// Ways.
+    #[serde(default)]
+    pub ways: Ways,
+    /// Replacement policy; the TLB's if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<String>,
+    /// The page sizes it holds; all that the machine has if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_sizes: Option<Vec<PageSize>>,
+}

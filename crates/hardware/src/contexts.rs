@@ -1,0 +1,267 @@
+//! Contexts: which address space has which tag in the TLBs, its ASID, PCID or TLB PID.
+//!
+//! ```text
+//!   enter(space) --> has a number?  yes ---------------------------> that one
+//!                       | no: one is free ------------------------> flush it, where it is reused
+//!                       | no: none is free
+//!                       +-- modulo: the space's own number, by remainder; flush that one
+//!                       +-- lru: the number that was entered longest ago; flush that one
+//!                       +-- generation: all begin anew; flush everything
+//! ```
+//!
+//! Hardware compares numbers and knows no spaces: an entry of the space that had a number before
+//! would serve the one that has it now, so whoever takes a number over flushes it first. Linux has
+//! generations on Arm (arch/arm64/mm/context.c) and a few numbers for each processor on x86
+//! (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all (K94 §4.2).
+//!
+//! No simulator is known here, so that a kernel could hand out its contexts with it.
+
+use addr::Asid;
+use description::{BITS_MAX, ContextPolicy};
+
+/// The most processors: a word has a bit for each.
+pub const PROCESSORS_MAX: u32 = u64::BITS;
+
+/// What virtual caches tell lines of a context by, above the bits of any address that they are asked for.
+/// Lines that all contexts have are without.
+pub fn tag_of_context(asid: Asid) -> u64 {
+    (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
+}
+
+/// Bits of the addresses by which virtual caches hold lines.
+pub const VIRTUAL_CACHE_BITS: u32 = 32;
+
+/// What must be forgotten before a space runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stale {
+    /// Nothing: what bears its context is its own.
+    Nothing,
+    /// What bears its context, on the processors whose bits are set in `held_by`.
+    Context { asid: Asid, held_by: u64 },
+    /// All that is not global, as there are no contexts.
+    NonGlobal,
+    /// All that is not global, on every processor: the contexts are given out anew.
+    Everywhere,
+}
+
+/// The contexts of one processor, or of all that share them.
+#[derive(Clone, Debug)]
+struct Numbers {
+    /// By context: who has it.
+    owners: Vec<Option<Owner>>,
+    /// Up to where they were given out in this generation.
+    given: usize,
+    now: u64,
+}
+
+/// The space that has a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Owner {
+    space: u32,
+    /// When it was entered last.
+    last: u64,
+    /// A bit for each processor that it has run on with this context.
+    held_by: u64,
+}
+
+/// Who has which context.
+#[derive(Clone, Debug)]
+pub struct Contexts {
+    policy: ContextPolicy,
+    /// One for all processors, or one each.
+    numbers: Vec<Numbers>,
+    /// By processor: the space that runs; none has run yet.
+    running: Vec<Option<u32>>,
+}
+
+impl Contexts {
+    /// Contexts of so many `bits`, none if 0, for processors that have run nothing yet. Those that
+    /// processors share are at least as many as the processors.
+    pub fn new(policy: ContextPolicy, bits: u8, processors: usize) -> Contexts {
+        let count = if bits == 0 { 0 } else { 1 << bits.min(BITS_MAX) };
+        let numbers = Numbers { owners: vec![None; count], given: 0, now: 0 };
+        let sets = match policy {
+            ContextPolicy::Modulo | ContextPolicy::PerProcessor => processors,
+            ContextPolicy::Lru | ContextPolicy::Generation => 1,
+        };
+        Contexts { policy, numbers: vec![numbers; sets], running: vec![None; processors] }
+    }
+
+    /// The context that `space` has on `processor`, if hardware may hold anything of it there.
+    pub fn of(&self, processor: usize, space: u32) -> Option<Asid> {
+        let owners = &self.numbers(processor).owners;
+        if owners.is_empty() {
+            return (self.running[processor] == Some(space)).then_some(Asid(0));
+        }
+        let (index, owner) = find(owners, space)?;
+        (owner.held_by >> processor & 1 == 1).then_some(Asid(index as u16))
+    }
+
+    /// Lets `space` run on `processor`: its context, and what must be forgotten first.
+    pub fn enter(&mut self, processor: usize, space: u32) -> (Asid, Stale) {
+        self.running[processor] = Some(space);
+        let set = processor % self.numbers.len();
+        // What runs elsewhere keeps the context that it shares with this processor.
+        let others = self.running.iter().enumerate().filter(|(other, _)| *other != processor);
+        let kept: Vec<u32> =
+            others.filter(|_| self.are_shared()).filter_map(|(_, space)| *space).collect();
+        let is_kept =
+            |owner: &Option<Owner>| owner.is_some_and(|owner| kept.contains(&owner.space));
+        let numbers = &mut self.numbers[set];
+        numbers.now += 1;
+        let (last, held_by) = (numbers.now, 1 << processor);
+        if numbers.owners.is_empty() {
+            return (Asid(0), Stale::NonGlobal);
+        }
+        if let Some((index, owner)) = find(&numbers.owners, space) {
+            let held_by = owner.held_by | held_by;
+            numbers.owners[index] = Some(Owner { space, last, held_by });
+            return (Asid(index as u16), Stale::Nothing);
+        }
+        let mut everywhere = false;
+        let index = match self.policy {
+            ContextPolicy::Modulo => space as usize % numbers.owners.len(),
+            ContextPolicy::Lru | ContextPolicy::PerProcessor => {
+                let last = |owner: &Option<Owner>| owner.map_or(0, |owner| owner.last + 1);
+                let all = numbers.owners.iter().enumerate().filter(|(_, owner)| !is_kept(owner));
+                all.min_by_key(|(_, owner)| last(owner)).map_or(0, |(index, _)| index)
+            }
+            ContextPolicy::Generation => {
+                let free = |numbers: &Numbers| {
+                    (numbers.given..numbers.owners.len()).find(|&at| numbers.owners[at].is_none())
+                };
+                everywhere = free(numbers).is_none();
+                if everywhere {
+                    numbers
+                        .owners
+                        .iter_mut()
+                        .filter(|one| !is_kept(one))
+                        .for_each(|one| *one = None);
+                    numbers.given = 0;
+                }
+                let index = free(numbers).unwrap_or(0);
+                numbers.given = index + 1;
+                index
+            }
+        };
+        let asid = Asid(index as u16);
+        let before = numbers.owners[index].replace(Owner { space, last, held_by });
+        let stale = match before {
+            _ if everywhere => Stale::Everywhere,
+            Some(Owner { held_by, .. }) => Stale::Context { asid, held_by },
+            None => Stale::Nothing,
+        };
+        (asid, stale)
+    }
+
+    /// The space that runs on `processor`.
+    pub fn running(&self, processor: usize) -> Option<u32> {
+        self.running[processor]
+    }
+
+    /// Whether a context means the same space on every processor.
+    pub fn are_shared(&self) -> bool {
+        self.numbers.len() == 1
+    }
+
+    fn numbers(&self, processor: usize) -> &Numbers {
+        &self.numbers[processor % self.numbers.len()]
+    }
+}
+
+/// The context of `space` and what is known of it.
+fn find(owners: &[Option<Owner>], space: u32) -> Option<(usize, Owner)> {
+    let has = |(index, owner): (usize, &Option<Owner>)| {
+        owner.filter(|owner| owner.space == space).map(|owner| (index, owner))
+    };
+    owners.iter().enumerate().find_map(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const POLICIES: [ContextPolicy; 4] = [
+        ContextPolicy::Modulo,
+        ContextPolicy::Lru,
+        ContextPolicy::Generation,
+        ContextPolicy::PerProcessor,
+    ];
+
+    /// Two processors whose TLBs keep all that was ever used, as pairs of context and space: no
+    /// space ever finds an entry of another, and what is said to be nowhere is nowhere.
+    #[test]
+    fn no_space_finds_what_another_has_left() {
+        for policy in POLICIES {
+            for bits in [0, 1, 2, 3] {
+                let mut contexts = Contexts::new(policy, bits, 2);
+                let mut tlbs: [BTreeSet<(u16, u32)>; 2] = Default::default();
+                // What runs: its context and its number.
+                let mut running = [None; 2];
+                let mut state = 0x2545_f491_4f6c_dd1d_u64;
+                let mut flushes = 0;
+                for step in 0..600 {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let (processor, space) = ((state >> 8) as usize % 2, (state >> 16) as u32 % 11);
+                    let (asid, stale) = contexts.enter(processor, space);
+                    flushes += u32::from(stale != Stale::Nothing);
+                    for (index, tlb) in tlbs.iter_mut().enumerate() {
+                        match stale {
+                            Stale::Nothing => {}
+                            Stale::Context { asid, held_by } if held_by >> index & 1 == 1 => {
+                                tlb.retain(|entry| entry.0 != asid.0);
+                            }
+                            Stale::Context { .. } => {}
+                            Stale::NonGlobal if index == processor => tlb.clear(),
+                            Stale::NonGlobal => {}
+                            Stale::Everywhere => tlb.clear(),
+                        }
+                    }
+                    let context = format!("{policy:?}, {bits} bits, step {step}");
+                    let own = |entry: &&(u16, u32)| entry.0 == asid.0 && entry.1 != space;
+                    assert_eq!(tlbs[processor].iter().find(own), None, "{context}");
+                    running[processor] = Some((asid.0, space));
+                    for (tlb, runs) in tlbs.iter_mut().zip(running) {
+                        let Some(runs) = runs else { continue };
+                        assert!(!tlb.iter().any(|one| one.0 == runs.0 && one.1 != runs.1));
+                        tlb.insert(runs);
+                    }
+                    assert_eq!(contexts.of(processor, space), Some(asid), "{context}");
+                    for (index, tlb) in tlbs.iter().enumerate() {
+                        for of in 0..11 {
+                            let held: Vec<u16> =
+                                tlb.iter().filter(|entry| entry.1 == of).map(|one| one.0).collect();
+                            let said = contexts.of(index, of).map(|asid| asid.0);
+                            assert!(held.iter().all(|asid| said == Some(*asid)), "{context}");
+                        }
+                    }
+                }
+                assert!(flushes > 0, "{policy:?}, {bits} bits");
+            }
+        }
+    }
+
+    #[test]
+    fn the_context_entered_longest_ago_goes_or_all_do() {
+        let given = |policy| {
+            let mut contexts = Contexts::new(policy, 1, 1);
+            [0, 1, 0, 2, 0, 1].map(|space| {
+                let (asid, stale) = contexts.enter(0, space);
+                (asid.0, stale)
+            })
+        };
+        let own = Stale::Nothing;
+        let taken = |number| Stale::Context { asid: Asid(number), held_by: 1 };
+        let lru = [(0, own), (1, own), (0, own), (1, taken(1)), (0, own), (1, taken(1))];
+        assert_eq!(given(ContextPolicy::Lru), lru);
+        let modulo = [(0, own), (1, own), (0, own), (0, taken(0)), (0, taken(0)), (1, own)];
+        assert_eq!(given(ContextPolicy::Modulo), modulo);
+        let anew = Stale::Everywhere;
+        let generation = [(0, own), (1, own), (0, own), (0, anew), (1, own), (0, anew)];
+        assert_eq!(given(ContextPolicy::Generation), generation);
+    }
+}

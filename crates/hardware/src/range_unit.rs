@@ -1,0 +1,116 @@
+//! The range TLB of a processor, and what it has counted.
+
+use addr::{Asid, Kind, VirtAddr};
+use description::{Description, WalkerKind};
+use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
+use results::RangeTlbCounts;
+
+/// What its entries are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangesFrom {
+    /// The operating system's range table.
+    Table,
+    /// The line of page-table entries that a walk reads, and what is held already.
+    Line,
+}
+
+impl RangesFrom {
+    const ALL: [RangesFrom; 2] = [RangesFrom::Table, RangesFrom::Line];
+
+    const fn name(self) -> &'static str {
+        match self {
+            RangesFrom::Table => "table",
+            RangesFrom::Line => "line",
+        }
+    }
+}
+
+/// A range TLB with its counts.
+pub struct RangeUnit {
+    pub tlb: RangeTlb,
+    pub from: RangesFrom,
+    pages_min: u64,
+    lookups: u64,
+    hits: u64,
+}
+
+impl RangeUnit {
+    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    pub fn of(description: &Description) -> Result<Option<RangeUnit>, (String, String)> {
+        let Some(described) = &description.range_tlb else { return Ok(None) };
+        let refuse = |key: &str, what: String| Err((format!("range_tlb{key}"), what));
+        if description.page_table.is_none() || description.walker.kind == WalkerKind::Software {
+            let what = "ranges are read from a table by hardware that walks: give the machine a \
+                        page_table and walker.kind=hardware, or leave [range_tlb] out";
+            return refuse("", what.to_owned());
+        }
+        if description.page_table.as_ref().is_some_and(|table| table.format == "linear") {
+            let what = "a linear page table is found through the TLB, which ranges are not part of: \
+                        choose another page_table.format, or leave [range_tlb] out";
+            return refuse("", what.to_owned());
+        }
+        if description.nested.is_some() {
+            let what = "ranges of a virtual machine would be those of two tables, which is not \
+                        modelled: leave [range_tlb] or [nested] out";
+            return refuse("", what.to_owned());
+        }
+        let replacement: Policy = match described.replacement.parse() {
+            Ok(policy) => policy,
+            Err(error) => return refuse(".replacement", format!("{error}")),
+        };
+        let params =
+            RangeTlbParams { entries: described.entries, replacement, seed: described.seed };
+        let tlb = RangeTlb::new(params);
+        let tlb = tlb.map_err(|error| ("range_tlb.entries".to_owned(), error.to_string()))?;
+        let pages_min = described.pages_min.into();
+        let known = RangesFrom::ALL.into_iter().find(|from| from.name() == described.from);
+        let Some(from) = known else {
+            let names = RangesFrom::ALL.map(RangesFrom::name).join(", ");
+            let what = format!("there is no `{}`: choose one of {names}", described.from);
+            return refuse(".from", what);
+        };
+        Ok(Some(RangeUnit { tlb, from, pages_min, lookups: 0, hits: 0 }))
+    }
+
+    /// Looks `va` up; `serves` says whether what is found may serve the access.
+    pub fn lookup(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        kind: Kind,
+        serves: impl FnOnce() -> bool,
+    ) -> Option<RangeEntry> {
+        self.lookups += 1;
+        let found = self.tlb.lookup(va, asid, kind).ok().filter(|_| serves())?;
+        self.hits += 1;
+        Some(found)
+    }
+
+    /// Whether a range of so many pages gets an entry.
+    pub fn takes(&self, pages: u64) -> bool {
+        pages >= self.pages_min
+    }
+
+    pub fn forget_counts(&mut self) {
+        (self.lookups, self.hits) = (0, 0);
+        self.tlb.forget_counts();
+    }
+
+    /// What it has counted, beside a range table with so many ranges and bytes.
+    pub fn counts(&self, (ranges, range_bytes): (u64, u64)) -> RangeTlbCounts {
+        let (params, counts) = (self.tlb.params(), self.tlb.counts());
+        RangeTlbCounts {
+            entries: params.entries.into(),
+            replacement: params.replacement.to_string(),
+            from: self.from.name().to_owned(),
+            lookups: self.lookups,
+            hits: self.hits,
+            misses: self.lookups - self.hits,
+            fills: counts.fills,
+            evictions: counts.evictions,
+            flushed: counts.flushed,
+            ranges,
+            range_bytes,
+        }
+    }
+}

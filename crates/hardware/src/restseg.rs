@@ -1,0 +1,142 @@
+//! What finds pages in restrictive segments, before the page table is walked (Kanellopoulos and others 2023,
+//! "Utopia").
+//!
+//! ```text
+//!   missed everywhere --> set = page modulo sets
+//!        filter: is a place of the set taken?      a byte, out of the filter's cache or memory
+//!          | no: not here                | yes
+//!          |                             v
+//!          |                 tags: is one this page's?   a line, out of the tags' cache or memory
+//!          v  no                         | yes
+//!        the next segment, then a walk   v
+//!                                      frame = place of the tag: no walk
+//! ```
+//!
+//! The segment of larger pages is looked into first. The lookups come one after the other, and then the
+//! walk: their time adds up. A line of an array is kept whatever is written there, as caches are coherent.
+
+use addr::{PageSize, PhysAddr, VirtAddr};
+use description::Description;
+use mmu::{CacheParams, GeometryError, Hierarchy, HierarchyParams, Policy, Requester, Served};
+use pagetable::{Leads, Reference, Translation};
+use physmem::Segment;
+use ram::hashed::{self, Kept, TAG_BYTES};
+use results::RestSegCounts;
+
+/// Bytes of a line of the arrays' caches.
+const LINE: u64 = 64;
+
+/// What keeps the lines of an array that were used last: one cache, or none.
+fn lines(lines: u32, ways: u32) -> Result<Hierarchy, GeometryError> {
+    let cache = CacheParams {
+        size_bytes: u64::from(lines) * LINE,
+        line_bytes: LINE as u32,
+        ways,
+        replacement: Policy::Lru,
+        seed: 0,
+    };
+    let l1d = (lines > 0).then_some(cache);
+    Hierarchy::new(&HierarchyParams { l1d, ..HierarchyParams::default() })
+        .map_err(|(_, wrong)| wrong)
+}
+
+/// The lookups of a processor.
+pub struct RestSegUnit {
+    kept: Kept,
+    base: PageSize,
+    filters: Hierarchy,
+    tags: Hierarchy,
+    counts: RestSegCounts,
+}
+
+impl RestSegUnit {
+    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    pub fn of(description: &Description) -> Result<Option<RestSegUnit>, (String, String)> {
+        hashed::check(description)?;
+        let Some(described) = &description.restseg else { return Ok(None) };
+        let Some(kept) = hashed::kept(description)? else { return Ok(None) };
+        let lines = |key: &str, count: u32| {
+            lines(count, described.ways)
+                .map_err(|wrong| (format!("restseg.{key}"), wrong.to_string()))
+        };
+        Ok(Some(RestSegUnit {
+            kept,
+            base: description.os.frame(),
+            filters: lines("filter_lines", described.filter_lines)?,
+            tags: lines("tag_lines", described.tag_lines)?,
+            counts: RestSegCounts {
+                filter_lines: described.filter_lines.into(),
+                tag_lines: described.tag_lines.into(),
+                ways: described.ways.into(),
+                ..RestSegCounts::default()
+            },
+        }))
+    }
+
+    /// Looks for the page of `va`, which is `there` if it is mapped. `is_taken` says whether some frame of a
+    /// place is in use. The references that this takes go to `references`. Says whether it was found.
+    pub fn lookup(
+        &mut self,
+        va: VirtAddr,
+        there: Option<Translation>,
+        is_taken: impl Fn(Segment, u32) -> bool,
+        references: &mut Vec<Reference>,
+    ) -> bool {
+        self.counts.lookups += 1;
+        let all = self.kept.segments.iter().zip(self.kept.arrays).rev();
+        for (segment, (filters, tags)) in all.filter_map(|(of, at)| Some(((*of)?, at))) {
+            let shift = self.base.shift() + segment.order;
+            let page = va.get() >> shift;
+            let set = segment.set_of(page);
+            let filter = PhysAddr::new(filters.get() + u64::from(set));
+            if is_missed(&mut self.filters, filter) {
+                self.counts.filter_reads += 1;
+                references.push(read(filter, 1));
+            }
+            if !is_taken(segment, set) {
+                self.counts.filtered += 1;
+                continue;
+            }
+            let bytes = u64::from(segment.ways) * TAG_BYTES;
+            let tag = tags.get() + u64::from(set) * bytes;
+            for line in tag / LINE..=(tag + bytes - 1) / LINE {
+                let from = PhysAddr::new(tag.max(line * LINE));
+                if is_missed(&mut self.tags, from) {
+                    self.counts.tag_reads += 1;
+                    let to = (tag + bytes).min((line + 1) * LINE);
+                    references.push(read(from, (to - from.get()) as u8));
+                }
+            }
+            let is_here = there.is_some_and(|there| {
+                let frame = there.frame.get() >> self.base.shift();
+                there.page.size().shift() == shift
+                    && segment.places(set).any(|place| u64::from(place.0) == frame)
+            });
+            if is_here {
+                self.counts.hits += 1;
+                return true;
+            }
+        }
+        self.counts.misses += 1;
+        false
+    }
+
+    pub fn counts(&self) -> RestSegCounts {
+        self.counts.clone()
+    }
+
+    pub fn forget_counts(&mut self) {
+        let RestSegCounts { filter_lines, tag_lines, ways, .. } = self.counts;
+        self.counts = RestSegCounts { filter_lines, tag_lines, ways, ..RestSegCounts::default() };
+    }
+}
+
+/// Uses the line of `addr`; whether it was not there.
+fn is_missed(lines: &mut Hierarchy, addr: PhysAddr) -> bool {
+    lines.access(addr, 1, false, Requester::Walker) == Served::Memory
+}
+
+/// A reference to an array: of level 0, as to any cache of translations in front of a table.
+fn read(addr: PhysAddr, bytes: u8) -> Reference {
+    Reference { addr, bytes, write: false, level: 0, leads: Leads::Nowhere }
+}

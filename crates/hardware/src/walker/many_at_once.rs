@@ -1,0 +1,71 @@
+//! Misses whose outcome is known, counted many at once.
+
+use mmu::WalkCache;
+use pagetable::Reference;
+use ram::walk::{Walk, Way};
+
+use super::{Dimension, Walker};
+use crate::behind::Refill;
+
+/// A miss, whole.
+#[derive(Debug)]
+pub struct Miss {
+    /// Where it was.
+    pub processor: usize,
+    pub walks: Vec<WalkMade>,
+    /// The references of all its walks.
+    pub references: Vec<Reference>,
+    pub refill: Refill,
+}
+
+/// A walk and how many references there are on its whole way.
+#[derive(Clone, Copy, Debug)]
+pub struct WalkMade {
+    pub walk: Walk,
+    pub references: usize,
+}
+
+/// The steps of all walks of a miss, as bits. The longest walks are those of a guarded table with
+/// nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and one
+/// after the grant.
+pub type Steps = u128;
+
+impl Walker {
+    /// Counts `times` misses like this one. Of the steps of such a miss (entries that lead on, of all
+    /// its walks from the root down) the MMU cache held or let it skip those `spared`.
+    ///
+    /// The walker has neither data caches nor a host, so that nothing else tells misses apart.
+    pub fn replay(&mut self, miss: &Miss, spared: Steps, times: u64) {
+        self.dimension.times = times;
+        let (mut references, mut spared) = (miss.references.as_slice(), spared);
+        for made in &miss.walks {
+            let own;
+            (own, references) = references.split_at(made.references);
+            spared = self.dimension.learn(&made.walk, own, spared);
+            let walked =
+                self.walk(&made.walk, Way { references: own, host: &[], host_references: &[] });
+            debug_assert!(walked.is_ok(), "it was given nodes of this way");
+        }
+        self.refilled(miss.refill);
+    }
+}
+
+impl Dimension {
+    /// Has the MMU cache hold those of the steps of `walk` that are `spared` and nothing else.
+    /// Gives the bits of the steps that follow.
+    fn learn(&mut self, walk: &Walk, references: &[Reference], mut spared: Steps) -> Steps {
+        let searches = self.cache.searches();
+        self.cache.flush_all();
+        self.cache.start(walk.va, walk.asid, walk.root);
+        for reference in references.iter().filter(|reference| reference.next().is_some()) {
+            if spared & 1 == 1 {
+                self.cache.read(walk.va, walk.asid, reference);
+            }
+            spared >>= 1;
+        }
+        self.cache.finish(walk.va, walk.asid, true);
+        // Nobody has searched for this.
+        self.searches_timed += self.cache.searches() - searches;
+        spared
+    }
+}

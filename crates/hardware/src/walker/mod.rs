@@ -1,0 +1,508 @@
+//! The walker: it fetches the references of a walk that its MMU cache cannot serve, through the
+//! data caches, and counts what it does.
+//!
+//! ```text
+//!   walk ---> where to start? --- skipped: no reference
+//!              MMU cache
+//!                 |  held? ------ served by the MMU cache
+//!                 v
+//!   program --> data caches ----- l1d, l2, l3 or memory, at their price
+//! ```
+//!
+//! The references come from the page table, all of them, from the root down. A cache that knows
+//! a node on this way lets the walk start there: the references before it are not made. In a
+//! virtual machine each of them is first placed by the host.
+//!
+//! Where software refills the TLB the same references are made by a [`Handler`], whose
+//! instructions are counted beside them.
+
+mod build;
+mod dimension;
+pub mod handler;
+mod many_at_once;
+mod processors;
+mod speculation;
+mod virtual_machine;
+
+pub use build::{hierarchy, latencies};
+pub use dimension::{Dimension, UpperEntries};
+pub use handler::Handler;
+pub use many_at_once::{Miss, Steps, WalkMade};
+pub use processors::Walkers;
+pub use speculation::{Said, Speculator};
+pub use virtual_machine::HostSide;
+
+use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
+use description::Shared;
+use mmu::{Hierarchy, Requester, Served, Spot};
+use pagetable::{Node, Reference};
+use ram::walk::{Walk, Way};
+
+use super::{
+    behind::{Forget, Refill},
+    contexts::{VIRTUAL_CACHE_BITS, tag_of_context},
+    nodes::{References, WALKS},
+};
+use speculation::{DeviceFrames, Made, SpecCensus};
+use virtual_machine::page_node;
+
+/// Cycles by what serves a reference.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// Whether the machine file gives all that its caches and memory need.
+    pub known: bool,
+    pub served_cycles: [u64; Served::COUNT],
+    pub refill_cycles: u64,
+    /// The same of a miss that was no fetch's.
+    pub data_refill_cycles: u64,
+    /// Cycles of an exception that is no refill.
+    pub exception_cycles: u64,
+    /// Cycles of a walk's reference by what serves it: of one by software only what it takes
+    /// beyond a hit in the nearest cache, which is part of the instruction.
+    pub reference_cycles: [u64; Served::COUNT],
+}
+
+/// Counts of the walks of a run.
+#[derive(Clone, Debug, Default)]
+pub struct WalkCensus {
+    pub walks: u64,
+    pub cold: u64,
+    pub references: u64,
+    pub cold_references: u64,
+    /// How many walks that were not cold took as many references as the index says.
+    pub per_walk: Vec<u64>,
+    /// By label of the region.
+    pub regions: Vec<RegionWalks>,
+    /// Instructions of the refill handler.
+    pub handler_instructions: u64,
+    /// Misses on the page table itself, by the level of the table (index).
+    pub nested_misses: Vec<u64>,
+    /// Cycles of all walks if nothing is hidden.
+    pub cycles: u64,
+}
+
+/// References and their cycles: of the walks for one region, or since the last refill.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RegionWalks {
+    pub references: u64,
+    pub cycles: u64,
+}
+
+/// The walker of a processor with its caches.
+pub struct Walker {
+    /// The only dimension, or in a virtual machine the guest's.
+    pub dimension: Dimension,
+    pub host: Option<HostSide>,
+    pub handler: Option<Handler>,
+    /// What predicts where walks end: of a sweep's designs that are alike otherwise, that of each.
+    pub speculators: Vec<Speculator>,
+    /// Frames that devices have, of which nothing is to be read on a guess.
+    devices: DeviceFrames,
+    /// Whose walk was the last.
+    walked: (VirtAddr, Asid),
+    /// Whether walks read the last of their entries alone.
+    lowest_only: bool,
+    pub port: Port,
+    pub walks: WalkCensus,
+    /// Accesses of the program by their kind and by what served them.
+    pub program_served: [[u64; Served::COUNT]; Kind::COUNT],
+    /// By kind, those that changed nothing in the cache where they came in and that neither the cache
+    /// nor `program_served` has heard of.
+    repeats: [u64; Kind::COUNT],
+}
+
+/// Where references leave the walker.
+pub struct Port {
+    pub caches: Option<Hierarchy>,
+    /// Whether they hold lines by virtual addresses.
+    pub is_virtual: bool,
+    pub latencies: Latencies,
+    /// References to memory by node, if it has nodes.
+    pub nodes: Option<References>,
+    /// log2 of the bytes of a line of the cache where they come in, and how many lines they
+    /// touched beyond one each.
+    line_shift: u32,
+    pub further_lines: u64,
+    /// Reads and writes that changed nothing in the cache where they came in and that it has not
+    /// heard of.
+    repeats: [u64; 2],
+    /// References and cycles since the last refill.
+    under_way: RegionWalks,
+    /// What the walk under way has read, if somebody speculates on it.
+    made: Option<Made>,
+}
+
+impl Walker {
+    /// What a region's walks came to.
+    pub fn region(&self, label: u32) -> RegionWalks {
+        self.walks.regions.get(label as usize).copied().unwrap_or_default()
+    }
+
+    /// Counts `hits` accesses of the program that changed nothing in the cache where they came in.
+    pub fn repeated(&mut self, kind: Kind, hits: u64) {
+        if let Some(caches) = &mut self.port.caches {
+            let place = caches.repeated(kind, hits) as usize;
+            self.program_served[kind as usize][place] += hits;
+        }
+    }
+
+    /// An access of the program to memory.
+    #[inline(always)]
+    pub fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        let Some(caches) = &mut self.port.caches else { return };
+        if caches.hit(phys, bytes, kind) {
+            self.repeats[kind as usize] += 1;
+        } else {
+            self.changes(phys, bytes, kind);
+        }
+    }
+
+    /// An access of the program that may change a cache.
+    #[inline(never)]
+    fn changes(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        if let Some(caches) = &mut self.port.caches {
+            let served = caches.access_anew(phys, bytes, kind);
+            self.program_served[kind as usize][served as usize] += 1;
+            if let (Served::Memory, Some(nodes)) = (served, &mut self.port.nodes) {
+                nodes.refer(phys, kind as usize, 1);
+            }
+        }
+    }
+
+    /// The access that the last refill was for.
+    pub fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        if let Some(caches) = &mut self.port.caches {
+            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
+            self.program_served[kind as usize][served as usize] += 1;
+            if let (Served::Memory, Some(nodes)) = (served, &mut self.port.nodes) {
+                nodes.refer(phys, kind as usize, 1);
+            }
+            self.speculators.iter_mut().for_each(|one| one.accessed(kind, served));
+        }
+    }
+
+    /// A device has the frame from here on, or has it no more.
+    pub fn device(&mut self, frame: PhysAddr, lent: bool) {
+        self.devices.lend(frame, lent);
+    }
+
+    /// The processor goes on in another space.
+    pub fn switched(&mut self) {
+        self.speculators.iter_mut().for_each(Speculator::switched);
+    }
+
+    /// Tells those who speculate how the last walk has ended: at the page that is `there` or, with `faulted`, on
+    /// the one that forbids the access if there is one. `by` is the instruction that it was for.
+    pub fn speculate(&mut self, by: Option<u64>, there: Option<Spot>, faulted: bool) {
+        let Some(made) = self.port.made.take() else { return };
+        let (va, asid) = self.walked;
+        let devices = Some(&self.devices);
+        let walked =
+            |one: &mut Speculator| one.walked((va, by, asid), there, faulted, &made, devices);
+        self.speculators.iter_mut().for_each(walked);
+        if let Some(host) = self.host.as_mut().filter(|_| self.speculators.is_empty()) {
+            host.critical += made.critical();
+        }
+    }
+
+    /// Whether something predicts where walks end, in either dimension.
+    pub fn speculates(&self) -> bool {
+        let host = self.host.as_ref();
+        !self.speculators.is_empty() || host.is_some_and(|host| host.speculator.is_some())
+    }
+
+    /// A walk begins.
+    fn begin(&mut self, walk: &Walk) {
+        if self.speculates() {
+            self.walked = (walk.va, walk.asid);
+            self.port.made = Some(Made::default());
+        }
+    }
+
+    /// Tells the caches of all accesses that changed nothing there.
+    pub fn settle(&mut self) {
+        let repeats = std::mem::take(&mut self.repeats);
+        for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {
+            self.repeated(kind, hits);
+        }
+        let [reads, writes] = std::mem::take(&mut self.port.repeats);
+        if let Some(caches) = &mut self.port.caches {
+            caches.repeated_walks(reads, writes);
+        }
+    }
+
+    /// As [`Behind::walk`](crate::behind::Behind::walk).
+    pub fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        self.begin(walk);
+        // Nothing is remembered: all references are made.
+        if self.host.is_none() && !self.lowest_only && !self.dimension.has_cache() {
+            let followed = self.follow(walk, way, 0);
+            self.dimension.repeats = !walk.found;
+            return followed;
+        }
+        let holds_pages = self.host.as_ref().is_some_and(|side| side.shared == Shared::Tlb);
+        if holds_pages && (!walk.found || way.references.iter().any(|reference| reference.write)) {
+            // The entry there, if any, does not allow the access, or bits are to be set.
+            let page = VirtRange::of_page(walk.va.page(walk.size));
+            self.dimension.forget(Forget::Pages(page, walk.asid));
+        }
+        let mut skipped = self.dimension.start(walk, way.references)?;
+        if self.lowest_only {
+            skipped = way.references.iter().rposition(|reference| !reference.write).unwrap_or(0);
+        }
+        let is_page_held = holds_pages && walk.found && skipped == way.references.len();
+        let followed = if is_page_held {
+            self.pass(way);
+            Ok(())
+        } else {
+            self.follow(walk, way, skipped)
+        };
+        if holds_pages
+            && walk.found
+            && !is_page_held
+            && followed.is_ok()
+            && let Some(end) = way.host.last()
+        {
+            let frame = end.page.apply(end.walk.va).align_down(walk.size);
+            self.dimension.page(walk, page_node(frame, walk.size));
+        }
+        self.dimension.repeats = !walk.found;
+        followed
+    }
+
+    /// As [`Behind::beside`](crate::behind::Behind::beside).
+    pub fn beside(&mut self, references: &[Reference]) {
+        let Walker { dimension, port, .. } = self;
+        references.iter().for_each(|reference| port.fetch(reference, dimension));
+    }
+
+    /// The way of a walk from a node which the page table no longer knows.
+    pub fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
+        self.begin(walk);
+        // A second stale entry further down stays unnoticed: the walk is wrong as it is.
+        let _ = self.follow(walk, way, 0);
+    }
+
+    /// The TLB is refilled: the walks since the last refill were for this one.
+    pub fn refilled(&mut self, refill: Refill) {
+        let Refill { region, cold, data, instead, dirtied, sized } = refill;
+        if let Some(handler) = &self.handler {
+            self.execute(handler.always(sized));
+        }
+        self.dimension.repeats = false;
+        let mut made = std::mem::take(&mut self.port.under_way);
+        let latencies = &self.port.latencies;
+        made.cycles += match (instead, data) {
+            (true, _) => latencies.exception_cycles,
+            (false, true) => latencies.data_refill_cycles,
+            (false, false) => latencies.refill_cycles,
+        };
+        made.cycles += if dirtied && !instead { latencies.exception_cycles } else { 0 };
+        made.cycles += self.dimension.take_search_cycles();
+        if let Some(host) = &mut self.host {
+            made.cycles += host.dimension.take_search_cycles();
+        }
+        let (walks, times) = (&mut self.walks, self.dimension.times);
+        let all = RegionWalks { references: made.references * times, cycles: made.cycles * times };
+        walks.walks += times;
+        walks.references += all.references;
+        walks.cycles += all.cycles;
+        if cold {
+            walks.cold += times;
+            walks.cold_references += all.references;
+        } else {
+            let count = made.references as usize;
+            if walks.per_walk.len() <= count {
+                walks.per_walk.resize(count + 1, 0);
+            }
+            walks.per_walk[count] += times;
+        }
+        let index = region as usize;
+        if walks.regions.len() <= index {
+            walks.regions.resize(index + 1, RegionWalks::default());
+        }
+        walks.regions[index].references += all.references;
+        walks.regions[index].cycles += all.cycles;
+    }
+
+    /// Forgets what the OS wants forgotten; so do caches that hold lines by what the program calls them.
+    fn forget(&mut self, forget: Forget) {
+        self.dimension.forget(forget);
+        let Some(caches) = self.port.caches.as_mut().filter(|_| self.port.is_virtual) else {
+            return;
+        };
+        match forget {
+            // Of tables; the pages are named apart.
+            Forget::Range(..) | Forget::Space(_) => {}
+            Forget::All => caches.flush_first(u64::MAX, |_| true),
+            Forget::Pages(range, asid) => {
+                let own = tag_of_context(asid) >> VIRTUAL_CACHE_BITS;
+                let goes = |line: PhysAddr| {
+                    let tag = line.get() >> VIRTUAL_CACHE_BITS;
+                    let addr = line.get() & ((1 << VIRTUAL_CACHE_BITS) - 1);
+                    (tag == 0 || tag == own) && range.contains(VirtAddr::new(addr))
+                };
+                caches.flush_first(range.bytes(), goes);
+            }
+        }
+    }
+
+    /// Begins to count anew; what is remembered stays.
+    pub fn forget_counts(&mut self) {
+        self.walks = WalkCensus::default();
+        self.program_served = Default::default();
+        self.repeats = [0; Kind::COUNT];
+        (self.port.further_lines, self.port.repeats) = (0, [0; 2]);
+        self.dimension.forget_counts();
+        self.speculators.iter_mut().for_each(|one| one.counts = SpecCensus::default());
+        if let Some(host) = &mut self.host {
+            host.forget_counts();
+        }
+        if let Some(caches) = &mut self.port.caches {
+            caches.forget_counts();
+        }
+        if let Some(nodes) = &mut self.port.nodes {
+            nodes.forget_counts();
+        }
+    }
+
+    /// Makes the references of `way` from the `skipped`th on, but for those that the MMU cache
+    /// holds. The error is a node to which it leads instead.
+    #[inline]
+    fn follow(&mut self, walk: &Walk, way: Way<'_>, skipped: usize) -> Result<(), Node> {
+        if walk.nested_misses > 0 {
+            self.nest(usize::from(walk.nested_misses));
+        }
+        if let Some(handler) = &self.handler {
+            self.execute(handler.instructions(&way.references[skipped..]));
+        }
+        let Walker { dimension, host: Some(side), port, .. } = self else {
+            return self.follow_plain(walk, &way.references[skipped..]);
+        };
+        let mut below = way.host_references;
+        let mut hosts = way.host.iter();
+        for passed in hosts.by_ref().take(skipped) {
+            side.moved(passed, dimension);
+            below = &below[usize::from(passed.references)..];
+        }
+        let mut references = way.references[skipped..].iter();
+        for host in hosts {
+            let own;
+            (own, below) = below.split_at(usize::from(host.references));
+            let place = side.place(host, own, port, dimension);
+            // The last address is that of the page that the walk has found.
+            let Some(reference) = references.next() else { break };
+            let placed = Reference { addr: place, ..*reference };
+            if dimension.needs(walk, &placed)? {
+                port.fetch(&placed, dimension);
+            }
+        }
+        dimension.finish(walk);
+        Ok(())
+    }
+
+    /// Makes no reference of `way`: its page is held.
+    fn pass(&mut self, way: Way<'_>) {
+        if let Some(side) = &mut self.host {
+            way.host.iter().for_each(|passed| side.moved(passed, &mut self.dimension));
+        }
+    }
+
+    #[inline]
+    fn follow_plain(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
+        let Walker { dimension, port, .. } = self;
+        if !dimension.has_cache() {
+            let repeated = port.repeat(references, dimension);
+            for reference in &references[repeated..] {
+                dimension.fetched(reference);
+                port.fetch(reference, dimension);
+            }
+            return Ok(());
+        }
+        for reference in references {
+            if dimension.needs(walk, reference)? {
+                port.fetch(reference, dimension);
+            }
+        }
+        dimension.finish(walk);
+        Ok(())
+    }
+
+    /// The handler's instructions, one a cycle: each waits for the one before it.
+    fn execute(&mut self, instructions: u64) {
+        self.walks.handler_instructions += instructions;
+        self.port.under_way.cycles += instructions;
+    }
+
+    /// Misses on the tables of so many levels, from the lowest on.
+    fn nest(&mut self, misses: usize) {
+        let by_level = &mut self.walks.nested_misses;
+        by_level.resize(by_level.len().max(misses + 1), 0);
+        by_level[1..=misses].iter_mut().for_each(|count| *count += 1);
+        if let Some(handler) = &self.handler {
+            self.port.under_way.cycles += misses as u64 * handler.nested_cycles();
+        }
+    }
+}
+
+impl Port {
+    /// Makes those of the `references` that change nothing where they come in, up to the first other
+    /// one: [`Port::fetch`] of several, with less to look at for each. Gives their number.
+    #[inline]
+    fn repeat(&mut self, references: &[Reference], dimension: &mut Dimension) -> usize {
+        let Some(caches) = self.caches.as_ref().filter(|_| self.made.is_none()) else { return 0 };
+        let reads = references.iter().take_while(|reference| !reference.write);
+        let reads = reads.map(|reference| (reference.addr, reference.bytes.into()));
+        let Some((repeated, served)) = caches.repeated_reads(reads) else { return 0 };
+        for reference in &references[..repeated] {
+            dimension.fetched(reference);
+            dimension.count(reference.level, served);
+        }
+        self.repeats[0] += repeated as u64;
+        self.under_way.references += repeated as u64;
+        self.under_way.cycles += repeated as u64 * self.latencies.reference_cycles[served as usize];
+        repeated
+    }
+
+    /// One reference, through the data caches.
+    // Inlined whatever its size: most references repeat one, and a call would cost as much again.
+    #[inline(always)]
+    fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
+        let Reference { addr, bytes, write, .. } = *reference;
+        let caches = self.caches.as_ref();
+        let served = match caches.and_then(|all| all.is_repeated_walk(addr, bytes.into(), write)) {
+            Some(served) => {
+                self.repeats[usize::from(write)] += 1;
+                served
+            }
+            None => self.changes(reference),
+        };
+        dimension.count(reference.level, served);
+        let mut cycles = self.latencies.reference_cycles[served as usize];
+        if let (Served::Memory, Some(nodes)) = (served, &mut self.nodes) {
+            cycles += nodes.refer(addr, WALKS, dimension.times);
+        }
+        self.under_way.references += 1;
+        self.under_way.cycles += cycles;
+        if let Some(made) = &mut self.made {
+            made.served[served as usize] += 1;
+            made.cycles += cycles;
+            if !write {
+                made.pte = Some(served);
+            }
+        }
+    }
+
+    /// A reference that may change a cache.
+    #[inline(never)]
+    fn changes(&mut self, reference: &Reference) -> Served {
+        let Some(caches) = &mut self.caches else { return Served::Memory };
+        let Reference { addr, bytes, write, .. } = *reference;
+        let (first, last) = (addr.get(), addr.get() + u64::from(bytes.saturating_sub(1)));
+        self.further_lines += (last >> self.line_shift) - (first >> self.line_shift);
+        caches.access(addr, bytes.into(), write, Requester::Walker)
+    }
+}
+
+#[cfg(test)]
+mod tests;

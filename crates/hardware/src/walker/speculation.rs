@@ -1,0 +1,360 @@
+//! A SpecTLB beside the walker: what it says of each walk, and what that is worth (B10 chapter 6).
+//!
+//! ```text
+//!   walk --> references --> fault ------> absent, denied, or nothing said
+//!             |                |
+//!             |                v  the operating system; the walk again
+//!             \---------> page found ---> right, broken, chance, or nothing said
+//!                              |
+//!                              v
+//!                         the access itself: what serves it, while the walk is under way
+//! ```
+//!
+//! A prediction changes nothing: the walk is made in any case, and makes the same references. So
+//! one walker can have many SpecTLBs beside it, and a sweep needs only one for all their sizes.
+
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
+use mmu::{
+    Offsets, OffsetsParams, Policy, Served, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot,
+};
+
+use description::{self, Description};
+use rustc_hash::FxHashSet;
+
+use super::build::Refusal;
+
+/// What a walk has read until its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Made {
+    pub(super) served: [u64; Served::COUNT],
+    /// What served the last entry that it read.
+    pub(super) pte: Option<Served>,
+    pub(super) cycles: u64,
+    /// Of the references, those of walks of the host whose end was rightly predicted.
+    pub(super) spared: u64,
+}
+
+impl Made {
+    /// What was read after `before`.
+    pub(super) fn since(&self, before: &Made) -> Made {
+        let served = std::array::from_fn(|place| self.served[place] - before.served[place]);
+        let (cycles, spared) = (self.cycles - before.cycles, self.spared - before.spared);
+        Made { served, cycles, spared, ..*self }
+    }
+
+    /// References that are waited for, if the end of the whole walk is not predicted.
+    pub(super) fn critical(&self) -> u64 {
+        self.served.iter().sum::<u64>() - self.spared
+    }
+}
+
+/// Walks of which a SpecTLB has said the same.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    pub walks: u64,
+    /// Their references by what served them, and the same of the last entry that each read.
+    pub references: [u64; Served::COUNT],
+    pub ptes: [u64; Served::COUNT],
+    /// Cycles of their references.
+    pub cycles: u64,
+    /// Accesses that they were for, by kind and by what served them.
+    pub accesses: [[u64; Served::COUNT]; Kind::COUNT],
+}
+
+impl Said {
+    /// The counts of both. Walks that faulted, for which this is, had no access yet.
+    pub fn plus(mut self, other: &Said) -> Said {
+        self.walks += other.walks;
+        self.cycles += other.cycles;
+        for place in 0..Served::COUNT {
+            self.references[place] += other.references[place];
+            self.ptes[place] += other.ptes[place];
+        }
+        self
+    }
+}
+
+/// The frames that devices have.
+#[derive(Clone, Debug)]
+pub(super) struct DeviceFrames {
+    size: PageSize,
+    frames: FxHashSet<PhysAddr>,
+}
+
+impl DeviceFrames {
+    /// None, of frames of `size`.
+    pub(super) fn new(size: PageSize) -> DeviceFrames {
+        DeviceFrames { size, frames: FxHashSet::default() }
+    }
+
+    pub(super) fn lend(&mut self, frame: PhysAddr, lent: bool) {
+        if lent {
+            self.frames.insert(frame);
+        } else {
+            self.frames.remove(&frame);
+        }
+    }
+
+    /// Whether a device has the frame at `place`.
+    fn have(&self, place: PhysAddr) -> bool {
+        self.frames.contains(&place.align_down(self.size))
+    }
+}
+
+/// Counts by what was said: of walks that found their page, and of those that faulted.
+#[derive(Clone, Debug, Default)]
+pub struct SpecCensus {
+    pub found: [Said; Speculation::ALL.len()],
+    pub faulted: [Said; Speculation::ALL.len()],
+    /// Predictions that named a place which a device had.
+    pub devices: u64,
+    /// References that are waited for, as no right prediction overlaps them.
+    pub critical: u64,
+}
+
+/// What predicts.
+#[derive(Clone, Debug)]
+pub enum Predictor {
+    /// Large pages whose base pages have their places.
+    Places(SpecTlb),
+    /// Offsets by instruction.
+    Offsets(Offsets),
+}
+
+/// The name of the second in `spec_tlb.fill`.
+const OFFSETS: &str = "offsets";
+
+impl Predictor {
+    fn predicts(&self, va: VirtAddr, by: Option<u64>, asid: Asid) -> Option<PhysAddr> {
+        match self {
+            Predictor::Places(tlb) => tlb.predicts(va, asid),
+            Predictor::Offsets(offsets) => offsets.predicts(va, by?, asid),
+        }
+    }
+
+    fn walked(
+        &mut self,
+        (va, by, asid): (VirtAddr, Option<u64>, Asid),
+        there: Option<Spot>,
+    ) -> Speculation {
+        match (self, by) {
+            (Predictor::Places(tlb), _) => tlb.walked(va, asid, there),
+            (Predictor::Offsets(offsets), Some(by)) => offsets.walked(va, by, asid, there),
+            (Predictor::Offsets(_), None) => Speculation::None,
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Predictor::Places(tlb) => tlb.clear(),
+            Predictor::Offsets(offsets) => offsets.clear(),
+        }
+    }
+
+    /// Entries and ways.
+    pub const fn geometry(&self) -> (u32, u32) {
+        match self {
+            Predictor::Places(tlb) => (tlb.params().entries, tlb.params().ways),
+            Predictor::Offsets(offsets) => (offsets.params().entries, offsets.params().ways),
+        }
+    }
+
+    /// Which entry makes room, the page that one is for, and what makes one, by their names.
+    pub fn names(&self) -> [String; 3] {
+        match self {
+            Predictor::Places(tlb) => {
+                let SpecTlbParams { replacement, page_size, fill, .. } = tlb.params();
+                [replacement.to_string(), page_size.to_string(), fill.name().to_owned()]
+            }
+            Predictor::Offsets(_) => ["lru", "any", OFFSETS].map(str::to_owned),
+        }
+    }
+}
+
+/// A SpecTLB with its counts.
+#[derive(Clone, Debug)]
+pub struct Speculator {
+    pub tlb: Predictor,
+    keeps_on_switch: bool,
+    /// Whether its requests say that they are guesses, so that none reaches a device.
+    pub tagged: bool,
+    last: Speculation,
+    pub counts: SpecCensus,
+}
+
+impl Speculator {
+    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    pub(super) fn of(
+        description: &Description,
+        sizes: &[PageSize],
+    ) -> Result<Option<Speculator>, Refusal> {
+        let Some(described) = &description.spec_tlb else { return Ok(None) };
+        let own = |(key, what): (&str, String)| (format!("spec_tlb.{key}"), what);
+        if description.walker.kind == description::WalkerKind::Software {
+            let what = "software refills the TLB, so no walk goes on beside the access: set \
+                        walker.kind=hardware, or leave [spec_tlb] out";
+            return Err(("spec_tlb".to_owned(), what.to_owned()));
+        }
+        if description.page_table.is_none() {
+            let what = "the machine has no page table, so no walk can check a prediction: leave \
+                        [spec_tlb] out, or give the machine a page_table";
+            return Err(("spec_tlb".to_owned(), what.to_owned()));
+        }
+        if described.fill == OFFSETS {
+            let offsets = offsets(described).map_err(own)?;
+            return Ok(Some(Speculator::new(Predictor::Offsets(offsets), described)));
+        }
+        let params = params(described, sizes, description.marks_reservations()).map_err(own)?;
+        let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
+        Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
+    }
+
+    /// Whether it needs to know of runs and instructions.
+    pub const fn wants_runs(&self) -> bool {
+        matches!(self.tlb, Predictor::Offsets(_))
+    }
+
+    /// That of the host `nested`, whose page table holds pages of `sizes`.
+    pub(super) fn of_host(
+        nested: &description::Nested,
+        sizes: &[PageSize],
+    ) -> Result<Option<Speculator>, Refusal> {
+        let Some(described) = &nested.spec_tlb else { return Ok(None) };
+        let own = |(key, what): (&str, String)| (format!("nested.spec_tlb.{key}"), what);
+        let set = [
+            ("keeps_absent", described.keeps_absent),
+            ("keeps_on_switch", described.keeps_on_switch),
+            ("tagged", described.tagged),
+        ];
+        if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+            let what = "the host's walks find all that is asked for, in one space, and its devices are \
+                        none of ours: leave this out";
+            return Err(own((key, what.to_owned())));
+        }
+        if described.fill == OFFSETS {
+            let what = "walks of a host are of no instruction: choose heuristic";
+            return Err(own(("fill", what.to_owned())));
+        }
+        let params = params(described, sizes, false).map_err(own)?;
+        let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
+        Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
+    }
+
+    fn new(tlb: Predictor, described: &description::SpecTlb) -> Speculator {
+        Speculator {
+            tlb,
+            keeps_on_switch: described.keeps_on_switch,
+            tagged: described.tagged,
+            last: Speculation::None,
+            counts: SpecCensus::default(),
+        }
+    }
+
+    /// Hears of a walk, which has found the page that is `there` or has faulted; where one is there
+    /// then, it forbids the access.
+    pub(super) fn walked(
+        &mut self,
+        (va, by, asid): (VirtAddr, Option<u64>, Asid),
+        there: Option<Spot>,
+        faulted: bool,
+        made: &Made,
+        devices: Option<&DeviceFrames>,
+    ) {
+        if let Some(devices) = devices.filter(|devices| !devices.frames.is_empty()) {
+            let place = self.tlb.predicts(va, by, asid);
+            self.counts.devices += u64::from(place.is_some_and(|place| devices.have(place)));
+        }
+        self.last = self.tlb.walked((va, by, asid), there);
+        let is_overlapped = self.is_right() && !faulted;
+        self.counts.critical += if is_overlapped { 0 } else { made.critical() };
+        let counts = if faulted { &mut self.counts.faulted } else { &mut self.counts.found };
+        let said = &mut counts[self.last as usize];
+        said.walks += 1;
+        said.cycles += made.cycles;
+        for (sum, count) in said.references.iter_mut().zip(made.served) {
+            *sum += count;
+        }
+        if let Some(place) = made.pte {
+            said.ptes[place as usize] += 1;
+        }
+    }
+
+    /// Whether what was said of the last walk was right.
+    pub(super) fn is_right(&self) -> bool {
+        self.last == Speculation::Right
+    }
+
+    /// The access of the last walk was served.
+    pub(super) fn accessed(&mut self, kind: Kind, served: Served) {
+        self.counts.found[self.last as usize].accesses[kind as usize][served as usize] += 1;
+    }
+
+    /// The processor goes on in another space.
+    pub(super) fn switched(&mut self) {
+        if !self.keeps_on_switch {
+            self.tlb.clear();
+        }
+    }
+}
+
+/// A table of offsets.
+fn offsets(described: &description::SpecTlb) -> Result<Offsets, (&'static str, String)> {
+    if described.keeps_absent {
+        let what =
+            "an entry of an instruction stays where it was wrong in any case: leave this out";
+        return Err(("keeps_absent", what.to_owned()));
+    }
+    if described.replacement.parse() != Ok(Policy::Lru) {
+        let what = "the least recently used of the entries that say nothing makes room: write lru";
+        return Err(("replacement", what.to_owned()));
+    }
+    if described.pages_min > Spot::RUN_MAX {
+        return Err(("pages_min", format!("write {} or less", Spot::RUN_MAX)));
+    }
+    let ways = described.ways.of(described.entries);
+    let params = OffsetsParams { entries: described.entries, ways, pages_min: described.pages_min };
+    Offsets::new(params).map_err(|error| ("entries", error.to_string()))
+}
+
+/// Its parameters beside a page table with pages of `sizes`, in which pages are marked or not.
+fn params(
+    described: &description::SpecTlb,
+    sizes: &[PageSize],
+    has_marks: bool,
+) -> Result<SpecTlbParams, (&'static str, String)> {
+    let page_size = described.page_size.0;
+    let larger: Vec<String> = sizes.iter().skip(1).map(ToString::to_string).collect();
+    if !sizes.iter().skip(1).any(|size| *size == page_size) {
+        let what = match larger.as_slice() {
+            [] => "the page table has base pages alone, so that no large page is filled by them: \
+                   choose another page_table.format, or leave [spec_tlb] out"
+                .to_owned(),
+            _ => format!(
+                "the page table has no large pages of {page_size}: choose one of {}",
+                larger.join(", ")
+            ),
+        };
+        return Err(("page_size", what));
+    }
+    let Some(fill) = SpecFill::ALL.into_iter().find(|fill| fill.name() == described.fill) else {
+        let known = SpecFill::ALL.map(SpecFill::name).join(", ") + ", " + OFFSETS;
+        return Err(("fill", format!("there is no `{}`: choose one of {known}", described.fill)));
+    };
+    if fill == SpecFill::Marks && !has_marks {
+        let what = "the operating system sets no marks: use os.manager = \"freebsd\" with \
+                    os.reservations.marks, or fill = \"heuristic\"";
+        return Err(("fill", what.to_owned()));
+    }
+    Ok(SpecTlbParams {
+        entries: described.entries,
+        ways: described.ways.of(described.entries),
+        replacement: described
+            .replacement
+            .parse()
+            .map_err(|error| ("replacement", format!("{error}")))?,
+        seed: described.seed,
+        page_size,
+        fill,
+        keeps_absent: described.keeps_absent,
+    })
+}

@@ -1,3 +1,0 @@
-//! Tests of parts that need a whole machine around them.
-
-mod walker;

@@ -1,0 +1,154 @@
+//! Frames that the kernel lends to devices, as for the packets of a network.
+//!
+//! ```text
+//!   every so many faults:   lend --> | newest | ... | oldest | --> back to free memory
+//!                                     at most `pages`
+//!   apart                   lend <--- own blocks of 2M: no page of a program is in them
+//! ```
+//!
+//! A read of such a frame can have effects, so that none may be made on a guess (B10 section 6.2.3).
+//! A frame that was reserved for a page of a program and became free, when the reservation was broken,
+//! may come to a device, while what is known of the reservation still leads there (section 6.5.3).
+
+use std::collections::VecDeque;
+
+use addr::Frames;
+use description::{self, Description, MarksOfBroken};
+use os::Platform;
+use physmem::{FrameId, Request, State};
+use ram::FrameStore;
+use results::DeviceCounts;
+
+use super::{Base, HUGE, Refusal, reservations::clear_marks};
+
+/// What devices have.
+pub(super) struct Devices {
+    asked: description::Devices,
+    /// Faults since one was lent last.
+    faults: u32,
+    /// The one that they have had for longest first.
+    lent: VecDeque<FrameId>,
+    /// Frames of blocks of their own that nobody has.
+    own: Vec<FrameId>,
+    /// All frames that are theirs.
+    frames: u64,
+    counts: DeviceCounts,
+}
+
+impl Devices {
+    /// None yet; an error comes with the key that is wrong.
+    pub(super) fn new(description: &Description) -> Result<Option<Devices>, Refusal> {
+        let Some(asked) = description.os.devices.clone() else { return Ok(None) };
+        let refuse = |key: &str, what: String| Err((format!("os.devices.{key}"), what));
+        let most = (description.memory.size.0 >> description.os.frame().shift()) / 4;
+        if asked.pages == 0 || u64::from(asked.pages) > most {
+            let what = format!("devices have 1 to {most} pages, a quarter of memory.size");
+            return refuse("pages", what);
+        }
+        if asked.faults == 0 {
+            let what = "write how many faults pass from one page to the next: 1 or more";
+            return refuse("faults", what.to_owned());
+        }
+        Ok(Some(Devices {
+            asked,
+            faults: 0,
+            lent: VecDeque::new(),
+            own: Vec::new(),
+            frames: 0,
+            counts: DeviceCounts::default(),
+        }))
+    }
+
+    pub(super) fn counts(&self) -> DeviceCounts {
+        DeviceCounts { pages: self.lent.len() as u64, ..self.counts }
+    }
+
+    pub(super) fn forget_counts(&mut self) {
+        self.counts = DeviceCounts::default();
+    }
+
+    /// Whether they are due a frame, as there was a fault.
+    fn are_due(&mut self) -> bool {
+        self.faults += 1;
+        let due = self.faults >= self.asked.faults;
+        if due {
+            self.faults = 0;
+        }
+        due
+    }
+
+    /// Takes back the frame that they have had for longest, if they have one more than they may have: the one
+    /// that they got instead is another.
+    fn give_back(&mut self, memory: &mut FrameStore) -> Option<FrameId> {
+        if self.lent.len() <= self.asked.pages as usize {
+            return None;
+        }
+        let frame = self.lent.pop_front()?;
+        self.counts.returned += 1;
+        if self.asked.apart {
+            self.own.push(frame);
+        } else {
+            memory.free(memory.table().address(frame), memory.base());
+            self.frames -= 1;
+        }
+        Some(frame)
+    }
+
+    /// Lends them a frame, if there is one.
+    fn lend(&mut self, memory: &mut FrameStore) -> Option<FrameId> {
+        let order = block_order(memory);
+        let frame = if self.asked.apart {
+            if self.own.is_empty()
+                && let Ok(block) = memory.allocate(&Request::new(order, State::Kernel))
+            {
+                self.frames += 1 << order;
+                self.counts.blocks += 1;
+                self.own.extend((block.0..block.0 + (1 << order)).rev().map(FrameId));
+            }
+            self.own.pop()
+        } else {
+            memory.allocate(&Request::new(0, State::Kernel)).ok().inspect(|_| self.frames += 1)
+        };
+        match frame {
+            Some(frame) => {
+                self.counts.lent += 1;
+                self.lent.push_back(frame);
+            }
+            None => self.counts.refused += 1,
+        }
+        frame
+    }
+}
+
+/// log2 of the frames of a block in which no page of a program may be beside a device's.
+fn block_order(memory: &FrameStore) -> u32 {
+    memory.table().order(HUGE.max(memory.base()))
+}
+
+impl Base {
+    /// A fault was answered: devices may be due a frame.
+    pub(super) fn serve_devices(&mut self, platform: &mut dyn Platform) {
+        let Some(devices) = &mut self.devices else { return };
+        if !devices.are_due() {
+            return;
+        }
+        let ram = platform.ram();
+        let (hat, memory) = ram.parts_mut();
+        let lent = devices.lend(memory);
+        let returned = devices.give_back(memory);
+        if let (Some(frame), Some(MarksOfBroken::ClearDevices)) = (lent, self.marks) {
+            let order = block_order(memory);
+            let block = FrameId(frame.0 >> order << order);
+            devices.counts.marks_cleared += clear_marks(hat, memory, block, order);
+        }
+        let changed = [(returned, false), (lent, true)]
+            .map(|(frame, is_lent)| (frame.map(|frame| memory.table().address(frame)), is_lent));
+        ram.set_device_frames(devices.frames);
+        for (frame, is_lent) in changed {
+            if let Some(frame) = frame {
+                platform.device(frame, is_lent);
+            }
+        }
+        self.breaks(platform.ram());
+    }
+}

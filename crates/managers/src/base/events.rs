@@ -1,0 +1,314 @@
+//! What the requests of a trace's events ask of the memory manager.
+
+use addr::{Rights, VirtAddr, VirtRange};
+use hat::HatSpace;
+use os::{
+    Platform,
+    events::{Backing, Brought, Ends, Request, request},
+};
+use ram::Failure;
+use trace::Event;
+use vm::{Module, Region, Source};
+
+use super::{Base, Board, UNEXPLAINED};
+use crate::place::{Kind, Mapped};
+
+/// What Linux counts offsets of mappings in.
+const FILE_PAGE_BYTES: u64 = 4096;
+/// A flag of Linux's mmap.
+const MAP_STACK: u32 = 0x20000;
+
+impl Base {
+    /// Does what `event` asks for in the space that the trace calls `number`.
+    pub(super) fn apply(
+        &mut self,
+        number: u32,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let space = self.space(number, platform)?;
+        let Some(request) = request(event) else { return Ok(()) };
+        let ask = Ask { space, number, platform };
+        match request {
+            Request::Known { start, bytes, rights, backing, name } => {
+                self.known(ask, (start, bytes), rights, backing, name)
+            }
+            Request::Map { start, bytes, rights, backing, name } => {
+                let source = self.source(backing, start);
+                let kind = kind(backing, rights, Kind::Mmap);
+                self.map(ask, (start, bytes), rights, source, (name, kind))
+            }
+            Request::Attach { start, bytes, segment, file } => {
+                let key = self.files.segment(file, segment);
+                let source = Source::File { key, first: 0, shared: true };
+                let rights = Rights::READ | Rights::WRITE;
+                self.map(ask, (start, bytes), rights, source, ("shared memory", Kind::Mmap))
+            }
+            Request::Unmap { start, bytes } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                self.with(ask.platform, |kernel| kernel.unmap(space, range))
+            }
+            Request::Discard { start, bytes, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
+                self.with(ask.platform, |kernel| kernel.discard(space, range))
+            }
+            Request::Protect { start, bytes, rights, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
+                self.with(ask.platform, |kernel| kernel.protect(space, range, rights))
+            }
+            Request::Move { from, from_bytes, to, to_bytes } => {
+                let (from, to) = (range(from, from_bytes), range(to, to_bytes));
+                let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+                let unexplained = self.files.label(UNEXPLAINED);
+                let is_told = |region: &Region| region.label != unexplained;
+                if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
+                    // No event tells of what moves, so that pages of it that were not used yet are no holes: what
+                    // lies where they go goes too.
+                    self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
+                }
+                let (to, bytes) = (to.start(), to.bytes());
+                self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
+            }
+            Request::Wish { start, bytes, large } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                // Advice against large pages is a wish of its own only where they come unasked.
+                let against = self.vm.thp().map(|_| self.vm.base());
+                let page_size = if large { Some(self.advised()) } else { against };
+                let module = Module { page_size, ..self.module };
+                self.attach(number, space, range, module, ask.platform)
+            }
+            Request::Upgrade { start, bytes, has_failed } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                self.upgrade(number, space, range, has_failed, ask.platform)
+            }
+            Request::Populate { start, bytes, kind } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                self.with(ask.platform, |kernel| kernel.prefault(space, range, kind))
+            }
+            Request::Break { now } => self.set_break(ask, now),
+            Request::Lock { start, bytes, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
+                self.with(ask.platform, |kernel| match ends {
+                    Ends::Behind => kernel.lock(space, range),
+                    Ends::AtHole | Ends::AtLocked => kernel.lock_later(space, range),
+                })
+            }
+            Request::Unlock { start, bytes, ends } => {
+                let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
+                    return Ok(());
+                };
+                self.with(ask.platform, |kernel| kernel.unlock(space, range))
+            }
+            Request::LockAll { present, future } => {
+                self.with(ask.platform, |kernel| kernel.lock_all(space, present, future))
+            }
+            Request::UnlockAll => self.with(ask.platform, |kernel| kernel.unlock_all(space)),
+            Request::Fork { child, shares_space } => self.fork(ask, child, shares_space),
+            // The space may be used again: its page table stays.
+            Request::Replace | Request::Exit => {
+                let access = ask.platform.access();
+                self.look_at_end(access, ask.platform.ram());
+                self.inherited.remove(&number);
+                self.with(ask.platform, |kernel| kernel.exec(space))
+            }
+            Request::Transfer { file, offset, bytes, write } => {
+                let Some(key) = self.files.key(Some(file), None) else { return Ok(()) };
+                // Frames have no contents here.
+                let each = &mut |_: &mut Board, _, _| ();
+                self.with(ask.platform, |kernel| {
+                    kernel.transfer_file(key, offset, bytes, write, each)
+                })
+            }
+        }
+    }
+
+    /// What a call has dealt with that ended there. A call that met neither a hole nor a lock here has failed for
+    /// another reason, and has done nothing that is known.
+    fn dealt_with(
+        &self,
+        space: HatSpace,
+        (start, bytes): (u64, u64),
+        ends: Ends,
+    ) -> Option<VirtRange> {
+        let range = range(start, bytes)?;
+        let begun = match ends {
+            Ends::Behind => return Some(range),
+            Ends::AtHole => self.vm.before_hole(space, range),
+            Ends::AtLocked => self.vm.before_wired(space, range),
+        };
+        begun.filter(|begun| begun.last() < range.last())
+    }
+
+    /// Stacks of threads get no large pages: since Linux 6.7 `MAP_STACK` says so.
+    pub(super) fn stack_of_a_thread(
+        &mut self,
+        number: u32,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Event::Mmap { bytes, flags, result, .. } = *event else { return Ok(()) };
+        let range = range(result as u64, bytes).filter(|_| result >= 0);
+        let (true, Some(range)) = (flags & MAP_STACK != 0 && self.vm.thp().is_some(), range) else {
+            return Ok(());
+        };
+        let space = self.space(number, platform)?;
+        let module = Module { page_size: Some(self.vm.base()), ..Module::default() };
+        self.attach(number, space, range, module, platform)
+    }
+
+    /// What is mapped so that it comes into memory at once does, in pages of the sizes that faults would give.
+    pub(super) fn brought(
+        &mut self,
+        number: u32,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Event::Mmap { bytes, flags, result, .. } = *event else { return Ok(()) };
+        let brought = Brought::by(flags);
+        let range = range(result as u64, bytes).filter(|_| result >= 0 && brought != Brought::No);
+        let Some(range) = range else { return Ok(()) };
+        let space = self.space(number, platform)?;
+        self.with(platform, |kernel| match brought {
+            Brought::No => Ok(()),
+            Brought::Populated => kernel.prefault(space, range, None),
+            // The call succeeds even if memory ends meanwhile (`mm_populate`).
+            Brought::Locked => {
+                kernel.lock_later(space, range)?;
+                kernel.prefault(space, range, None)
+            }
+        })
+    }
+
+    /// What was mapped when the trace began, or when it first told of a space.
+    fn known(
+        &mut self,
+        ask: Ask<'_>,
+        (start, bytes): (u64, u64),
+        rights: Rights,
+        backing: Backing<'_>,
+        name: &str,
+    ) -> Result<(), Failure> {
+        // A forked child has what its parent had. In other spaces a page of several mappings, which are
+        // finer than the base page, has the last of them.
+        let inherits = self.inherited.contains(&ask.number);
+        if inherits && self.vm.rights(ask.space, VirtAddr::new(start)).is_some() {
+            return Ok(());
+        }
+        let source = self.source(backing, start);
+        let memory = match name {
+            "stack" => Kind::Stack,
+            "heap" => Kind::Heap,
+            "bss" => Kind::Bss,
+            _ => Kind::Other,
+        };
+        let kind = kind(backing, rights, memory);
+        self.map(ask, (start, bytes), rights, source, (name, kind))
+    }
+
+    fn set_break(&mut self, ask: Ask<'_>, now: u64) -> Result<(), Failure> {
+        let Ask { space, number, platform } = ask;
+        let regions = platform.layout().regions(number);
+        let before = regions.and_then(|regions| regions.program_break()).unwrap_or(now);
+        let (before, now) = (VirtAddr::new(before), VirtAddr::new(now));
+        let label = self.files.label("heap");
+        self.with(platform, |kernel| kernel.set_break(space, before, now, label))?;
+        let up = |addr: VirtAddr| addr.get().next_multiple_of(self.vm.base().bytes());
+        let (before, now) = (up(before), up(now));
+        let grown = now.checked_sub(before).and_then(|bytes| range(before, bytes));
+        let Some(range) = grown else { return Ok(()) };
+        let mapped = Mapped { range, kind: Kind::Heap, name: "heap" };
+        self.place(number, space, &mapped, platform)?;
+        self.populate(space, range, platform)
+    }
+
+    /// A child that shares the space goes on in it; one that the trace does not have takes no
+    /// frames.
+    fn fork(&mut self, ask: Ask<'_>, child: i64, shares_space: bool) -> Result<(), Failure> {
+        if shares_space || !self.forked.remove(&child) {
+            return Ok(());
+        }
+        let child = self.with(ask.platform, |kernel| {
+            let child = kernel.create()?;
+            kernel.fork(ask.space, child)?;
+            Ok(child)
+        })?;
+        self.decisions.forked.insert(child, ask.number);
+        self.children.push_back(child);
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        ask: Ask<'_>,
+        (start, bytes): (u64, u64),
+        rights: Rights,
+        source: Source,
+        (name, kind): (&str, Kind),
+    ) -> Result<(), Failure> {
+        let Ask { space, number, platform } = ask;
+        let Some(range) = range(start, bytes) else { return Ok(()) };
+        let label = self.files.label(name);
+        self.with(platform, |kernel| kernel.map(space, range, rights, source, label))?;
+        self.place(number, space, &Mapped { range, kind, name }, platform)?;
+        self.populate(space, range, platform)
+    }
+
+    /// Gives what is mapped its frames at once, where that is asked for.
+    fn populate(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        if self.eager {
+            self.with(platform, |kernel| kernel.populate(space, range))?;
+        }
+        Ok(())
+    }
+
+    /// What a mapping from `start` on has behind it.
+    fn source(&mut self, backing: Backing<'_>, start: u64) -> Source {
+        match backing {
+            Backing::Anonymous => Source::Anonymous,
+            Backing::SharedMemory => Source::SharedMemory,
+            Backing::File { file, path, offset, shared } => {
+                // Without an offset, pages of a file are told apart by where they are.
+                let first = self.first(offset.unwrap_or(start) / FILE_PAGE_BYTES);
+                let key = self.files.key(file, path);
+                key.map_or(Source::Anonymous, |key| Source::File { key, first, shared })
+            }
+        }
+    }
+
+    /// The page of a file in which its page of 4 KiB is.
+    fn first(&self, file_page: u64) -> u64 {
+        file_page * FILE_PAGE_BYTES / self.vm.base().bytes()
+    }
+}
+
+/// What a rule can call what is mapped; `memory`: what it is where no file is behind it.
+fn kind(backing: Backing<'_>, rights: Rights, memory: Kind) -> Kind {
+    match backing {
+        Backing::Anonymous | Backing::SharedMemory => memory,
+        Backing::File { .. } if rights.contains(Rights::WRITE) => Kind::Data,
+        Backing::File { .. } => Kind::Text,
+    }
+}
+
+/// Whose event it is, and through what it is answered.
+struct Ask<'a> {
+    space: HatSpace,
+    /// The same as the trace numbers it.
+    number: u32,
+    platform: &'a mut dyn Platform,
+}
+
+fn range(start: u64, bytes: u64) -> Option<VirtRange> {
+    VirtRange::new(VirtAddr::new(start), bytes).ok()
+}

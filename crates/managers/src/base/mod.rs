@@ -1,0 +1,742 @@
+//! `base`, `irix` and `freebsd`: the whole life of memory, by the memory manager of crate `vm`; with base
+//! pages alone; with pages of the sizes that are wished for and a daemon that coalesces free memory
+//! (G98); or with base pages out of reservations, which become large pages as they fill (B10 section
+//! 6.1.1).
+//!
+//! ```text
+//!   fault, event, tick --> Base --> vm::Kernel --> Ram: page table with mapping lists, frames
+//!                           |           |
+//!                           |           +--> Board: what hardware must forget, pages on the disk
+//!                           +<-- Platform::shoot, when the operation is over
+//! ```
+//!
+//! Frames are shared (files, forks), copied when they are stored to, and leave memory when it gets
+//! scarce. Nothing runs while an operation of the manager is under way, so that hardware is told
+//! what to forget at its end.
+//!
+//! An access in a trace has happened: one that no region explains gets a region, and one that its
+//! region forbids is granted.
+
+mod decisions;
+mod devices;
+mod end;
+mod events;
+mod files;
+mod linux;
+mod nodes;
+mod prices;
+mod reservations;
+mod settings;
+mod sizes;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use description::{Description, MarksOfBroken, managers::reservations, units::Bytes};
+use hat::HatSpace;
+use os::{Answer, Ask, Platform, Spent, System, Who, at::Setting, names::Names, stale, unfit};
+use pagetable::{Fault, Flush, Mounted, Space};
+use physmem::Allocator;
+use ram::{AnyAllocator, Failure, Ram, fetch, topology::Topology};
+use results::{
+    DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample, count::labels::Layout,
+};
+use trace::{Event, Process};
+use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
+
+use super::place::{self, Mapped, Rules};
+use decisions::{Decisions, Made};
+use devices::Devices;
+use files::Files;
+use linux::{Daemons, HUGE, daemons, marks as linux_marks, thp};
+use prices::Prices;
+use settings::settings;
+
+/// What an access that nothing explains is told apart by in a trace that tells no mappings.
+const BLOCK: PageSize = PageSize::SIZE_2M;
+/// What memory is called that no event explains.
+const UNEXPLAINED: &str = "unexplained";
+/// Samples of memory over time; where there are more, every second one goes.
+const SAMPLES_MAX: usize = 512;
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// The system.
+pub(super) struct Base {
+    vm: Vm,
+    /// Nodes of memory, and what is wished of them where no rule says it.
+    topology: Option<Topology>,
+    module: Module,
+    replacement: &'static str,
+    swap: Bytes,
+    prices: Prices,
+    files: Files,
+    decisions: Decisions,
+    /// The space that was asked for last, which is the manager's.
+    known: Option<HatSpace>,
+    /// Processes of the trace that a fork made, by their numbers at the system ...
+    forked: BTreeSet<i64>,
+    /// ... and their spaces, from the fork until the trace names them.
+    children: VecDeque<HatSpace>,
+    /// Spaces, as the trace numbers them, that have what their parents had.
+    inherited: BTreeSet<u32>,
+    unexplained: u64,
+    /// Whether pages should leave memory as soon as somebody may do it.
+    scarce: bool,
+    sizes: Sizes,
+    /// What becomes of marks of pages in reservations, if there are such.
+    marks: Option<MarksOfBroken>,
+    /// Frames whose marks were cleared when their reservation was broken.
+    marks_cleared: u64,
+    /// Frames that devices have, if they get some.
+    devices: Option<Devices>,
+    /// Whether what is mapped gets its frames at once.
+    eager: bool,
+    /// When daemons of Linux and its kin run.
+    daemons: Daemons,
+    /// The fullest end of a program.
+    end: Option<EndOfProgram>,
+    samples: Vec<MemorySample>,
+    /// Operations per sample, and since the last one.
+    stride: u64,
+    since: u64,
+}
+
+/// Where pages larger than the base page come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Larger {
+    /// There are none.
+    #[default]
+    None,
+    /// Programs and rules ask for them.
+    Wished,
+    /// Reservations become such as they fill.
+    Reserved,
+    /// Pages that have missed often become such.
+    Promoted,
+    /// Faults give them, and a daemon makes them, where knobs allow it.
+    Transparent,
+}
+
+/// Pages of several sizes.
+#[derive(Default)]
+struct Sizes {
+    rules: Rules,
+    larger: Larger,
+    /// Spaces, as the trace numbers them, that have asked.
+    asked: BTreeSet<u32>,
+    moves_per_us: f64,
+    /// Those above the base page, and whether a TLB has pages in pairs.
+    promotes_to: Vec<PageSize>,
+    is_paired: bool,
+    daemon: Option<Daemon>,
+}
+
+/// When the daemon runs.
+struct Daemon {
+    period: u64,
+    next: u64,
+    moves: u64,
+    passes: Vec<DaemonSample>,
+    /// Passes per sample, and since the last one.
+    stride: u64,
+    since: DaemonSample,
+}
+
+/// What a processor and a disk are to the manager.
+#[derive(Default)]
+struct Board {
+    forget: Vec<Flush>,
+    /// Bytes of a page, the page that was on its way last, and how many requests there were.
+    page_bytes: u64,
+    last: Option<Io>,
+    requests: u64,
+    decided: Vec<Made>,
+}
+
+impl vm::Platform for Board {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        self.forget.extend(flushes.iter().map(|(_, flush)| flush.without_frames()));
+    }
+
+    // Memory has no contents but page tables, and time is worked out of the counts.
+    fn zero(&mut self, _: PhysAddr, _: u64) {}
+    fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
+
+    /// Pages side by side in memory and on the disk are one request (G98 section 6.1).
+    fn transfer(&mut self, io: Io) {
+        let follows = |last: Io| {
+            let on_disk = match (last.store, io.store) {
+                (Store::File(file, page), Store::File(other, next)) => {
+                    file == other && next == page + 1
+                }
+                (Store::Swap(slot), Store::Swap(next)) => next.0 == slot.0 + 1,
+                (Store::File(..), Store::Swap(_)) | (Store::Swap(_), Store::File(..)) => false,
+            };
+            let in_memory = io.frame.get() == last.frame.get() + self.page_bytes;
+            last.write == io.write && on_disk && in_memory
+        };
+        self.requests += u64::from(!self.last.is_some_and(follows));
+        self.last = Some(io);
+    }
+
+    fn soon<T>(&self, place: &T) {
+        fetch(place);
+    }
+
+    fn decided(&mut self, space: HatSpace, at: VirtAddr, decision: Decision, of: Decided) {
+        let bytes = match of {
+            Decided::Loaded(pages) => pages * decision.got.bytes(),
+            Decided::Asked => decision.wanted.bytes(),
+        };
+        let made = VirtRange::new(at, bytes).map(|range| Made { space, range, decision, of });
+        self.decided.extend(made);
+    }
+}
+
+type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
+
+impl Base {
+    /// As a machine file asks for it; an error comes with the key that is wrong.
+    pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        let larger = match description.os.promotion {
+            None => Larger::None,
+            Some(_) => Larger::Promoted,
+        };
+        Ok(Box::new(Base::new(description, ram, larger)?))
+    }
+
+    /// The same with pages of several sizes.
+    pub(super) fn irix(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, Larger::Wished)?))
+    }
+
+    /// The same with base pages out of reservations.
+    pub(super) fn freebsd(
+        description: &Description,
+        ram: &Ram,
+    ) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, Larger::Reserved)?))
+    }
+
+    /// The same with transparent huge pages.
+    pub(super) fn linux(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, Larger::Transparent)?))
+    }
+
+    fn new(description: &Description, ram: &Ram, larger: Larger) -> Result<Base, Refusal> {
+        let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+        let base = ram.page_sizes()[0];
+        if description.page_table.is_none() {
+            let what = "a machine of TLBs alone has no frames that could be managed: choose \
+                        \"first-touch\", or give it a page_table";
+            return refuse("os.manager", what.to_owned());
+        }
+        if description.os.page_size.0 != base {
+            let name = &description.os.manager;
+            let what = format!(
+                "the manager `{name}` has base pages of {base}{}: write that",
+                match larger {
+                    Larger::None => "",
+                    Larger::Wished => ", and larger ones where os.place wishes them",
+                    Larger::Reserved => ", and larger ones where reservations fill",
+                    Larger::Promoted => ", and larger ones where they have missed often",
+                    Larger::Transparent => ", and larger ones where os.linux allows them",
+                }
+            );
+            return refuse("os.page_size", what);
+        }
+        let pages = description.memory.size.0 >> base.shift();
+        let reserved = reservations(&description.os).map_or(Vec::new(), |asked| asked.sizes);
+        let is_held = |size: &&PageSize| {
+            **size == base
+                || match larger {
+                    Larger::None => false,
+                    Larger::Wished => true,
+                    Larger::Reserved => reserved.iter().any(|reserved| reserved.0 == **size),
+                    Larger::Promoted => sizes::is_held(description, **size),
+                    Larger::Transparent => linux::is_held(&description.os, **size),
+                }
+        };
+        let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
+        let thp = thp(description, &sizes)?;
+        let mut settings = Settings { thp, ..settings(description, ram, &sizes)? };
+        if thp.is_some() && description.os.marks.is_none() {
+            settings.marks = linux_marks(description, pages)?;
+        }
+        let Settings { replacement, .. } = settings;
+        let vm = Vm::new(settings, pages);
+        let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
+        let sizes = Sizes::new(description, &vm, &sizes, larger)?;
+        let topology = Topology::of(description)?;
+        Ok(Base {
+            vm,
+            module: nodes::module(&nodes::policy(description)),
+            topology,
+            swap: description.swap.as_ref().map_or(Bytes(0), |swap| swap.size),
+            replacement,
+            prices: Prices::new(description),
+            files: Files::default(),
+            decisions: Decisions::default(),
+            known: None,
+            forked: BTreeSet::new(),
+            children: VecDeque::new(),
+            inherited: BTreeSet::new(),
+            unexplained: 0,
+            scarce: false,
+            sizes,
+            marks: reservations::marks(description)?,
+            marks_cleared: 0,
+            devices: Devices::new(description)?,
+            eager: description.os.eager_paging,
+            daemons: thp.map_or(Daemons::default(), |thp| daemons(description, &thp)),
+            end: None,
+            samples: Vec::new(),
+            // Pages of several sizes are counted anew for each sample.
+            stride: if larger == Larger::None { 1 } else { 64 },
+            since: 0,
+        })
+    }
+
+    /// Does `work` with the manager; what hardware must forget for it is told then.
+    fn with<T>(
+        &mut self,
+        platform: &mut dyn Platform,
+        work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        let done = self.attempt(platform, work);
+        done.map_err(|error| self.failure(error, platform))
+    }
+
+    /// The same; the error is the manager's.
+    fn attempt<T>(
+        &mut self,
+        platform: &mut dyn Platform,
+        work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let page_bytes = self.vm.base().bytes();
+        let decided = std::mem::take(&mut self.decisions.made);
+        let mut board = Board { page_bytes, decided, ..Board::default() };
+        let node = self.topology.as_ref().map_or(0, |all| all.of_processor(platform.processor()));
+        let (hat, memory) = platform.ram().parts();
+        let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board).on_node(node as u8);
+        let done = work(&mut kernel);
+        self.scarce = kernel.wants_memory();
+        // What it has counted is the manager's now.
+        drop(kernel);
+        self.prices.requests += board.requests;
+        self.decisions.made = board.decided;
+        if !board.forget.is_empty() {
+            board.forget.into_iter().for_each(|flush| platform.shoot(flush));
+        }
+        if matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
+            // Nothing has changed.
+            return done;
+        }
+        let ram = platform.ram();
+        self.breaks(ram);
+        let resident = self.vm.resident();
+        let pages = resident.anon
+            + resident.file
+            + resident.shared
+            + self.vm.folios().0
+            + self.vm.zero_frames();
+        ram.note(pages << self.vm.base().shift());
+        self.since += 1;
+        if self.since >= self.stride {
+            self.since = 0;
+            self.sample(platform);
+        }
+        done
+    }
+
+    /// What an error of the manager is to the run.
+    fn failure(&self, error: Error, platform: &mut dyn Platform) -> Failure {
+        match error {
+            Error::OutOfMemory { wired, .. } => {
+                Failure::OutOfMemory(self.full(wired, platform.ram()))
+            }
+            Error::Table(error) => error.into(),
+            Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) | Error::TableMemory => {
+                Failure::Table(error.to_string())
+            }
+        }
+    }
+
+    /// The HAT layer's space for the one that the trace calls `number`.
+    fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
+        if let Some(known) = platform.ram().hat_space(number) {
+            if self.known != Some(known) {
+                if !self.vm.has(known) {
+                    self.vm.adopt(known);
+                }
+                self.known = Some(known);
+            }
+            if self.sizes.larger != Larger::None && self.vm.has_large(known) {
+                self.sizes.asked.insert(number);
+            }
+            return Ok(known);
+        }
+        let made = match self.children.pop_front() {
+            Some(child) => {
+                self.inherited.insert(number);
+                child
+            }
+            None => self.with(platform, |kernel| kernel.create())?,
+        };
+        platform.ram().call(number, made)?;
+        Ok(made)
+    }
+
+    /// Gives the page at `addr`, which no event explains, a region.
+    fn explain(
+        &mut self,
+        ask: &Ask,
+        space: HatSpace,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let layout = platform.layout();
+        let is_told = layout.is_told(ask.who.number);
+        let regions = layout.regions(ask.who.number);
+        let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
+        let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
+        let block = VirtRange::of_page(ask.addr.page(size));
+        // What lies beside it there stays.
+        let range = self.vm.hole_around(space, ask.addr, block).unwrap_or(block);
+        let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
+        let label = self.files.label(UNEXPLAINED);
+        self.unexplained += 1;
+        self.with(platform, |kernel| kernel.map(space, range, rights, Source::Anonymous, label))?;
+        let mapped = Mapped { range, kind: place::Kind::Mmap, name: UNEXPLAINED };
+        self.place(ask.who.number, space, &mapped, platform)
+    }
+
+    /// Keeps what is in memory now.
+    fn sample(&mut self, platform: &mut dyn Platform) {
+        let access = platform.access();
+        let ram = platform.ram();
+        let bytes = self.kind_bytes(ram);
+        if self.samples.last().is_some_and(|last| last.bytes == bytes) {
+            return;
+        }
+        let pages = ram.mapped().into_iter().filter(|(_, pages)| *pages > 0);
+        let pages_by_size = pages.map(|(size, pages)| (size.to_string(), pages)).collect();
+        let reservations = self.reservation_sample(ram);
+        self.samples.push(MemorySample { access, bytes, pages_by_size, reservations });
+        if self.samples.len() > SAMPLES_MAX {
+            let mut place = 0;
+            self.samples.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.stride *= 2;
+        }
+    }
+
+    /// What memory is full of, where none of it can leave; `wired` pages are locked.
+    fn full(&self, wired: u64, ram: &Ram) -> String {
+        let KindBytes { anonymous, shared, tables, swapped, .. } = self.kind_bytes(ram);
+        let wired = Bytes(wired << self.vm.base().shift());
+        let swap = match self.swap {
+            Bytes(0) => "there is no swap".to_owned(),
+            size => format!("{} of swap.size, {size}, are in use", Bytes(swapped)),
+        };
+        let aged = match ram.aged_bytes() {
+            0 => String::new(),
+            bytes => format!(", {} were used before the run (memory.aged)", Bytes(bytes)),
+        };
+        format!(
+            "no page can leave memory. Of {}, {} are pages that have no file, and {swap}; {wired} are \
+             locked, {} are page tables{aged}",
+            Bytes(ram.frame_bytes().0),
+            Bytes(anonymous + shared),
+            Bytes(tables),
+        )
+    }
+
+    fn kind_bytes(&self, ram: &Ram) -> KindBytes {
+        let resident = self.vm.resident();
+        let bytes = |pages: u64| pages << self.vm.base().shift();
+        let (all, used) = ram.frame_bytes();
+        KindBytes {
+            anonymous: bytes(resident.anon) + self.held_bytes(),
+            file: bytes(resident.file),
+            shared: bytes(resident.shared),
+            tables: ram.footprint().frame_bytes,
+            free: all - used - ram.reserved_bytes(),
+            reserved: ram.reserved_bytes(),
+            swapped: bytes(self.vm.swapped()),
+        }
+    }
+}
+
+impl System for Base {
+    fn begin(&mut self, processes: &[Process]) {
+        let own = processes.iter().filter(|process| !process.shares_space);
+        self.forked = own
+            .filter(|process| process.parent.is_some())
+            .map(|process| process.pid.into())
+            .collect();
+    }
+
+    fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure> {
+        self.space(number, platform)?;
+        platform.ram().space(number)
+    }
+
+    fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
+        let Ask { who: Who { number, space: inner }, addr, kind, fault } = *ask;
+        if fault == Fault::Unfit {
+            return Err(unfit(addr, platform.ram()));
+        }
+        let space = self.space(number, platform)?;
+        // Where pages have one size, the manager's own look at the page table is the only one.
+        let known = match self.sizes.larger {
+            Larger::None => None,
+            _ => platform.ram().mapping(inner, addr).map(|known| known.translation.rights),
+        };
+        let answer = |kernel: &mut Below<'_>| {
+            let how = kernel.fault(space, addr, kind)?;
+            Ok((how, known.or(kernel.allowed_before())))
+        };
+        let mut is_explained = false;
+        let (how, known) = match self.attempt(platform, answer) {
+            Err(Error::NoRegion(_)) => {
+                self.explain(ask, space, platform)?;
+                is_explained = true;
+                // Where what is mapped is locked, its pages have come with their region.
+                let (how, _) = self.with(platform, answer)?;
+                (how, known)
+            }
+            Err(Error::Denied { rights, .. }) => {
+                self.unexplained += 1;
+                let page = VirtRange::of_page(addr.page(self.vm.base()));
+                let rights = rights | needed(kind);
+                // A page that hardware has is given the right with the others.
+                let before = platform.ram().mapping(inner, addr);
+                self.with(platform, |kernel| kernel.protect(space, page, rights))?;
+                let (how, known) = self.with(platform, answer)?;
+                (how, before.map(|before| before.translation.rights).or(known))
+            }
+            done => done.map_err(|error| self.failure(error, platform))?,
+        };
+        self.decisions.are_at(addr);
+        if known.is_some_and(|known| known.allows(kind)) {
+            return Err(stale(addr, fault));
+        }
+        self.mark(inner, addr, platform.ram())?;
+        self.serve_devices(platform);
+        Ok(match how {
+            _ if known.is_some() => Answer::Granted,
+            _ if is_explained => Answer::FirstTouch,
+            How::Minor | How::Write | How::Swap => Answer::Returned,
+            How::Cache | How::ZeroPage | How::Zero | How::Copy | How::Disk => Answer::FirstTouch,
+        })
+    }
+
+    fn event(
+        &mut self,
+        who: Who,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        self.apply(who.number, event, platform)?;
+        self.stack_of_a_thread(who.number, event, platform)?;
+        self.brought(who.number, event, platform)?;
+        self.allocated(who.number, event, platform)
+    }
+
+    fn enter_sizes(&self, places: &[u32], counts: &mut ManagerCounts) {
+        self.decisions.enter(places, counts);
+    }
+
+    fn settle(&mut self, ram: &Ram, layout: &mut Layout) {
+        self.decisions.settle(ram, layout);
+    }
+
+    fn find_by(&mut self, names: Names) {
+        self.sizes.rules.find_by(names);
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let daemon = self.sizes.daemon.as_ref().map(|daemon| daemon.next);
+        let next = self.daemons.next();
+        if self.scarce { Some(0) } else { daemon.into_iter().chain(next).min() }
+    }
+
+    fn tick(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
+        if self.scarce {
+            self.with(platform, |kernel| Ok(kernel.tick()))?;
+        }
+        // Where nothing can leave, it is tried again when more was taken.
+        let was_scarce = std::mem::take(&mut self.scarce);
+        self.wake(now, platform)?;
+        let Some(moves) = self.sizes.due(now) else { return Ok(()) };
+        let before = self.vm.work();
+        let made = self.with(platform, |kernel| Ok(kernel.coalesce(moves)))?;
+        // The daemon took no memory that it did not give back.
+        self.scarce &= !was_scarce;
+        let after = self.vm.work();
+        let moved = after.migrations - before.migrations;
+        let flushes = after.shootdowns - before.shootdowns;
+        let access = platform.access();
+        self.sizes.passed(DaemonSample { access, passes: 1, made, moved, flushes });
+        Ok(())
+    }
+
+    fn prices_its_work(&self) -> bool {
+        self.prices.costs.is_some()
+    }
+
+    fn spent(&mut self) -> Spent {
+        self.prices.spent(&self.vm.work())
+    }
+
+    fn changeable(&self) -> &'static [Setting] {
+        &[Setting::Marks, Setting::Replacement, Setting::SwapSize, Setting::SwapIo]
+    }
+
+    fn change(
+        &mut self,
+        what: Setting,
+        description: &Description,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let sizes = [self.vm.base()];
+        let to = settings(description, platform.ram(), &sizes);
+        let to = to.map_err(|(_, what)| Failure::Table(what))?;
+        let (hat, memory) = platform.ram().parts();
+        let mut board = Board::default();
+        let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board);
+        let done = match what {
+            Setting::Marks => kernel.set_marks(to.marks),
+            Setting::Replacement => {
+                self.replacement = to.replacement;
+                kernel.set_replacement(to.replacement)
+            }
+            Setting::SwapSize => {
+                self.swap = description.swap.as_ref().map_or(Bytes(0), |swap| swap.size);
+                kernel.set_swap(to.swap_pages)
+            }
+            Setting::SwapIo => {
+                self.prices.set_io(description);
+                Ok(())
+            }
+        };
+        self.scarce = kernel.wants_memory();
+        done.map_err(|error| Failure::Table(error.to_string()))
+    }
+
+    fn promotes_to(&self) -> Vec<PageSize> {
+        self.sizes.promotes_to.clone()
+    }
+
+    fn promotes_pairs(&self) -> bool {
+        self.sizes.is_paired
+    }
+
+    fn promote(
+        &mut self,
+        who: Who,
+        range: VirtRange,
+        to: PageSize,
+        platform: &mut dyn Platform,
+    ) -> Result<u64, Failure> {
+        let space = self.space(who.number, platform)?;
+        let collapses = self.sizes.larger == Larger::Transparent;
+        let made = self.with(platform, |kernel| match collapses {
+            true => kernel.collapse(space, range),
+            false => kernel.promote_range(space, range, to),
+        })?;
+        if made > 0 {
+            self.sizes.asked.insert(who.number);
+        }
+        Ok(made)
+    }
+
+    fn moves_to_nodes(&self) -> bool {
+        match self.sizes.larger {
+            Larger::None | Larger::Wished | Larger::Promoted => true,
+            // Frames there are parts of reservations or folios, which do not move.
+            Larger::Reserved | Larger::Transparent => false,
+        }
+    }
+
+    fn migrates_after(&self, who: Who, addr: VirtAddr, ram: &Ram) -> Option<u32> {
+        let space = ram.hat_space(who.number)?;
+        self.vm.module(space, addr)?.migrate_after
+    }
+
+    fn move_to_node(
+        &mut self,
+        who: Who,
+        addr: VirtAddr,
+        node: u8,
+        platform: &mut dyn Platform,
+    ) -> Result<Result<u64, &'static str>, Failure> {
+        let space = self.space(who.number, platform)?;
+        let moved = self.with(platform, |kernel| kernel.move_to_node(space, addr, node))?;
+        Ok(moved.map_err(|why| why.name()))
+    }
+
+    fn has_many_sizes(&self, number: u32) -> bool {
+        self.sizes.asked.contains(&number)
+    }
+
+    fn unmet(&self) -> Option<String> {
+        self.sizes.rules.unused()
+    }
+
+    fn forget_counts(&mut self, ram: &mut Ram) {
+        self.vm.forget_counts();
+        self.decisions.forget_counts();
+        if let Some(reserver) = ram.parts_mut().1.allocator_mut().0.reserver_mut() {
+            reserver.forget_counts();
+        }
+        self.prices.forget_counts();
+        if let Some(devices) = &mut self.devices {
+            devices.forget_counts();
+        }
+        (self.unexplained, self.marks_cleared) = (0, 0);
+        self.samples.clear();
+        self.end = None;
+        if let Some(daemon) = &mut self.sizes.daemon {
+            daemon.passes.clear();
+        }
+    }
+
+    fn counts(&self, ram: &Ram) -> Option<ManagerCounts> {
+        let faults = self.vm.faults();
+        let name = |how: How| (how.name().to_owned(), faults[how as usize]);
+        let work = self.vm.work();
+        Some(ManagerCounts {
+            replacement: self.replacement.to_owned(),
+            faults: How::ALL.map(name).into_iter().collect(),
+            unexplained: self.unexplained,
+            work: work.each().map(|(name, count)| (name.to_owned(), count)).collect(),
+            cycles: self.prices.by_kind(&work),
+            io_requests: self.prices.requests,
+            io_cycles: self.prices.io_cycles,
+            page_sizes: Vec::new(),
+            sizes: Vec::new(),
+            upgrades: Vec::new(),
+            daemon: self.daemon_counts(),
+            reservations: self.reservation_counts(ram),
+            devices: self.devices.as_ref().map(Devices::counts),
+            linux: self.linux_counts(ram),
+            end: self.fullest_end(ram),
+            bytes: self.kind_bytes(ram),
+            over_time: self.samples.clone(),
+        })
+    }
+}
+
+/// What an access of `kind` needs.
+fn needed(kind: Kind) -> Rights {
+    match kind {
+        Kind::Fetch => Rights::EXECUTE,
+        Kind::Load => Rights::READ,
+        Kind::Store => Rights::WRITE,
+    }
+}

@@ -1,0 +1,80 @@
+//! What the memory manager's work takes.
+//!
+//! ```text
+//!   work so far - work when it was asked last = the part that is new, at the price of each kind
+//! ```
+
+use std::collections::BTreeMap;
+
+use description::{Description, WorkCosts};
+use os::Spent;
+use vm::Work;
+
+/// Prices, and what has been charged.
+pub(super) struct Prices {
+    pub(super) costs: Option<WorkCosts>,
+    /// Cycles of a request to a disk, and of each page of it, from here on.
+    io: (u64, u64),
+    /// Requests so far: pages side by side are one.
+    pub(super) requests: u64,
+    /// What is charged already.
+    charged: Work,
+    charged_requests: u64,
+    /// Cycles of waiting for disks, so far.
+    pub(super) io_cycles: u64,
+}
+
+impl Prices {
+    pub(super) fn new(description: &Description) -> Prices {
+        Prices {
+            costs: description.os.costs.as_ref().and_then(|costs| costs.work.clone()),
+            io: io_cycles(description),
+            charged: Work::default(),
+            requests: 0,
+            charged_requests: 0,
+            io_cycles: 0,
+        }
+    }
+
+    /// What has been done since it was asked last, with `work` in all.
+    pub(super) fn spent(&mut self, work: &Work) -> Spent {
+        let transfers = |work: &Work| work.reads + work.writes;
+        let (request, page) = self.io;
+        let io_cycles = (self.requests - self.charged_requests) * request
+            + (transfers(work) - transfers(&self.charged)) * page;
+        self.charged_requests = self.requests;
+        self.io_cycles += io_cycles;
+        let Some(costs) = &self.costs else {
+            // Nothing but transfers has a price.
+            (self.charged.reads, self.charged.writes) = (work.reads, work.writes);
+            return Spent { work_cycles: 0, io_cycles };
+        };
+        let cycles = |work: &Work| -> u64 { costs.each(work).map(|(_, cycles)| cycles).sum() };
+        let work_cycles = cycles(work) - cycles(&self.charged);
+        self.charged = *work;
+        Spent { work_cycles, io_cycles }
+    }
+
+    /// Cycles of `work` by kind; nothing where there are no prices.
+    pub(super) fn by_kind(&self, work: &Work) -> BTreeMap<String, u64> {
+        let each = self.costs.iter().flat_map(|costs| costs.each(work));
+        each.map(|(kind, cycles)| (kind.to_owned(), cycles)).collect()
+    }
+
+    /// Counts begin anew.
+    pub(super) fn forget_counts(&mut self) {
+        self.charged = Work::default();
+        (self.io_cycles, self.requests, self.charged_requests) = (0, 0, 0);
+    }
+
+    /// Disks are as `description` says from here on.
+    pub(super) fn set_io(&mut self, description: &Description) {
+        self.io = io_cycles(description);
+    }
+}
+
+/// What a request to a disk takes, and each page of it.
+fn io_cycles(description: &Description) -> (u64, u64) {
+    let swap = description.swap.as_ref();
+    swap.map_or((0, 0), |swap| (swap.io_cycles.into(), swap.page_cycles.into()))
+}

@@ -1,0 +1,81 @@
+//! The settings of a manager, as a machine file asks for them.
+
+use addr::PageSize;
+use description::{self, Description, WalkerKind, managers::reservations, units::Bytes};
+use ram::{Ram, hashed::hashed};
+use vm::{Marks, Reference, Reserving, Settings};
+
+use super::Refusal;
+
+/// The settings of a manager over this memory, as a machine file asks for them.
+pub(super) fn settings<'a>(
+    description: &Description,
+    ram: &Ram,
+    sizes: &'a [PageSize],
+) -> Result<Settings<'a>, Refusal> {
+    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let base = sizes[0];
+    let in_pages = |bytes: u64| bytes >> base.shift();
+    let swap_bytes = description.swap.as_ref().map_or(0, |swap| swap.size.0);
+    let Ok(swap_pages) = u32::try_from(in_pages(swap_bytes)) else {
+        return refuse("swap.size", format!("swap has 4294967295 pages of {base} at most"));
+    };
+    let all = in_pages(description.memory.size.0);
+    let marks = match &description.os.marks {
+        None => Marks::of(all, base),
+        Some(asked) => marks(asked, description.memory.size, base)
+            .map_err(|what| ("os.marks".to_owned(), what))?,
+    };
+    let known = vm::POLICIES.iter().map(|(name, _)| *name);
+    let name = description.os.replacement.as_str();
+    let Some(replacement) = known.clone().find(|known| *known == name) else {
+        let names: Vec<&str> = known.collect();
+        let what = format!("there is no `{name}`: choose {}", names.join(", "));
+        return refuse("os.replacement", what);
+    };
+    // A walker in hardware sets bits in the entries; a handler in software does not.
+    let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
+    let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
+    let reserving = reservations(&description.os).map(|asked| Reserving { eager: asked.eager });
+    let sizing = if sizes.len() > 1 && reserving.is_none() { "modules" } else { "base" };
+    let paired = description.tlb.present().any(|(_, _, tlb)| tlb.paired);
+    Ok(Settings {
+        sizes,
+        sizing,
+        paired,
+        replacement,
+        reference,
+        swap_pages,
+        marks,
+        reserving,
+        nodes: description.memory.numa.as_ref().map_or(1, |numa| numa.nodes),
+        colors: colors(description)?,
+        thp: None,
+        hashed: hashed(description)?,
+    })
+}
+
+/// Cache colours of base pages.
+fn colors(description: &Description) -> Result<u32, Refusal> {
+    match description.os.colors {
+        Some(0) => Err(("os.colors".to_owned(), "write 1 or more, or leave it out".to_owned())),
+        colors => Ok(colors.unwrap_or(1)),
+    }
+}
+
+/// The marks that are asked for, of memory of `size`; or why they cannot be.
+fn marks(asked: &description::Marks, size: Bytes, base: PageSize) -> Result<Marks, String> {
+    let named =
+        [("min", asked.min), ("low", asked.low), ("high", asked.high), ("memory.size", size)];
+    for pair in named.windows(2) {
+        let [(below, less), (above, more)] = pair else { continue };
+        if less.0 > more.0 {
+            return Err(format!(
+                "`{below}`, {less}, is more than `{above}`, {more}: of free memory, min is at most low, \
+                 low at most high, high at most memory.size"
+            ));
+        }
+    }
+    let [min, low, high] = [asked.min, asked.low, asked.high].map(|mark| mark.0 >> base.shift());
+    Ok(Marks { min, low, high })
+}

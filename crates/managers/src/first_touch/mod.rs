@@ -1,0 +1,331 @@
+//! First touch: a page is mapped when it is first touched with the rights of its region, and goes
+//! when its region goes.
+//!
+//! ```text
+//!   fault(addr) ----> a frame from memory, a page in the table
+//!   event(munmap) --> pages out of the table --> shoot --> their frames are free again
+//! ```
+//!
+//! With `os.page_size` larger than the base page, a page is as large as its region allows:
+//!
+//! ```text
+//!   region     |....############################......|     aligned, inside one mapping, equal
+//!   2M blocks  +-------+-------+-------+-------+-------+     rights, no base page there yet, and
+//!   pages       bbbbbbb|   2M  |  2M   |bbb                  a frame of 2M is free: else b, base
+//! ```
+//!
+//! A larger page that an event concerns in part is first made small, as an operating system would.
+//! Where no event says what is mapped (a trace of another tool), nothing is known of a region but
+//! that it was touched: each aligned block of 2 MiB counts as one, as it is reported.
+//! `os.place` says in which regions that is so, and with which size: base pages, or 2M, which is what
+//! Linux's madvise can give.
+//! `os.uniform` gives every page `os.page_size`, whatever regions say, which none could map.
+//!
+//! It is the smallest system that is right. Reservations, policies, replacement and sharing are
+//! not here.
+
+mod placed;
+mod promoted;
+mod ranges;
+pub(crate) mod recorded;
+
+use std::collections::hash_map::Entry;
+
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use description::{self, Description};
+use os::{
+    self, Answer, Ask, Platform, System, Who,
+    events::{Ends, Request, request},
+    names::Names,
+    stale, unfit,
+};
+use pagetable::{Fault, Mapping, Space, Translation};
+use ram::{Failure, Ram};
+use results::count::labels::Layout;
+use rustc_hash::FxHashMap;
+use trace::{Event, Regions};
+
+use super::place::Rules;
+use recorded::Recorded;
+
+/// The largest page where nothing is known of regions.
+const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
+
+/// The system.
+#[derive(Debug)]
+pub(super) struct FirstTouch {
+    base: PageSize,
+    /// The size of pages where a region has room for it.
+    large: Option<PageSize>,
+    /// Whether it has them wherever no rule says otherwise.
+    large_everywhere: bool,
+    /// Which sizes are wished where.
+    rules: Rules,
+    /// By space and number of a large page: how many base pages are mapped in its place.
+    crowded: FxHashMap<(u32, u64), u32>,
+    /// Where pages lie, if that is not this system's to choose.
+    recorded: Option<Recorded>,
+}
+
+impl FirstTouch {
+    /// One that maps pages as `os` says, which are to be some of `sizes`.
+    pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
+        let (base, large) = (os.base(), os.large());
+        if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {
+            let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
+            return Err(format!("the page table holds pages of {}, not {size}", names.join(", ")));
+        }
+        Ok(FirstTouch {
+            base,
+            large,
+            large_everywhere: os.page_size.0 > base,
+            rules: Rules::default(),
+            crowded: FxHashMap::default(),
+            recorded: None,
+        })
+    }
+
+    /// The same, as a machine file asks for it.
+    pub(super) fn build(
+        description: &Description,
+        ram: &Ram,
+    ) -> Result<Box<dyn System>, (String, String)> {
+        let os = &description.os;
+        let rules = placed::rules(os, ram.page_sizes());
+        let rules = rules.map_err(|what| ("os.place".to_owned(), what))?;
+        let system = FirstTouch::new(os, ram.page_sizes());
+        let system = system.map_err(|what| ("os.page_size".to_owned(), what))?;
+        Ok(Box::new(FirstTouch { rules, ..system }))
+    }
+
+    /// The page to map at `addr`.
+    fn choose(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
+        let wished = self.wished(who, addr, layout);
+        let large = wished.map(|size| addr.page(size)).filter(|page| {
+            let fits = self
+                .recorded
+                .as_ref()
+                .is_none_or(|recorded| recorded.frame_of(who.number, *page, addr).is_some());
+            fits && !self.crowded.contains_key(&(who.space.id(), page.number()))
+                && self.has_room(who, *page, layout)
+        });
+        large.unwrap_or_else(|| addr.page(self.base))
+    }
+
+    /// Whether all of `page` is in one region.
+    fn has_room(&self, who: Who, page: Page, layout: &Layout) -> bool {
+        let range = VirtRange::of_page(page);
+        let (first, last) = (range.start().get(), range.last().get());
+        let allows = |regions: &Regions| match layout.is_told(who.number) {
+            true => regions.covering(first, last).is_some(),
+            false => page.size() <= UNTOLD_MAX,
+        };
+        layout.regions(who.number).is_some_and(allows)
+    }
+
+    /// Maps `page`, which holds `touched` and is not there.
+    fn map(
+        &mut self,
+        who: Who,
+        (page, touched): (Page, VirtAddr),
+        rights: Rights,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let frame = self.frame_for(who, (page, touched), platform.ram())?;
+        let translation = Translation { page, frame, rights, global: false };
+        let mapped = platform.ram().map(who.space, translation);
+        let flush = mapped.inspect_err(|_| self.free(frame, page.size(), platform.ram()))?;
+        platform.shoot(flush);
+        self.note(who.space, page);
+        Ok(())
+    }
+
+    /// The frame of a page, its own or the one that the trace has it in.
+    fn frame_for(
+        &mut self,
+        who: Who,
+        (page, touched): (Page, VirtAddr),
+        ram: &mut Ram,
+    ) -> Result<PhysAddr, Failure> {
+        let told = self.recorded.as_mut().and_then(|recorded| {
+            let frame = recorded.frame_of(who.number, page, touched)?;
+            Some(recorded.take(frame, page.size(), ram).map(|()| frame))
+        });
+        told.unwrap_or_else(|| ram.allocate(page))
+    }
+
+    /// A page is in this frame no more; no hardware leads there for it.
+    fn free(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
+        match &mut self.recorded {
+            Some(recorded) => recorded.release(frame, size, ram),
+            None => ram.free(frame, size),
+        }
+    }
+
+    /// Notes that `page` is mapped.
+    fn note(&mut self, space: Space, page: Page) {
+        if let Some(large) = self.block(page) {
+            *self.crowded.entry((space.id(), large.number())).or_insert(0) += 1;
+        }
+    }
+
+    /// Notes that `page` is mapped no more.
+    fn note_gone(&mut self, space: Space, page: Page) {
+        let Some(large) = self.block(page) else { return };
+        if let Entry::Occupied(mut pages) = self.crowded.entry((space.id(), large.number())) {
+            *pages.get_mut() -= 1;
+            if *pages.get() == 0 {
+                pages.remove();
+            }
+        }
+    }
+
+    /// The large page in whose place `page` is, if it is smaller.
+    fn block(&self, page: Page) -> Option<Page> {
+        self.large.filter(|large| *large > page.size()).map(|large| page.start().page(large))
+    }
+}
+
+impl System for FirstTouch {
+    fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure> {
+        platform.ram().space(number)
+    }
+
+    fn find_by(&mut self, names: Names) {
+        self.rules.find_by(names);
+    }
+
+    fn promotes_to(&self) -> Vec<PageSize> {
+        self.large.into_iter().filter(|_| self.recorded.is_none()).collect()
+    }
+
+    fn promote(
+        &mut self,
+        who: Who,
+        range: VirtRange,
+        to: PageSize,
+        platform: &mut dyn Platform,
+    ) -> Result<u64, Failure> {
+        self.promoted(who, range.start().page(to), platform)
+    }
+
+    fn unmet(&self) -> Option<String> {
+        self.rules.unused()
+    }
+
+    fn recorded(&mut self) -> Option<&mut dyn os::Recorded> {
+        self.recorded.as_mut().map(|told| told as &mut dyn os::Recorded)
+    }
+
+    fn moved(
+        &mut self,
+        who: Who,
+        at: (VirtAddr, PhysAddr),
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        FirstTouch::moved(self, who, at, platform)
+    }
+
+    /// An access in a trace has happened, so one that the rights forbid is granted: the event
+    /// that allowed it is not in the trace.
+    fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
+        let Ask { who: Who { number, space }, addr, kind, fault } = *ask;
+        let needed = match kind {
+            Kind::Fetch => Rights::EXECUTE,
+            Kind::Load => Rights::READ,
+            Kind::Store => Rights::WRITE,
+        };
+        if fault == Fault::Unfit {
+            return Err(unfit(addr, platform.ram()));
+        }
+        // A page without any rights is absent to hardware and known to the table.
+        if let Some(Mapping { translation: known, .. }) = platform.ram().mapping(space, addr) {
+            if known.rights.allows(kind) {
+                return Err(stale(addr, fault));
+            }
+            let (range, rights) = (VirtRange::of_page(known.page), known.rights | needed);
+            let flush = platform.ram().protect(space, range, expressible(rights))?;
+            platform.shoot(flush);
+            return Ok(Answer::Granted);
+        }
+        let regions = platform.layout().regions(number);
+        let rights = regions.and_then(|regions| regions.rights_at(addr.get()));
+        let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
+        let page = self.choose(ask.who, addr, platform.layout());
+        match self.map(ask.who, (page, addr), rights, platform) {
+            // Where no large frame is left, a small one may be.
+            Err(Failure::OutOfFrames) if page.size() > self.base => {
+                self.map(ask.who, (addr.page(self.base), addr), rights, platform)?;
+            }
+            mapped => mapped?,
+        }
+        Ok(Answer::FirstTouch)
+    }
+
+    fn event(
+        &mut self,
+        who: Who,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Who { number, space } = who;
+        if self.rules.has_sites() {
+            self.rules.allocated(number, event, platform.layout());
+        }
+        let Some(request) = request(event) else { return Ok(()) };
+        match request {
+            Request::Map { start, bytes, .. }
+            | Request::Unmap { start, bytes }
+            | Request::Discard { start, bytes, ends: Ends::Behind } => {
+                self.unmap(space, (start, bytes), platform)
+            }
+            Request::Protect { start, bytes, rights, ends: Ends::Behind } => {
+                self.protect(space, (start, bytes), rights, platform)
+            }
+            // Where the call ended is not known.
+            Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
+            | Request::Protect { ends: Ends::AtHole | Ends::AtLocked, .. } => Ok(()),
+            Request::Move { from, from_bytes, to, to_bytes } => {
+                self.remap(space, (from, from_bytes), (to, to_bytes), platform)
+            }
+            Request::Break { now } => {
+                let regions = platform.layout().regions(number);
+                let before = regions.and_then(|regions| regions.program_break()).unwrap_or(now);
+                match before.checked_sub(now) {
+                    Some(gone) => self.unmap(space, (now, gone), platform),
+                    None => Ok(()),
+                }
+            }
+            Request::Replace => {
+                let regions = platform.layout().regions(number);
+                let mapped: Vec<(u64, u64)> =
+                    regions.into_iter().flat_map(|regions| regions.mapped()).collect();
+                mapped.into_iter().try_for_each(|range| self.unmap(space, range, platform))
+            }
+            // Pages come when they are touched, and what is mapped over an address that a segment
+            // is attached to has gone before.
+            Request::Known { .. } | Request::Attach { .. } => Ok(()),
+            // Pages never leave, nothing is shared, and there is no page cache.
+            Request::Wish { .. } | Request::Upgrade { .. } => Ok(()),
+            // They come when they are touched here as well.
+            Request::Populate { .. } => Ok(()),
+            Request::Lock { .. }
+            | Request::Unlock { .. }
+            | Request::LockAll { .. }
+            | Request::UnlockAll
+            | Request::Fork { .. }
+            | Request::Exit
+            | Request::Transfer { .. } => Ok(()),
+        }
+    }
+}
+
+/// The least that hardware can express and that allows `rights`: whoever may write or execute a
+/// page may read it.
+fn expressible(rights: Rights) -> Rights {
+    if Kind::ALL.into_iter().any(|kind| rights.allows(kind)) {
+        rights | Rights::READ | Rights::USER
+    } else {
+        Rights::NONE
+    }
+}

@@ -1,0 +1,138 @@
+//! What an event asks for of a range: pages that go, move, or get other rights.
+//!
+//! ```text
+//!   range       [.......]            a page larger than the base page that it covers in part
+//!   pages    |  2M  | 4K | 4K |      is made small first: then each page is in it or is not
+//! ```
+
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use os::Platform;
+use pagetable::{Flush, Mapping, Space, Translation, Usage};
+use ram::Failure;
+
+use super::{FirstTouch, expressible};
+
+impl FirstTouch {
+    /// The whole base pages within `bytes` from `start`: one that a range covers in part stays. A
+    /// larger page that it covers in part is made small.
+    fn whole_pages(
+        &mut self,
+        space: Space,
+        (start, bytes): (u64, u64),
+        platform: &mut dyn Platform,
+    ) -> Result<Option<VirtRange>, Failure> {
+        let Some(range) = self.covered(start, bytes) else { return Ok(None) };
+        let ends = [Some(range.start()), range.last().checked_add(1)];
+        let ends = ends.into_iter().flatten().take(if self.large.is_some() { 2 } else { 0 });
+        for end in ends {
+            let Some(known) = platform.ram().mapping(space, end) else { continue };
+            let page = known.translation.page;
+            if page.size() > self.base && page.start() != end {
+                let flush = platform.ram().resize(space, page, self.base)?;
+                platform.shoot(flush);
+                for part in VirtRange::of_page(page).pages(self.base) {
+                    self.note(space, part);
+                }
+            }
+        }
+        Ok(Some(range))
+    }
+
+    fn covered(&self, start: u64, bytes: u64) -> Option<VirtRange> {
+        let first = start.checked_add(self.base.mask())? & !self.base.mask();
+        let end = start.checked_add(bytes)?;
+        // The system rounds a length up to its own base page, which is at most our page size.
+        let end = end.checked_add(PageSize::SIZE_4K.mask())? & !PageSize::SIZE_4K.mask();
+        let end = end & !self.base.mask();
+        VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
+    }
+
+    /// Takes all pages out of `range`. Hardware still holds them, and their frames are in use.
+    pub(super) fn take(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        platform: &mut dyn Platform,
+    ) -> Result<(Flush, Vec<Mapping>), Failure> {
+        let mut gone = Vec::new();
+        let flush = platform.ram().unmap(space, range, &mut |mapping| gone.push(mapping))?;
+        for mapping in &gone {
+            self.note_gone(space, mapping.translation.page);
+        }
+        Ok((flush, gone))
+    }
+
+    pub(super) fn unmap(
+        &mut self,
+        space: Space,
+        bytes: (u64, u64),
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Some(range) = self.whole_pages(space, bytes, platform)? else { return Ok(()) };
+        let (flush, gone) = self.take(space, range, platform)?;
+        platform.shoot(flush);
+        for Mapping { translation, .. } in gone {
+            self.free(translation.frame, translation.page.size(), platform.ram());
+        }
+        Ok(())
+    }
+
+    pub(super) fn protect(
+        &mut self,
+        space: Space,
+        bytes: (u64, u64),
+        rights: Rights,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Some(range) = self.whole_pages(space, bytes, platform)? else { return Ok(()) };
+        let flush = platform.ram().protect(space, range, expressible(rights))?;
+        platform.shoot(flush);
+        Ok(())
+    }
+
+    /// Pages that move keep their frames and their usage bits; what the new length leaves out goes.
+    pub(super) fn remap(
+        &mut self,
+        space: Space,
+        (from, from_bytes): (u64, u64),
+        (to, to_bytes): (u64, u64),
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let kept_bytes = from_bytes.min(to_bytes);
+        if to_bytes < from_bytes {
+            let tail = from.saturating_add(to_bytes);
+            self.unmap(space, (tail, from_bytes - to_bytes), platform)?;
+        }
+        if from == to {
+            return Ok(());
+        }
+        self.unmap(space, (to, to_bytes), platform)?;
+        let distance = to.wrapping_sub(from);
+        if distance & self.base.mask() != 0 {
+            // Not by whole pages of this machine: they are touched anew where they went.
+            return self.unmap(space, (from, kept_bytes), platform);
+        }
+        let kept = self.whole_pages(space, (from, kept_bytes), platform)?;
+        let Some(range) = kept else { return Ok(()) };
+        let (flush, moved) = self.take(space, range, platform)?;
+        let mut flushes = vec![flush];
+        for Mapping { translation, usage, .. } in moved {
+            let Translation { page, frame, .. } = translation;
+            // What would not be aligned where it goes, goes in parts.
+            let size = if distance & page.size().mask() == 0 { page.size() } else { self.base };
+            for part in VirtRange::of_page(page).pages(size) {
+                let offset = part.start().get() - page.start().get();
+                let addr = part.start().wrapping_add(distance);
+                let frame = PhysAddr::new(frame.get() + offset);
+                let there = Translation { page: addr.page(size), frame, ..translation };
+                flushes.push(platform.ram().map(space, there)?);
+                self.note(space, there.page);
+                if usage != Usage::default() {
+                    platform.ram().set_usage(space, addr, usage)?;
+                }
+            }
+        }
+        flushes.into_iter().for_each(|flush| platform.shoot(flush));
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! `recorded`: pages lie where the trace's physical addresses say.
+//!
+//! ```text
+//!   rows     va, pa    va, pa    va, pa'     a row says where its page is when it is accessed
+//!               |                   |
+//!               v                   v
+//!   told     page -> frame       another frame: the translation goes before that access, and
+//!               |                the fault that follows finds the new one
+//!   fault --> the frame that was told, taken from memory by its number
+//! ```
+//!
+//! Everything else is [`FirstTouch`]'s: a page goes when its region goes. With an `os.page_size`
+//! beyond the base page, a page is so large where its region allows it and its two addresses agree
+//! in all bits below that size. A row that contradicts such a page makes it small.
+//!
+//! Frames may have several pages: those of spaces that shared them. Page tables are not in a trace.
+//! They have the last sixteenth of memory to themselves ([`physmem::Apart`]), and so has the second
+//! page of an access that crosses from one page to the next, until a row of its own says where
+//! that page is.
+
+use std::ops::Range;
+
+use addr::{Page, PageSize, PhysAddr, VirtAddr, VirtRange};
+use description::Description;
+use os::{self, Platform, Read, System, Who};
+use ram::{Failure, Ram};
+use rustc_hash::FxHashMap;
+use trace::Batch;
+
+use super::FirstTouch;
+
+/// Pages whose frames are looked up without hashing.
+const KNOWN: usize = 1024;
+
+/// Where the trace has pages.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    base: PageSize,
+    /// Whether a page that is new to this may be mapped already, as a part of a larger one.
+    has_large: bool,
+    /// The frame of each page, by space and page.
+    told: FxHashMap<(u32, u64), u64>,
+    /// A part of them: space, page, frame.
+    known: Box<[(u32, u64, u64); KNOWN]>,
+    /// Pages of each frame that is mapped.
+    users: FxHashMap<u64, u32>,
+}
+
+impl Recorded {
+    /// The manager, as a machine file asks for it; an error comes with the key that is wrong.
+    pub(crate) fn build(
+        description: &Description,
+        ram: &Ram,
+    ) -> Result<Box<dyn System>, (String, String)> {
+        if description.page_table.is_none() {
+            let what = "a machine of TLBs alone has no frames that could be those of a trace: \
+                        choose \"first-touch\", or give it a page_table";
+            return Err(("os.manager".to_owned(), what.to_owned()));
+        }
+        if description.memory.aged.is_some() {
+            let what = "the manager `recorded` has the frames of the trace, and none of them may \
+                        be in use before: leave memory.aged out";
+            return Err(("memory.aged".to_owned(), what.to_owned()));
+        }
+        let mut system = FirstTouch::new(&description.os, ram.page_sizes())
+            .map_err(|what| ("os.page_size".to_owned(), what))?;
+        system.recorded = Some(Recorded {
+            base: system.base,
+            has_large: system.large.is_some(),
+            told: FxHashMap::default(),
+            known: Box::new([(u32::MAX, 0, 0); KNOWN]),
+            users: FxHashMap::default(),
+        });
+        Ok(Box::new(system))
+    }
+
+    /// The page of `addr` is in the frame of `paddr` from here on.
+    fn tell(&mut self, number: u32, addr: VirtAddr, paddr: PhysAddr) {
+        let page = addr.page(self.base).number();
+        self.told.insert((number, page), paddr.get() >> self.base.shift());
+    }
+
+    /// Where `page` of the space `number` was told to be, if it was, and if a page so large can be
+    /// there.
+    pub(super) fn frame_of(&self, number: u32, page: Page, touched: VirtAddr) -> Option<PhysAddr> {
+        let told = self.told.get(&(number, touched.page(self.base).number()))?;
+        let touched = touched.page(self.base).start().get();
+        let frame = (told << self.base.shift()).checked_sub(touched - page.start().get())?;
+        (frame & page.size().mask() == 0).then(|| PhysAddr::new(frame))
+    }
+
+    /// Takes the frame of a page for one more of its users.
+    pub(super) fn take(
+        &mut self,
+        frame: PhysAddr,
+        size: PageSize,
+        ram: &mut Ram,
+    ) -> Result<(), Failure> {
+        let parts = self.parts(frame, size);
+        let is_used = |part: u64| self.users.contains_key(&part);
+        // A larger page has its frames to itself, or is mapped as base pages.
+        let shared = size == self.base && is_used(parts.start);
+        if !shared && !ram.take(frame, size) {
+            if size > self.base {
+                return Err(Failure::OutOfFrames);
+            }
+            return Err(Failure::Table(self.missing(frame, ram)));
+        }
+        parts.for_each(|part| *self.users.entry(part).or_insert(0) += 1);
+        Ok(())
+    }
+
+    /// A frame has a user less; it is free with its last.
+    pub(super) fn release(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
+        for part in self.parts(frame, size) {
+            let users = self.users.get_mut(&part);
+            match users {
+                Some(users) if *users > 1 => *users -= 1,
+                Some(_) => {
+                    self.users.remove(&part);
+                    ram.free(PhysAddr::new(part << self.base.shift()), self.base);
+                }
+                // One that no row had told of.
+                None => ram.free(PhysAddr::new(part << self.base.shift()), self.base),
+            }
+        }
+    }
+
+    fn parts(&self, frame: PhysAddr, size: PageSize) -> Range<u64> {
+        let first = frame.get() >> self.base.shift();
+        first..first + (size.bytes() >> self.base.shift())
+    }
+
+    fn missing(&self, frame: PhysAddr, ram: &Ram) -> String {
+        let (all, _) = ram.frame_bytes();
+        // The last sixteenth is for page tables.
+        let least = (frame.get() + self.base.bytes()).div_ceil(15) * 16;
+        let gib = least.div_ceil(1 << 30);
+        format!(
+            "the trace has a page in the frame at {frame}, which a memory of {} MiB does not have \
+             for pages: its last sixteenth is for page tables; set memory.size={gib}G",
+            all >> 20
+        )
+    }
+}
+
+impl os::Recorded for Recorded {
+    fn read(
+        &mut self,
+        number: u32,
+        batch: &Batch,
+        rows: Range<usize>,
+    ) -> Result<Read, (usize, String)> {
+        let (shift, mask) = (self.base.shift(), self.base.mask());
+        for row in rows.clone() {
+            let (addr, paddr) = (batch.addr[row], batch.paddr.get(row).copied().unwrap_or(0));
+            if paddr == 0 {
+                let what = "the row has no physical address, which the manager `recorded` maps \
+                            its page by: choose another os.manager, or a trace that has them";
+                return Err((row, what.to_owned()));
+            }
+            let (page, frame) = (addr >> shift, paddr >> shift);
+            let known = &mut self.known[(page ^ u64::from(number)) as usize % KNOWN];
+            if *known == (number, page, frame) {
+                continue;
+            }
+            if (addr ^ paddr) & mask != 0 {
+                let what = format!(
+                    "the row's address {addr:#x} and its physical address {paddr:#x} differ within \
+                     a page of {}",
+                    self.base
+                );
+                return Err((row, what));
+            }
+            // Rows before this one have yet to run, by what was told until here.
+            let before = self.told.get(&(number, page));
+            if before.map_or(self.has_large, |before| *before != frame) {
+                return Ok(Read { until: row, moves: true });
+            }
+            *known = (number, page, frame);
+            self.told.insert((number, page), frame);
+        }
+        Ok(Read { until: rows.end, moves: false })
+    }
+}
+
+impl FirstTouch {
+    /// The page at `addr` is at `paddr` from here on, if it is mapped at all.
+    pub(super) fn moved(
+        &mut self,
+        who: Who,
+        (addr, paddr): (VirtAddr, PhysAddr),
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Some(recorded) = &mut self.recorded else { return Ok(()) };
+        recorded.tell(who.number, addr, paddr);
+        let Some(known) = platform.ram().mapping(who.space, addr) else { return Ok(()) };
+        let page = known.translation.page;
+        let told = self.recorded.as_ref().and_then(|told| told.frame_of(who.number, page, addr));
+        if told == Some(known.translation.frame) {
+            return Ok(());
+        }
+        let page = VirtRange::of_page(addr.page(self.base));
+        self.unmap(who.space, (page.start().get(), page.bytes()), platform)
+    }
+}

@@ -1,0 +1,87 @@
+//! The host of a virtual machine, as `[nested]` asks for it: its memory, and the first-touch manager that
+//! backs each page of the guest's memory when it is first needed.
+
+use addr::PageSize;
+use description::{self, Description};
+use os::host::{Host, Stack};
+use ram::{Ram, is_linear};
+
+use super::{Refusal, first_touch::FirstTouch};
+
+/// The memory of a machine, and the host below it if there is one; an error comes with the key that is wrong.
+pub fn stack(description: &Description) -> Result<Stack, Refusal> {
+    let ram = Ram::new(description)?;
+    Ok(Stack::new(ram, host(description)?))
+}
+
+/// The host that `description` has, if any.
+fn host(description: &Description) -> Result<Option<Host>, Refusal> {
+    let Some(nested) = &description.nested else { return Ok(None) };
+    let what = match &description.page_table {
+        None => "a machine of TLBs alone has no memory that a host could back",
+        Some(table) if is_linear(table) => {
+            "a linear page table is found through the TLB, which a host is not part of yet: \
+             choose another page_table.format"
+        }
+        Some(_) => return backing(description, nested).map(Some),
+    };
+    Err(("nested".to_owned(), what.to_owned()))
+}
+
+/// A host that backs nothing yet; an error comes with the key that is wrong.
+fn backing(description: &Description, nested: &description::Nested) -> Result<Host, Refusal> {
+    let key = |key: &str| format!("nested.{key}");
+    let page_size = nested.page_size.0;
+    // The host's own hardware walks its table.
+    let mut below = Description {
+        page_table: Some(nested.page_table()),
+        nested: None,
+        walker: description::Walker::default(),
+        memory: description::Memory { size: nested.memory, ..description::Memory::default() },
+        ..description.clone()
+    };
+    // To the host, the guest's memory is one region without an end.
+    below.os = description::Os {
+        page_size: nested.page_size,
+        uniform: true,
+        ..description::Os::default()
+    };
+    check(description, nested)?;
+    let ram = Ram::of_host(&below, nested, description.memory.size.0);
+    let mut ram = ram.map_err(|(wrong, what)| match wrong.as_str() {
+        "memory.size" => (key("memory"), what),
+        wrong if wrong.starts_with("nested.") => (wrong.to_owned(), what),
+        wrong => (key(wrong.trim_start_matches("page_table.")), what),
+    })?;
+    let system = FirstTouch::new(&below.os, ram.page_sizes())
+        .map_err(|what| (key("page_size"), what.replacen("the page", "the host's", 1)))?;
+    let space = ram.first_space().map_err(|(_, what)| (key("memory"), what))?;
+    let keeps_room = nested.reservations.is_some();
+    Ok(Host::new((ram, space), Box::new(system), page_size, keeps_room))
+}
+
+/// That holes and room for large pages go with the host's pages.
+fn check(description: &Description, nested: &description::Nested) -> Result<(), Refusal> {
+    let size = nested.page_size.0;
+    let fine = size == PageSize::SIZE_4K;
+    if nested.reservations.is_some() && !fine {
+        let what = format!(
+            "room for large pages fills with pages of 4K, and the host has pages of {size}: write \
+             nested.page_size=4K, or leave nested.reservations out"
+        );
+        return Err(("nested.reservations".to_owned(), what));
+    }
+    let end = description.memory.size.0;
+    let cut = nested.holes.iter().find(|hole| {
+        let cuts = |at: u64| at < end && !at.is_multiple_of(size.bytes());
+        cuts(hole.first) || cuts(hole.end)
+    });
+    if let Some(hole) = cut.filter(|_| !fine) {
+        let what = format!(
+            "the hole {hole} is part of a page of {size} of the host, which can then not map the rest \
+             of it either: write nested.page_size=4K, or leave the hole out"
+        );
+        return Err(("nested.holes".to_owned(), what));
+    }
+    Ok(())
+}

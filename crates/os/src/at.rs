@@ -1,0 +1,49 @@
+//! Settings that change while a machine runs: `[[os.at]]`.
+//!
+//! ```text
+//!   [[os.at]] time, key, value --> Setting, by its key    the machine with that value is built on
+//!                                  one that the system     trial, so that what is wrong is said
+//!                                  can change              before a trace runs
+//!   clock >= time ---------------> System::change
+//! ```
+//!
+//! A new one is a variant with its key here, and an arm where a system takes it up.
+
+use description::Description;
+
+/// What can change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Setting {
+    Marks,
+    Replacement,
+    SwapSize,
+    SwapIo,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: [Setting; 4] =
+        [Setting::Marks, Setting::Replacement, Setting::SwapSize, Setting::SwapIo];
+
+    /// Its key in a machine file.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Setting::Marks => "os.marks",
+            Setting::Replacement => "os.replacement",
+            Setting::SwapSize => "swap.size",
+            Setting::SwapIo => "swap.io_cycles",
+        }
+    }
+}
+
+/// One that will.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// When, in cycles of the operating system's clock.
+    pub time: u64,
+    pub what: Setting,
+    /// Its value, as in a machine file.
+    pub value: String,
+    /// The machine from then on.
+    pub description: Description,
+}

@@ -1,0 +1,329 @@
+//! What the events of a trace ask of an operating system, told apart once for all of them.
+//!
+//! A call that failed asks for nothing, but for what it did before it failed: calls that go from mapping to
+//! mapping end at one that they cannot deal with, and have dealt with those before ([`Ends`]). Neither does
+//! an event that only tells ask for something: who runs, which threads there are. What a system has no use
+//! for (a lock in memory, where nothing leaves it) it leaves alone; no system reads an event by itself.
+
+use addr::{Kind, Rights};
+use trace::{Call, Event, FileId, FileKind, Origin};
+
+/// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
+const MADV_DONTNEED: u32 = 4;
+/// `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE` and `MADV_COLLAPSE`.
+const MADV_HUGEPAGE: u32 = 14;
+const MADV_NOHUGEPAGE: u32 = 15;
+const MADV_COLLAPSE: u32 = 25;
+/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
+const MADV_POPULATE_READ: u32 = 22;
+const MADV_POPULATE_WRITE: u32 = 23;
+/// Errors of calls, as their results have them: something is not mapped or cannot be had, an address may not
+/// be used so, and what is asked for is not possible there.
+const ENOMEM: i64 = -12;
+const EFAULT: i64 = -14;
+const EINVAL: i64 = -22;
+/// Where Linux has the beginning of what a call names.
+const PAGE_BYTES: u64 = 4096;
+/// `MAP_LOCKED` and `MAP_POPULATE`.
+const MAP_LOCKED: u32 = 0x2000;
+const MAP_POPULATE: u32 = 0x8000;
+/// `MAP_SHARED` of `mmap`'s flags, and of `MAP_SHARED_VALIDATE`'s.
+const MAP_SHARED: u32 = 1;
+/// `MAP_ANONYMOUS`.
+const MAP_ANONYMOUS: u32 = 0x20;
+/// `MCL_CURRENT` and `MCL_FUTURE` of `mlockall`.
+const MCL_CURRENT: u32 = 1;
+const MCL_FUTURE: u32 = 2;
+
+/// The pages that an event takes away or replaces.
+pub enum Gone {
+    /// These: a start, and bytes.
+    Bytes(u64, u64),
+    /// All of the space.
+    All,
+}
+
+impl Gone {
+    /// Those of `event`; `before`: where the heap ended.
+    pub fn by(event: &Event, before: Option<u64>) -> Option<Gone> {
+        match request(event)? {
+            Request::Known { start, bytes, .. }
+            | Request::Map { start, bytes, .. }
+            | Request::Attach { start, bytes, .. }
+            | Request::Unmap { start, bytes }
+            | Request::Discard { start, bytes, ends: Ends::Behind } => {
+                Some(Gone::Bytes(start, bytes))
+            }
+            // What moves is charged anew where it went.
+            Request::Move { from, from_bytes, .. } => Some(Gone::Bytes(from, from_bytes)),
+            Request::Break { now } => {
+                let gone = before?.checked_sub(now)?;
+                Some(Gone::Bytes(now, gone))
+            }
+            Request::Replace | Request::Exit => Some(Gone::All),
+            // A part of it is still there.
+            Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
+            | Request::Wish { .. }
+            | Request::Upgrade { .. }
+            | Request::Populate { .. }
+            | Request::Protect { .. }
+            | Request::Lock { .. }
+            | Request::Unlock { .. }
+            | Request::LockAll { .. }
+            | Request::UnlockAll
+            | Request::Fork { .. }
+            | Request::Transfer { .. } => None,
+        }
+    }
+}
+
+/// Where a call ended that went from mapping to mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// Behind the last one.
+    Behind,
+    /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
+    AtHole,
+    /// At the first mapping that is locked (`MADV_DONTNEED`).
+    AtLocked,
+}
+
+/// What is asked for. Addresses and lengths are bytes, as the program gave them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// This was there before the trace began.
+    Known { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
+    /// This is there from here on, in place of what was.
+    Map { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
+    /// A segment of shared memory is there, in place of what was.
+    Attach { start: u64, bytes: u64, segment: i32, file: Option<&'a FileId> },
+    /// What was there goes.
+    Unmap { start: u64, bytes: u64 },
+    /// Contents go, the mapping stays.
+    Discard { start: u64, bytes: u64, ends: Ends },
+    /// Pages there should be large, or no longer.
+    Wish { start: u64, bytes: u64, large: bool },
+    /// Pages that are there should become large. Some may have, though the call failed: by rules that only
+    /// who knows them can follow.
+    Upgrade { start: u64, bytes: u64, has_failed: bool },
+    /// Pages come into memory: for accesses of this kind, or for what may be done there.
+    Populate { start: u64, bytes: u64, kind: Option<Kind> },
+    /// What is there gets these rights.
+    Protect { start: u64, bytes: u64, rights: Rights, ends: Ends },
+    /// What is there moves, and its length changes.
+    Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
+    /// The heap ends here.
+    Break { now: u64 },
+    /// What is there comes into memory and stays.
+    Lock { start: u64, bytes: u64, ends: Ends },
+    /// It may leave again.
+    Unlock { start: u64, bytes: u64, ends: Ends },
+    /// All that is there, and all that will be, stays.
+    LockAll { present: bool, future: bool },
+    /// All of it may leave again.
+    UnlockAll,
+    /// A process like this one begins, which the system numbers `child`.
+    Fork { child: i64, shares_space: bool },
+    /// The process goes on in an empty space.
+    Replace,
+    /// The process is over.
+    Exit,
+    /// Bytes of a file are read, or written.
+    Transfer { file: &'a FileId, offset: u64, bytes: u64, write: bool },
+}
+
+/// What is behind a mapping, as far as the trace tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing<'a> {
+    /// Zeros of its own.
+    Anonymous,
+    /// Zeros that a forked child goes on sharing.
+    SharedMemory,
+    /// A file, by its number, its path, or both; from this byte on, if that is known.
+    File {
+        file: Option<&'a FileId>,
+        path: Option<&'a str>,
+        offset: Option<u64>,
+        /// Whether stores change the file.
+        shared: bool,
+    },
+}
+
+/// What `event` asks for, if it asks for anything that concerns pages.
+pub fn request(event: &Event) -> Option<Request<'_>> {
+    Some(match event {
+        Event::Mapping { start, bytes, rights, origin, offset, file } => {
+            let (path, name) = match origin {
+                Origin::File(path) => (Some(path.as_str()), path.as_str()),
+                Origin::Stack => (None, "stack"),
+                Origin::Heap => (None, "heap"),
+                Origin::Bss => (None, "bss"),
+                Origin::Other(name) => (None, name.as_str()),
+            };
+            let file = file.as_ref();
+            let backing = match file.is_some() || path.is_some() {
+                true => Backing::File { file, path, offset: *offset, shared: false },
+                false => Backing::Anonymous,
+            };
+            let rights = Rights::from_bits(*rights & 7);
+            Request::Known { start: *start, bytes: *bytes, rights, backing, name }
+        }
+        Event::Mmap { bytes, prot, flags, offset, path, file, result, .. } => {
+            let (path, file) = (path.as_deref(), file.as_ref());
+            let anonymous = flags & MAP_ANONYMOUS != 0 || (file.is_none() && path.is_none());
+            let shared = flags & MAP_SHARED != 0;
+            let backing = match (anonymous, shared) {
+                (false, _) => Backing::File { file, path, offset: Some(*offset), shared },
+                (true, true) => Backing::SharedMemory,
+                (true, false) => Backing::Anonymous,
+            };
+            Request::Map {
+                start: u64::try_from(*result).ok()?,
+                bytes: *bytes,
+                rights: rights_of(*prot),
+                backing,
+                name: path.filter(|_| !anonymous).unwrap_or("anonymous"),
+            }
+        }
+        Event::Shmat { id, bytes: Some(bytes), file, result, .. } => Request::Attach {
+            start: u64::try_from(*result).ok()?,
+            bytes: *bytes,
+            segment: *id,
+            file: file.as_ref(),
+        },
+        Event::Munmap { addr, bytes, result: 0 } => Request::Unmap { start: *addr, bytes: *bytes },
+        Event::Madvise { addr, bytes, advice, result } => {
+            return advised((*addr, *bytes), *advice, *result);
+        }
+        Event::Mprotect { addr, bytes, prot, result: result @ (0 | ENOMEM) } => Request::Protect {
+            start: *addr,
+            bytes: *bytes,
+            rights: rights_of(*prot),
+            ends: at_hole(*result),
+        },
+        Event::Mremap { addr, old_bytes, new_bytes, result, .. } => Request::Move {
+            from: *addr,
+            from_bytes: *old_bytes,
+            to: u64::try_from(*result).ok()?,
+            to_bytes: *new_bytes,
+        },
+        Event::Brk { result, .. } => Request::Break { now: u64::try_from(*result).ok()? },
+        Event::Mlock { addr, bytes, result: result @ (0 | ENOMEM), .. } => {
+            Request::Lock { start: *addr, bytes: *bytes, ends: at_hole(*result) }
+        }
+        Event::Munlock { addr, bytes, result: result @ (0 | ENOMEM) } => {
+            Request::Unlock { start: *addr, bytes: *bytes, ends: at_hole(*result) }
+        }
+        Event::Mlockall { flags, result: 0 } => {
+            Request::LockAll { present: flags & MCL_CURRENT != 0, future: flags & MCL_FUTURE != 0 }
+        }
+        Event::Munlockall { result: 0 } => Request::UnlockAll,
+        Event::Fork { result, flags } => {
+            Request::Fork { child: *result, shares_space: flags & trace::CLONE_VM != 0 }
+        }
+        Event::Execve { result: 0, .. } => Request::Replace,
+        Event::Exit { group: true, .. } => Request::Exit,
+        Event::Call(call) => return transfer(call),
+        // They failed, or end a thread.
+        Event::Munmap { .. }
+        | Event::Shmat { .. }
+        | Event::Mprotect { .. }
+        | Event::Mlock { .. }
+        | Event::Munlock { .. }
+        | Event::Mlockall { .. }
+        | Event::Munlockall { .. }
+        | Event::Execve { .. }
+        | Event::Exit { .. } => return None,
+        // A segment that is detached keeps its pages until something is mapped over them.
+        Event::Shmdt { .. } => return None,
+        // What is advised for another process is not followed to it. Dirty pages are written when
+        // they leave memory. There is one node.
+        Event::ProcessMadvise { .. } | Event::Msync { .. } | Event::Mbind { .. } => return None,
+        // No system here has policies of page sizes that a program could change.
+        Event::HugePages { .. } | Event::PageSize { .. } => return None,
+        // They tell and ask for nothing.
+        Event::Clone { .. }
+        | Event::ThreadStart { .. }
+        | Event::ThreadEnd
+        | Event::Marker { .. }
+        | Event::Image { .. }
+        | Event::Site { .. }
+        | Event::Allocate { .. }
+        | Event::Free { .. }
+        | Event::Run { .. }
+        | Event::Process { .. }
+        | Event::ContextSwitch { .. }
+        | Event::WarmupEnd
+        | Event::Gap { .. } => return None,
+    })
+}
+
+/// Whether what a mapping has comes into memory when it is made, as its flags say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Brought {
+    /// It comes by faults.
+    No,
+    /// It does (`MAP_POPULATE`).
+    Populated,
+    /// It does, and stays (`MAP_LOCKED`).
+    Locked,
+}
+
+impl Brought {
+    /// By the flags of `mmap`.
+    pub const fn by(flags: u32) -> Brought {
+        match (flags & MAP_LOCKED != 0, flags & MAP_POPULATE != 0) {
+            (true, _) => Brought::Locked,
+            (false, true) => Brought::Populated,
+            (false, false) => Brought::No,
+        }
+    }
+}
+
+/// What `madvise` asks for, or has done before it failed (`madvise_walk_vmas`): where something is not mapped,
+/// the rest.
+fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Request<'static>> {
+    let is_done = matches!(result, 0 | ENOMEM);
+    Some(match advice {
+        MADV_DONTNEED if is_done => Request::Discard { start, bytes, ends: Ends::Behind },
+        MADV_DONTNEED if result == EINVAL && start % PAGE_BYTES == 0 => {
+            Request::Discard { start, bytes, ends: Ends::AtLocked }
+        }
+        MADV_HUGEPAGE | MADV_NOHUGEPAGE if is_done => {
+            Request::Wish { start, bytes, large: advice == MADV_HUGEPAGE }
+        }
+        MADV_COLLAPSE if result == 0 || start % PAGE_BYTES == 0 => {
+            Request::Upgrade { start, bytes, has_failed: result != 0 }
+        }
+        MADV_POPULATE_READ | MADV_POPULATE_WRITE if is_done || result == EFAULT => {
+            let kind = if advice == MADV_POPULATE_READ { Kind::Load } else { Kind::Store };
+            Request::Populate { start, bytes, kind: Some(kind) }
+        }
+        // It asks for no page to come or go, or failed.
+        _ => return None,
+    })
+}
+
+/// Where a call ended that has this result.
+fn at_hole(result: i64) -> Ends {
+    if result == 0 { Ends::Behind } else { Ends::AtHole }
+}
+
+fn rights_of(prot: u32) -> Rights {
+    Rights::from_bits((prot & 7) as u8)
+}
+
+/// What a call has read of a regular file or written to it, where the trace says where in it.
+fn transfer(call: &Call) -> Option<Request<'_>> {
+    let write = match call.name.as_str() {
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" => false,
+        "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => true,
+        // Other calls move no contents of files, or do not say which.
+        _ => return None,
+    };
+    let bytes = u64::try_from(call.result).ok().filter(|&bytes| bytes > 0)?;
+    let about = call.descriptors.iter().find(|about| Some(about.fd) == call.fd)?;
+    let is_file = about.kind == FileKind::Regular;
+    let (file, offset) = (&about.file, call.offset.filter(|_| is_file)?);
+    Some(Request::Transfer { file, offset, bytes, write })
+}

@@ -1,0 +1,284 @@
+//! The host of a virtual machine: it backs guest-physical memory, page by page (B10 §4.7).
+//!
+//! ```text
+//!                 guest's table, in guest-physical memory
+//!   gVA --> gL4 --> gL3 --> gL2 --> gL1 --> gPA of the page
+//!            |       |       |       |       |
+//!           hL4     hL4     hL4     hL4     hL4      each guest-physical address is walked for
+//!           ...     ...     ...     ...     ...      in the host's table: 4 x 5 + 4 = 24
+//!           hL1     hL1     hL1     hL1     hL1      references, 35 with five levels
+//!            |       |       |       |       |
+//!           hPA     hPA     hPA     hPA     hPA
+//! ```
+//!
+//! A page of the host is backed when it is first needed, and stays. A walk that found nothing
+//! and had it backed counts once, as it is then repeated.
+
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
+use pagetable::{Fault, Flush, Node, Reference, Space, Translation};
+use ram::{
+    Failure, Ram,
+    walk::{HostTable, HostWalk, Walk, Way, as_virtual, splinter},
+};
+use results::count::labels::Layout;
+
+use super::{Answer, Ask, Platform, System, Who};
+
+/// The host: memory of its own, and a system that decides on it.
+pub struct Host {
+    ram: Ram,
+    system: Box<dyn System>,
+    /// It knows nothing of what the guest has in its memory.
+    layout: Layout,
+    who: Who,
+    root: Node,
+    page_size: PageSize,
+    keeps_room: bool,
+    first_touches: u64,
+    /// The walks for the way of the last guest walk, and their references.
+    walks: Vec<HostWalk>,
+    references: Vec<Reference>,
+}
+
+impl Host {
+    /// A host whose memory is `ram`, with the page table of `space`, on which `system` decides, and which backs nothing yet.
+    pub fn new(
+        (ram, space): (Ram, Space),
+        system: Box<dyn System>,
+        page_size: PageSize,
+        keeps_room: bool,
+    ) -> Host {
+        let root = ram.root(space);
+        Host {
+            ram,
+            system,
+            layout: Layout::default(),
+            who: Who { number: 0, space },
+            root,
+            page_size,
+            keeps_room,
+            first_touches: 0,
+            walks: Vec::new(),
+            references: Vec::new(),
+        }
+    }
+
+    /// The page size of every mapping.
+    pub fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    /// What its page table looks like.
+    pub fn table(&self) -> HostTable {
+        HostTable { tree: self.ram.tree_shape(), sizes: self.ram.page_sizes().to_vec() }
+    }
+
+    /// What has become of its reservations, by size, the largest first, and bytes that are reserved and not
+    /// in use; `None` if it keeps no room.
+    pub fn reservations(&self) -> Option<(Vec<(PageSize, physmem::ReservationCounts)>, u64)> {
+        let counts = self.ram.reservations();
+        (!counts.is_empty()).then(|| (counts, self.ram.reserved_bytes()))
+    }
+
+    /// Bytes of guests that came before.
+    pub fn former_bytes(&self) -> u64 {
+        self.ram.aged_bytes()
+    }
+
+    /// Frames for backing and for tables, in bytes.
+    pub fn used_bytes(&self) -> (u64, u64) {
+        (self.ram.frame_bytes().1, self.ram.footprint().frame_bytes)
+    }
+
+    /// Pages that it has backed.
+    pub fn first_touches(&self) -> u64 {
+        self.first_touches
+    }
+
+    /// Begins to count anew; what is backed stays.
+    pub fn forget_counts(&mut self) {
+        self.first_touches = 0;
+    }
+
+    /// The walks of the last way, and their references.
+    pub fn way(&self) -> (&[HostWalk], &[Reference]) {
+        (&self.walks, &self.references)
+    }
+
+    /// Finds the place of each of a guest's `references` and, where the guest has a page, of the
+    /// `end`. Gives the host's page there.
+    pub fn walk_way(
+        &mut self,
+        references: &[Reference],
+        end: Option<(PhysAddr, Kind)>,
+    ) -> Result<Option<Translation>, Failure> {
+        self.walks.clear();
+        self.references.clear();
+        for (index, reference) in references.iter().enumerate() {
+            let before = index.checked_sub(1).map(|before| references[before].addr);
+            if before == Some(reference.addr) {
+                let known = self.walks[index - 1];
+                self.walks.push(HostWalk { references: 0, known: true, moved: None, ..known });
+            } else {
+                self.walk(reference.addr, Kind::Load)?;
+            }
+        }
+        end.map(|(gpa, kind)| self.walk(gpa, kind)).transpose()
+    }
+
+    /// The page that backs `gpa`, read without a walk.
+    pub fn query(&self, gpa: PhysAddr) -> Option<Translation> {
+        self.ram.mapping(self.who.space, as_virtual(gpa)).map(|found| found.translation)
+    }
+
+    fn walk(&mut self, gpa: PhysAddr, kind: Kind) -> Result<Translation, Failure> {
+        let before = self.references.len();
+        let va = as_virtual(gpa);
+        let mut moved = None;
+        let page = loop {
+            self.references.truncate(before);
+            match self.ram.walk(self.who.space, va, kind, &mut self.references) {
+                Ok(page) => break page,
+                Err(fault @ Fault::NotMapped { .. }) => moved = self.back(va, kind, fault)?,
+                Err(fault) => {
+                    let what = format!("the host cannot behind the guest-physical {gpa}: {fault}");
+                    return Err(Failure::Table(what));
+                }
+            }
+        };
+        let walk = Walk {
+            va,
+            asid: Asid::HOST,
+            root: self.root,
+            found: true,
+            size: page.page.size(),
+            nested_misses: 0,
+        };
+        let references = (self.references.len() - before) as u16;
+        let reserved = self.keeps_room && self.ram.is_reserved(page.apply(va));
+        self.walks.push(HostWalk { walk, page, references, known: false, moved, reserved });
+        Ok(page)
+    }
+
+    /// Has the page at `va` backed; gives where tables moved.
+    fn back(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        fault: Fault,
+    ) -> Result<Option<VirtRange>, Failure> {
+        let Host { ram, system, layout, who, .. } = self;
+        let mut below = Below { ram, layout, moved: None };
+        let answer = system.fault(&Ask { who: *who, addr, kind, fault }, &mut below);
+        let moved = below.moved;
+        let answer = answer.map_err(|failure| match failure {
+            Failure::OutOfFrames => Failure::OutOfHostFrames,
+            Failure::OutOfHostFrames => failure,
+            Failure::OutOfMemory(what) => Failure::OutOfMemory(format!("the host: {what}")),
+            Failure::Table(what) => Failure::Table(format!("the host: {what}")),
+        })?;
+        self.first_touches += u64::from(answer == Answer::FirstTouch);
+        Ok(moved)
+    }
+}
+
+/// The memory of a machine and, where it is a virtual machine's, the host below.
+///
+/// A manager sees the guest's memory alone; hardware needs both to find where a page lies.
+pub struct Stack {
+    /// The memory that the managers know; its addresses are guest-physical where there is a host.
+    pub guest: Ram,
+    host: Option<Box<Host>>,
+    /// Refills with a smaller page than the guest's, as the host's is smaller.
+    splintered: u64,
+}
+
+impl Stack {
+    /// `guest` above `host`, if there is one.
+    pub fn new(guest: Ram, host: Option<Host>) -> Stack {
+        Stack { guest, host: host.map(Box::new), splintered: 0 }
+    }
+
+    /// What backs this memory, if it is a virtual machine's.
+    pub fn host(&self) -> Option<&Host> {
+        self.host.as_deref()
+    }
+
+    /// Refills with a smaller page than the guest's, as the host's was smaller.
+    pub fn splintered(&self) -> u64 {
+        self.splintered
+    }
+
+    /// Begins to count anew; what is mapped stays.
+    pub fn forget_counts(&mut self) {
+        self.splintered = 0;
+        if let Some(host) = &mut self.host {
+            host.forget_counts();
+        }
+    }
+
+    /// What a TLB is given for `addr` after a walk that made `references` and `found` a page: in
+    /// a virtual machine, once the host has found the place of all of them.
+    pub fn place(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &[Reference],
+        found: Result<Translation, Fault>,
+    ) -> Result<Result<Translation, Fault>, Failure> {
+        let Some(host) = &mut self.host else { return Ok(found) };
+        let end = found.ok().map(|guest| (guest.apply(addr), kind));
+        let below = host.walk_way(references, end)?;
+        Ok(found.map(|guest| {
+            let Some(below) = below else { return guest };
+            self.splintered += u64::from(below.page.size() < guest.page.size());
+            splinter(addr, guest, below)
+        }))
+    }
+
+    /// The whole way of the walk that was placed last and made `references`.
+    pub fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
+        let below = self.host.as_ref().map(|host| host.way());
+        let (host, host_references) = below.unwrap_or((&[], &[]));
+        Way { references, host, host_references }
+    }
+
+    /// What a TLB should hold for `addr` in `space`, without a walk.
+    pub fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
+        let guest = self.guest.mapping(space, addr)?.translation;
+        let Some(host) = &self.host else { return Some(guest) };
+        Some(splinter(addr, guest, host.query(guest.apply(addr))?))
+    }
+}
+
+/// What the host's system works on. It takes no page back, so that all there is to forget is where
+/// tables moved: the walk that comes next carries it, and its frames may go at once.
+struct Below<'a> {
+    ram: &'a mut Ram,
+    layout: &'a Layout,
+    moved: Option<VirtRange>,
+}
+
+impl Platform for Below<'_> {
+    fn processor(&self) -> usize {
+        0
+    }
+
+    fn ram(&mut self) -> &mut Ram {
+        self.ram
+    }
+
+    fn layout(&self) -> &Layout {
+        self.layout
+    }
+
+    fn shoot(&mut self, flush: Flush) {
+        self.moved = self.moved.into_iter().chain(flush.tables()).reduce(VirtRange::hull);
+        self.ram.done(flush);
+    }
+
+    /// Nobody asks the host when something was.
+    fn access(&self) -> u64 {
+        0
+    }
+}

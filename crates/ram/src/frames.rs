@@ -1,0 +1,232 @@
+//! Free frames: the allocator that a machine has, and memory that was used before a run.
+//!
+//! ```text
+//!   lists, or a buddy system --> scattered --> per node --> placed regions --> segments --> reservations
+//! ```
+
+use std::ops::Range;
+
+use addr::{PageSize, PhysAddr};
+use description::{
+    self, Description,
+    managers::{page_blocks, places},
+    units,
+};
+use physmem::{
+    Allocator, Apart, Buddy, Contiguous, FrameId, Nodes, PageBlocks, Physmem, Refusing,
+    Reservations, Restrictive, Scattered, SizeLists,
+};
+
+use super::{FrameStore, hashed::Kept, topology::Topology};
+
+/// Where free frames are.
+pub enum Lists {
+    /// A buddy system.
+    Buddy,
+    /// Lists by size.
+    Sizes(Box<SizeLists>),
+    /// A buddy system with page blocks, whose largest free blocks are so large, as log2 of frames.
+    Blocks(u32),
+}
+
+/// Which frames are given to who wishes them by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wished {
+    /// None.
+    Nowhere,
+    /// Those of a region's place, in runs of blocks of so many frames as log2.
+    Regions(u32),
+    /// Those of restrictive segments, from this one on.
+    Segments(FrameId),
+}
+
+/// log2 of the frames of a page block of Linux, 2M.
+const BLOCK_ORDER: u32 = 9;
+
+/// All frames of `memory`, free, the smallest of `base`, in the order of its placement; out of `lists`,
+/// with reservations of the sizes `reserved`, each log2 of frames, and those that can be `wished`. Where
+/// `apart`, frames of pages are taken one by one.
+pub fn frames(
+    memory: &description::Memory,
+    base: PageSize,
+    lists: &dyn Fn(Range<u32>) -> Lists,
+    reserved: &[u32],
+    wished: Wished,
+    apart: bool,
+    topology: Option<&Topology>,
+) -> Result<FrameStore, String> {
+    let one = |frames: Range<u32>| -> Box<dyn Allocator + Send> {
+        let allocator: Box<dyn Allocator + Send> = match lists(frames.clone()) {
+            Lists::Sizes(lists) => lists,
+            Lists::Buddy => Box::new(Buddy::new(frames)),
+            Lists::Blocks(max) => Box::new(PageBlocks::new(frames, BLOCK_ORDER, max)),
+        };
+        match memory.placement {
+            Some(seed) => Box::new(Scattered::new(allocator, seed)),
+            None => allocator,
+        }
+    };
+    let nodes = topology.map_or(1, |topology| topology.count() as u8);
+    let ram = Physmem::on_nodes(PhysAddr::new(0), memory.size.0, base, nodes, |ranges| {
+        let all = ranges.iter().fold(0..0, |all, range| all.start..all.end.max(range.end));
+        if apart {
+            return Refusing::new(Box::new(Apart::new(all)) as Box<dyn Allocator + Send>);
+        }
+        let allocator = match topology {
+            None => match wished {
+                Wished::Segments(first) => one(all.start..first.0),
+                Wished::Nowhere | Wished::Regions(_) => one(all.clone()),
+            },
+            Some(topology) => {
+                let parts = ranges.iter().map(|range| (range.clone(), one(range.clone())));
+                let distance = |from: usize, to: usize| topology.from(from)[to];
+                Box::new(Nodes::with_distances(parts.collect(), distance))
+            }
+        };
+        let allocator: Box<dyn Allocator + Send> = match wished {
+            Wished::Nowhere => allocator,
+            Wished::Regions(order) => Box::new(Contiguous::new(allocator, order)),
+            Wished::Segments(first) => {
+                Box::new(Restrictive::new(allocator, first, FrameId(all.end)))
+            }
+        };
+        Refusing::new(match reserved {
+            [] => allocator,
+            _ => Box::new(Reservations::new(allocator, all, reserved)),
+        })
+    });
+    ram.map_err(|error| error.to_string())
+}
+
+/// The empty lists over some of the frames, or all, that `description` asks for, or that its manager has
+/// where it asks for no allocator.
+pub fn lists(
+    description: &Description,
+    base: PageSize,
+    sizes: &[PageSize],
+    frames: Option<Range<u32>>,
+) -> Result<Lists, (String, String)> {
+    let memory = &description.memory;
+    let allocator = memory.allocator.as_deref().unwrap_or(match description.os.manager.as_str() {
+        "irix" => "size-lists",
+        _ if page_blocks(&description.os).is_some() => "page-blocks",
+        _ => "buddy",
+    });
+    let order_max = page_blocks(&description.os).unwrap_or(BLOCK_ORDER + 1);
+    match allocator {
+        "size-lists" => {}
+        "buddy" | "page-blocks" if memory.ordered => {
+            let what = "only the allocator `size-lists` orders chunks by what can be moved";
+            return Err(("memory.ordered".to_owned(), what.to_owned()));
+        }
+        "buddy" => return Ok(Lists::Buddy),
+        "page-blocks" => return Ok(Lists::Blocks(order_max)),
+        other => {
+            let what =
+                format!("there is no allocator `{other}`: choose buddy, page-blocks, size-lists");
+            return Err(("memory.allocator".to_owned(), what));
+        }
+    }
+    let error = |error: &dyn std::fmt::Display| ("memory.allocator".to_owned(), error.to_string());
+    let count = u32::try_from(memory.size.0 >> base.shift())
+        .map_err(|_| error(&"memory has too many frames"))?;
+    let largest = PageSize::from_shift(24).unwrap_or(base);
+    let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
+    // Of that size always: a node of a page table can be larger than any page.
+    listed.push(largest);
+    // Each node makes its part of the large pages that are wanted.
+    let nodes = description.memory.numa.as_ref().map_or(1, |numa| u64::from(numa.nodes.max(1)));
+    let frames = frames.unwrap_or(0..count);
+    let mut lists = SizeLists::new(frames, base, &listed).map_err(|wrong| error(&wrong))?;
+    if memory.ordered {
+        lists = lists.ordered();
+    }
+    for (size, bytes) in description.os.coalesced.iter().flat_map(|daemon| &daemon.watermarks) {
+        let pages = (bytes.0 / size.0.bytes()).div_ceil(nodes);
+        let order = size.0.shift().saturating_sub(base.shift());
+        let is_listed = size.0 > base && sizes.contains(&size.0);
+        if !is_listed || !lists.set_high_watermark(order, pages) {
+            let listed: Vec<String> =
+                sizes.iter().filter(|size| **size > base).map(PageSize::to_string).collect();
+            let what = format!(
+                "there is no list of free pages of {}: write one of {}",
+                size.0,
+                listed.join(", ")
+            );
+            return Err(("os.coalesced.watermarks".to_owned(), what));
+        }
+    }
+    Ok(Lists::Sizes(Box::new(lists)))
+}
+
+/// Which frames are wished by number, where `kept` of them are segments'.
+pub fn wished(
+    description: &Description,
+    kept: Option<&Kept>,
+    topology: Option<&Topology>,
+) -> Result<Wished, (String, String)> {
+    let Some(order) = places(&description.os) else {
+        return Ok(kept.map_or(Wished::Nowhere, |kept| Wished::Segments(kept.first())));
+    };
+    if topology.is_some() {
+        let what = "regions are placed in a memory of one node: leave memory.numa out";
+        return Err(("os.manager".to_owned(), what.to_owned()));
+    }
+    if description.memory.allocator.as_deref() == Some("size-lists") {
+        let what = "its lists do not tell what is free side by side, which os.manager = \"ca\" asks: \
+                    choose page-blocks or buddy";
+        return Err(("memory.allocator".to_owned(), what.to_owned()));
+    }
+    Ok(Wished::Regions(order))
+}
+
+/// log2 of the frames of each of the `sizes` of reservations, which are those of the table `key`.
+pub fn reserved(
+    description: &Description,
+    base: PageSize,
+    key: &str,
+    sizes: Option<Vec<units::PageSize>>,
+) -> Result<Vec<u32>, (String, String)> {
+    let Some(sizes) = sizes else { return Ok(Vec::new()) };
+    let refuse = |what: String| Err((format!("{key}.sizes"), what));
+    if sizes.is_empty() {
+        return refuse(format!("write at least one size, or leave {key} out"));
+    }
+    let mut orders = Vec::new();
+    for size in sizes.into_iter().map(|size| size.0) {
+        if size <= base {
+            return refuse(format!(
+                "a reservation of {size} has no room for pages: they are of {base} already"
+            ));
+        }
+        if size.bytes() > description.memory.size.0 {
+            return refuse(format!(
+                "a reservation of {size} is larger than {}: choose a smaller one, or more memory",
+                if key == HOST { "nested.memory" } else { "memory.size" }
+            ));
+        }
+        orders.push(size.shift() - base.shift());
+    }
+    Ok(orders)
+}
+
+/// The table of a host's reservations.
+pub const HOST: &str = "nested.reservations";
+
+/// The largest memory that is aged: each of its frames is used, and has a descriptor of 32 bytes.
+const AGED_BYTES_MAX: u64 = 16 << 30;
+
+/// Ages `frames`, and says how many are in use then.
+pub fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
+    if frames.bytes() > AGED_BYTES_MAX {
+        return Err("memory.size must be 16G at most where memory is aged".to_owned());
+    }
+    let permille = |share: f64| (0.0..=1.0).contains(&share).then_some((share * 1000.0) as u16);
+    let (Some(free_permille), Some(wired_permille)) = (permille(aged.free), permille(aged.wired))
+    else {
+        return Err("free and wired are shares of memory, from 0 to 1".to_owned());
+    };
+    let aging = physmem::Aging { free_permille, wired_permille, seed: aged.seed };
+    let aged = physmem::age(frames, aging).map_err(|error| error.to_string())?;
+    Ok(aged.movable + aged.wired)
+}

@@ -1,0 +1,231 @@
+//! Which frames addresses allow, as `[os.mosaic]` and `[os.utopia]` ask for it.
+//!
+//! ```text
+//!   memory  | flexible segment                | arrays | base pages | pages of 2M |
+//!                                               filter,  restrictive segments
+//!                                               tags
+//! ```
+//!
+//! The arrays of a segment are a byte per set, which says how many of its places are taken, and a tag of 8
+//! bytes per place. Both sizes are assumptions. The operating system keeps their frames from the boot on.
+
+use std::ops::Range;
+
+use addr::{PageSize, PhysAddr};
+use description::{
+    self, Description, WalkerKind,
+    managers::{Huge, huge},
+    units::Bytes,
+};
+use physmem::{FrameId, Iceberg, Segment, State};
+use vm::Hashed;
+
+use crate::FrameStore;
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// Bytes of a tag.
+pub const TAG_BYTES: u64 = 8;
+
+/// What is kept apart of memory for restrictive segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The segments; for base pages first.
+    pub segments: [Option<Segment>; 2],
+    /// Where the filters and the tags of each are.
+    pub arrays: [(PhysAddr, PhysAddr); 2],
+    /// The frames that these take; behind them the segments begin.
+    frames: (u32, u32),
+}
+
+impl Kept {
+    /// Has the arrays take their frames; gives how many these are.
+    pub fn take(&self, memory: &mut FrameStore) -> Result<u64, String> {
+        for frame in self.frames.0..self.frames.1 {
+            if !memory.take(FrameId(frame), 0, State::Kernel) {
+                return Err("the arrays of segments lie where nothing is free".to_owned());
+            }
+        }
+        Ok(u64::from(self.frames.1 - self.frames.0))
+    }
+
+    /// The first frame of the segments.
+    pub fn first(&self) -> FrameId {
+        FrameId(self.frames.1)
+    }
+}
+
+/// Which frames pages may have, if their addresses say so; an error comes with the key that is wrong.
+pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
+    let base = description.os.frame();
+    let Some(mosaic) = &description.os.mosaic else {
+        return Ok(kept(description)?.map(|kept| Hashed::Utopia(kept.segments)));
+    };
+    let count = frames(description, base)?;
+    let description::Mosaic { front_yard, back_yard, choices, .. } = *mosaic;
+    match Iceberg::new(count, front_yard, back_yard, choices) {
+        Some(iceberg) => Ok(Some(Hashed::Mosaic(iceberg))),
+        None => {
+            let what = format!(
+                "no bucket of {front_yard} and {back_yard} frames with {choices} choices fits into \
+                 memory.size, {}: write smaller numbers, and a front yard of 1 frame or more",
+                description.memory.size
+            );
+            Err(("os.mosaic".to_owned(), what))
+        }
+    }
+}
+
+/// All base frames.
+fn frames(description: &Description, base: PageSize) -> Result<Range<u32>, Refusal> {
+    let count = u32::try_from(description.memory.size.0 >> base.shift());
+    count.map(|count| 0..count).map_err(|_| {
+        ("memory.size".to_owned(), "memory has too many frames to be told apart".to_owned())
+    })
+}
+
+/// What is kept for restrictive segments, if there are some.
+pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
+    let Some(utopia) = &description.os.utopia else { return Ok(None) };
+    let refuse = |key: &str, what: String| Err((format!("os.utopia{key}"), what));
+    let base = description.os.frame();
+    let all = frames(description, base)?;
+    let size = utopia.size.unwrap_or(Bytes(description.memory.size.0 / 16));
+    let large = PageSize::SIZE_2M;
+    if utopia.large_size.0 > 0 && (base >= large || huge(&description.os).is_none()) {
+        let what = format!(
+            "the manager `{}` gives no pages of 2M by itself: write 0, or use os.manager = \"linux\"",
+            description.os.manager
+        );
+        return refuse(".large_size", what);
+    }
+    // From the end of memory down, at whole pages.
+    let pages = if utopia.large_size.0 > 0 { large.count_of(base) as u32 } else { 1 };
+    let mut end = all.end / pages * pages;
+    let mut segment = |key: &str, size: Bytes, ways: u32, page: PageSize| -> Result<_, Refusal> {
+        let order = page.shift() - base.shift();
+        let sets = size.0.checked_div(u64::from(ways) << page.shift()).unwrap_or(0);
+        if sets == 0 || (sets * u64::from(ways)) << order > u64::from(end) {
+            let what = format!(
+                "a segment of {size} with sets of {ways} pages of {page} does not fit into \
+                 memory.size, {}, or has no set: write another size or other ways",
+                description.memory.size
+            );
+            return Err((format!("os.utopia{key}"), what));
+        }
+        let sets = sets as u32;
+        end -= (sets * ways) << order;
+        Ok(Some(Segment { first: FrameId(end), sets, ways, order }))
+    };
+    let of_large = match utopia.large_size {
+        Bytes(0) => None,
+        size => segment(".large_size", size, utopia.large_ways, large)?,
+    };
+    let of_base = segment(".size", size, utopia.ways, base)?;
+    let segments = [of_base, of_large];
+    // Filters and tags of each, one behind the other.
+    let sizes = segments.map(|segment| {
+        let places = |of: Segment| u64::from(of.sets * of.ways) * TAG_BYTES;
+        segment.map_or((0, 0), |of: Segment| (u64::from(of.sets).next_multiple_of(64), places(of)))
+    });
+    let bytes: u64 = sizes.iter().map(|(filters, tags)| filters + tags).sum();
+    let taken = bytes.div_ceil(base.bytes());
+    if 4 * (u64::from(all.end - end) + taken) > 3 * u64::from(all.end) {
+        let what = format!(
+            "segments take more than three quarters of memory.size, {}: page tables and files need the \
+             rest; write less",
+            description.memory.size
+        );
+        return refuse("", what);
+    }
+    let first = end - taken as u32;
+    let mut at = u64::from(first) << base.shift();
+    let arrays = sizes.map(|(filters, tags)| {
+        let place = (PhysAddr::new(at), PhysAddr::new(at + filters));
+        at += filters + tags;
+        place
+    });
+    Ok(Some(Kept { segments, arrays, frames: (first, end) }))
+}
+
+/// That the manager and the rest of the machine can do with frames by address what `description` asks for.
+pub fn check(description: &Description) -> Result<(), Refusal> {
+    let os = &description.os;
+    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let asks_tlb = description.tlb.present().find_map(|(name, _, tlb)| {
+        let is_mosaic = tlb.blocks.as_ref().is_some_and(|blocks| blocks.kind == "mosaic");
+        is_mosaic.then(|| format!("tlb.{name}.blocks.kind"))
+    });
+    if let (Some(key), None) = (asks_tlb, &os.mosaic) {
+        let what =
+            "entries of kind mosaic hold numbers of frames that hashes allow: set os.mosaic={}";
+        return refuse(&key, what.to_owned());
+    }
+    if description.restseg.is_some() && os.utopia.is_none() {
+        let what = "there are no restrictive segments to look into: set os.utopia={}";
+        return refuse("restseg", what.to_owned());
+    }
+    let key = match (&os.mosaic, &os.utopia) {
+        (None, None) => return Ok(()),
+        (Some(_), Some(_)) => {
+            let what = "os.mosaic and os.utopia both say where a page may lie: leave one out";
+            return refuse("os.utopia", what.to_owned());
+        }
+        (Some(_), None) => "os.mosaic",
+        (None, Some(_)) => "os.utopia",
+    };
+    let kind = huge(os);
+    let why = match os.manager.as_str() {
+        _ if kind == Some(Huge::Ca) => "places regions itself",
+        _ if kind == Some(Huge::Ranger) || os.ranger.is_some() => {
+            "has a daemon that moves pages away from where their addresses have them"
+        }
+        "base" => "",
+        _ if kind.is_some() => "",
+        "freebsd" => "keeps its free blocks for reservations",
+        "irix" => "has lists by the sizes of pages, in blocks that may not be broken",
+        "recorded" => "has the frames that the trace tells",
+        _ => "gives frames at the first touch, in the order of touches",
+    };
+    if !why.is_empty() {
+        let what = format!(
+            "the manager `{}` {why}: use os.manager = \"base\", \"linux\", \"ingens\" or \"hawkeye\", \
+             or leave this out",
+            os.manager
+        );
+        return refuse(key, what);
+    }
+    let has = [
+        (os.eager_paging, "os.eager_paging, which places what is mapped"),
+        (description.memory.numa.is_some(), "memory.numa"),
+        (description.memory.placement.is_some(), "memory.placement"),
+        (os.colors.is_some(), "os.colors"),
+        (description.nested.is_some(), "[nested]"),
+        (description.page_table.is_none(), "a machine of TLBs alone"),
+    ];
+    if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
+        return refuse(key, format!("{what} and this cannot be together: leave one out"));
+    }
+    if description.restseg.is_none() {
+        return Ok(());
+    }
+    let linear = description.page_table.as_ref().is_some_and(|table| table.format == "linear");
+    let has = [
+        (description.walker.kind == WalkerKind::Software, "walker.kind = \"software\""),
+        (linear, "a linear page table"),
+        (description.spec_tlb.is_some(), "[spec_tlb]"),
+        (description.range_tlb.is_some(), "[range_tlb]"),
+        (description.walker.lowest_only, "walker.lowest_only"),
+        (
+            description.page_table.as_ref().is_some_and(|table| table.software_tlb.is_some()),
+            "page_table.software_tlb",
+        ),
+    ];
+    match has.into_iter().find(|(has, _)| *has) {
+        Some((_, what)) => {
+            refuse("restseg", format!("{what} and this cannot be together: leave one out"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,637 @@
+//! The memory of a machine with the page table in it: hardware walks it, the operating system
+//! edits it, and nothing is decided here.
+//!
+//! ```text
+//!   walker -- walk, place --> Ram: page table in its memory, <-- map, unmap -- System
+//!                             |    free frames                   allocate
+//! ```
+//!
+//! In a virtual machine the addresses of its frames are guest-physical: what backs them is the host's
+//! (`os/host.rs`), which has a memory of its own.
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
+
+pub mod frames;
+pub mod hashed;
+pub mod reservations;
+mod room;
+pub mod table;
+pub mod topology;
+pub mod walk;
+
+use std::{collections::BTreeMap, slice};
+
+use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use description::{
+    self, Description,
+    managers::{keeps_tables_apart, reservations},
+    units,
+};
+use hat::{Hat, HatSpace, LoadError, locking::Site};
+use pagetable::{
+    Fault, Flush, Footprint, Mapping, Node, Reference, Space, SparseMemory, Translation, TreeShape,
+    Usage,
+};
+use physmem::{
+    Allocator, BlockCounts, Blocks, FrameId, Physmem, Refusing, ReservationCounts, Reserver,
+    Segment, State,
+};
+use prefetch_index::prefetch_index;
+use vm::Physical;
+
+use self::{
+    frames::{HOST, Lists, age, frames, lists, reserved, wished},
+    room::Guest,
+    table::{Format, Walked},
+    topology::Topology,
+};
+
+/// An allocator that is chosen when a machine is built, and where an allocation can be made to
+/// fail.
+pub type AnyAllocator = Refusing<Box<dyn Allocator + Send>>;
+
+/// The frames of a machine, free and in use.
+pub type FrameStore = Physmem<AnyAllocator>;
+
+/// What memory, or the page table in it, could not do.
+#[derive(Debug)]
+pub enum Failure {
+    /// No frame is left.
+    OutOfFrames,
+    /// No frame of the host is left.
+    OutOfHostFrames,
+    /// Pages would have to leave memory, and none can; the text says why.
+    OutOfMemory(String),
+    /// The page table cannot do it; the text says what.
+    Table(String),
+}
+
+impl From<pagetable::Error> for Failure {
+    fn from(error: pagetable::Error) -> Failure {
+        match error {
+            pagetable::Error::OutOfFrames(_) => Failure::OutOfFrames,
+            other => Failure::Table(other.to_string()),
+        }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        match error {
+            LoadError::NoTableMemory => Failure::OutOfFrames,
+            other => Failure::Table(other.to_string()),
+        }
+    }
+}
+
+/// Where mapped pages are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Counted {
+    /// As they are mapped and unmapped here.
+    Here,
+    /// By the HAT layer.
+    InHat,
+}
+
+/// Physical memory, the page table in it with all of its spaces, and what is below.
+///
+/// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
+/// has no use for them edits the table itself.
+pub struct Ram {
+    hat: Hat,
+    frames: Physical<AnyAllocator>,
+    /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
+    has_frames: bool,
+    is_linear: bool,
+    /// Whether the page table could have a fifth level, and has none.
+    lacks_fifth_level: bool,
+    /// By the trace's number.
+    spaces: BTreeMap<u32, (HatSpace, Space)>,
+    mapped: BTreeMap<PageSize, u64>,
+    /// Whether that is kept, or what is.
+    pages: Counted,
+    /// Frames that were in use before the run.
+    aged_bytes: u64,
+    /// In a host that keeps room for large pages, whose memory this is for.
+    guest: Option<Guest>,
+    /// Frames that are none, as a device is at their addresses.
+    absent_bytes: u64,
+    /// Frames that devices have.
+    device_frames: u64,
+    /// Frames behind pages, where several pages can have one: as the system says.
+    held_bytes: Option<u64>,
+    peak_bytes: u64,
+    /// Whether entries of roots are copied into other roots.
+    lends: bool,
+}
+
+impl Ram {
+    /// Empty memory; an error comes with the key that is wrong.
+    pub fn new(description: &Description) -> Result<Ram, (String, String)> {
+        let sizes = reservations(&description.os).map(|asked| asked.sizes);
+        Ram::with(description, "os.reservations", sizes)
+    }
+
+    /// The memory of the host `nested`, whose table and operating system are those of `description`, and
+    /// whose guest has `guest_bytes`.
+    pub fn of_host(
+        description: &Description,
+        nested: &description::Nested,
+        guest_bytes: u64,
+    ) -> Result<Ram, (String, String)> {
+        let asked = nested.reservations.clone().map(|asked| asked.sizes);
+        let keeps_room = asked.is_some();
+        let mut ram = Ram::with(description, HOST, asked)?;
+        let base = description.os.frame();
+        if let Some(former) = &nested.former {
+            let left = room::have_had(ram.frames.get_mut(), former);
+            let left = left.map_err(|what| ("nested.former".to_owned(), what))?;
+            ram.aged_bytes += left * base.bytes();
+        }
+        ram.guest = keeps_room.then(|| Guest::new(guest_bytes, base));
+        Ok(ram)
+    }
+
+    fn with(
+        description: &Description,
+        key: &str,
+        sizes: Option<Vec<units::PageSize>>,
+    ) -> Result<Ram, (String, String)> {
+        let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
+        let base = description.os.frame();
+        let apart = keeps_tables_apart(&description.os);
+        // What is wrong with them is the same for each range.
+        lists(description, base, hat.page_sizes(), None)?;
+        let lists = |frames| {
+            let made = lists(description, base, hat.page_sizes(), Some(frames));
+            made.unwrap_or(Lists::Buddy)
+        };
+        let reserved = reserved(description, base, key, sizes)?;
+        let topology = Topology::of(description)?;
+        let kept = hashed::kept(description)?;
+        let wished = wished(description, kept.as_ref(), topology.as_ref())?;
+        let memory = &description.memory;
+        let frames = frames(memory, base, &lists, &reserved, wished, apart, topology.as_ref());
+        let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
+        let arrays = kept.map_or(Ok(0), |kept| kept.take(&mut frames));
+        let arrays = arrays.map_err(|what| ("os.utopia".to_owned(), what))?;
+        let holes = description.nested.as_ref().map_or(&[][..], |nested| nested.holes.as_slice());
+        let absent = room::leave_out(&mut frames, holes)
+            .map_err(|what| ("nested.holes".to_owned(), what))?;
+        let aged_frames = match &description.memory.aged {
+            Some(aged) if description.page_table.is_some() => {
+                age(&mut frames, aged).map_err(|error| ("memory.aged".to_owned(), error))?
+            }
+            Some(_) => {
+                let what = "a machine of TLBs alone has no frames that could be in use";
+                return Err(("memory.aged".to_owned(), what.to_owned()));
+            }
+            None => 0,
+        };
+        Ok(Ram {
+            guest: None,
+            absent_bytes: absent * base.bytes(),
+            hat,
+            aged_bytes: (aged_frames + arrays) * base.bytes(),
+            device_frames: 0,
+            frames: Physical::new(frames),
+            has_frames: description.page_table.is_some(),
+            is_linear: description.page_table.as_ref().is_some_and(is_linear),
+            lacks_fifth_level: description.page_table.as_ref().is_some_and(lacks_fifth_level),
+            spaces: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            pages: Counted::Here,
+            held_bytes: apart.then_some(0),
+            peak_bytes: 0,
+            lends: description.os.small.is_some(),
+        })
+    }
+
+    /// The space that the trace calls `number`; a new and empty one if it was not asked for before.
+    pub fn space(&mut self, number: u32) -> Result<Space, Failure> {
+        if let Some((_, space)) = self.spaces.get(&number) {
+            return Ok(*space);
+        }
+        let created = self.hat.create(&mut Creating(self.frames.get_mut()))?;
+        self.call(number, created)
+    }
+
+    /// A space that the trace does not know, for its root alone.
+    pub fn fresh(&mut self) -> Result<(HatSpace, Space), Failure> {
+        let made = self.hat.create(&mut Creating(self.frames.get_mut()))?;
+        let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
+        Ok((made, space))
+    }
+
+    /// Before `flush`: copies of root entries that lead to tables which are gone are emptied.
+    pub fn recall(&self, flush: &Flush) {
+        if flush.tables().is_some() {
+            let hat = self.spaces.values().find(|(_, known)| *known == flush.space());
+            hat.iter().for_each(|(hat, _)| self.hat.recall(*hat));
+        }
+    }
+
+    /// Before a page of `space` is looked at or changed: what walks have set in copies of entries that
+    /// are pages comes back.
+    fn settle(&self, space: Space) {
+        if self.lends {
+            let hat = self.spaces.values().find(|(_, known)| *known == space);
+            hat.iter().for_each(|(hat, _)| self.hat.settle(*hat));
+        }
+    }
+
+    /// The trace calls a space `number` that the system has made.
+    pub fn call(&mut self, number: u32, made: HatSpace) -> Result<Space, Failure> {
+        let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
+        self.spaces.insert(number, (made, space));
+        Ok(space)
+    }
+
+    /// The space that the trace calls `number`, as the HAT layer names it, if there is one.
+    pub fn hat_space(&self, number: u32) -> Option<HatSpace> {
+        self.spaces.get(&number).map(|(space, _)| *space)
+    }
+
+    /// All spaces, as the HAT layer names them.
+    pub fn hat_spaces(&self) -> impl Iterator<Item = (u32, HatSpace)> {
+        self.spaces.iter().map(|(number, (space, _))| (*number, *space))
+    }
+
+    /// The number of the base frame that has `at`.
+    pub fn frame_at(&self, at: PhysAddr) -> FrameId {
+        FrameId((at.get() >> self.look(|frames| frames.base()).shift()) as u32)
+    }
+
+    /// Whether some place of a set of a restrictive segment is in use.
+    pub fn is_taken(&self, segment: Segment, set: u32) -> bool {
+        let is_free = |frame: u32, frames: &FrameStore| {
+            frames.table().get(FrameId(frame)).state() == State::Free
+        };
+        self.look(|frames| {
+            let mut places = segment.places(set);
+            places.any(|at| (at.0..at.0 + (1 << segment.order)).any(|one| !is_free(one, frames)))
+        })
+    }
+
+    /// What has become of page blocks, if there are some.
+    pub fn page_blocks(&self) -> Option<BlockCounts> {
+        self.look(|frames| frames.allocator().blocks().map(Blocks::counts))
+    }
+
+    /// The page table with its mapping lists, and the frames.
+    pub fn parts(&self) -> (&Hat, &Physical<AnyAllocator>) {
+        (&self.hat, &self.frames)
+    }
+
+    /// The same for who has this memory alone.
+    pub fn parts_mut(&mut self) -> (&Hat, &mut FrameStore) {
+        (&self.hat, self.frames.get_mut())
+    }
+
+    /// What the frames say.
+    fn look<R>(&self, f: impl FnOnce(&FrameStore) -> R) -> R {
+        self.frames.with(Site::Look, |frames| f(frames))
+    }
+
+    /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
+    /// behind pages.
+    pub fn note(&mut self, held_bytes: u64) {
+        self.pages = Counted::InHat;
+        self.held_bytes = Some(held_bytes);
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes());
+    }
+
+    /// The space that runs when a trace begins; an error comes with the key that is wrong.
+    pub fn first_space(&mut self) -> Result<Space, (String, String)> {
+        self.space(0).map_err(|_| {
+            let what = "not even the root of a page table fits".to_owned();
+            ("memory.size".to_owned(), what)
+        })
+    }
+
+    /// The trace's number of `space`.
+    pub fn number_of(&self, space: Space) -> Option<u32> {
+        self.spaces.iter().find(|(_, (_, known))| *known == space).map(|(number, _)| *number)
+    }
+
+    /// How many address spaces there are.
+    pub fn spaces(&self) -> usize {
+        self.spaces.len()
+    }
+
+    /// A processor of `node` runs from here on.
+    pub fn runs_on(&mut self, node: usize) {
+        self.frames.get_mut().allocator_mut().0.on_node(node as u8);
+    }
+
+    /// Bytes of `node` that are in use or held back, of those that it has.
+    pub fn used_on(&self, node: u8, bytes: u64) -> Option<u64> {
+        self.look(|frames| {
+            let free = frames.allocator().free_on(node)?;
+            Some(bytes - free * frames.base().bytes())
+        })
+    }
+
+    /// Has the `number`th allocation of a frame from here on fail, for a page or for a table.
+    pub fn refuse(&mut self, number: u64) {
+        self.frames.get_mut().allocator_mut().0.refuse(number);
+    }
+
+    /// Whether that allocation has come and failed.
+    pub fn has_refused(&self) -> bool {
+        self.look(|frames| frames.allocator().has_refused())
+    }
+}
+
+/// What hardware does.
+impl Ram {
+    /// Walks for `addr` in `space`.
+    pub fn walk(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        self.hat.table_mut().walk(space, addr, kind, references)
+    }
+
+    /// Has the host fetch the entry that a walk will read last, if it can; gives where that is.
+    #[inline]
+    pub fn soon(&mut self, space: Space, addr: VirtAddr) -> Option<PhysAddr> {
+        let (at, entry) = self.hat.table_mut().last_entry(space, addr)?;
+        fetch(entry);
+        Some(at)
+    }
+
+    /// The walk that starts at `start`, wherever that is by now.
+    pub fn walk_from(
+        &mut self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        self.hat.table_mut().walk_from(start, addr, kind, references)
+    }
+
+    /// Where walks in `space` start if nothing is remembered.
+    pub fn root(&self, space: Space) -> Node {
+        self.hat.table().root(space)
+    }
+
+    /// Whether the page table is an array in virtual memory.
+    pub fn is_linear(&self) -> bool {
+        self.is_linear
+    }
+
+    /// What the page table's format looks like, if its walks descend from a root.
+    pub fn tree_shape(&self) -> Option<TreeShape> {
+        self.hat.table().tree_shape()
+    }
+}
+
+/// What the operating system does.
+impl Ram {
+    /// The page sizes that the page table can hold, ascending.
+    pub fn page_sizes(&self) -> &[PageSize] {
+        self.hat.page_sizes()
+    }
+
+    /// Whether the page table could have a fifth level, for addresses of 57 bits, and has none.
+    pub fn lacks_fifth_level(&self) -> bool {
+        self.lacks_fifth_level
+    }
+
+    /// What the page table says of `addr` in `space`, without a walk.
+    pub fn mapping(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
+        self.hat.table().query(space, addr)
+    }
+
+    /// Whether the page that holds `addr` allows stores and has not been stored to.
+    pub fn is_clean(&self, space: Space, addr: VirtAddr) -> bool {
+        self.mapping(space, addr).is_some_and(|mapping| {
+            mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
+        })
+    }
+
+    /// A frame for `page`.
+    pub fn allocate(&mut self, page: Page) -> Result<PhysAddr, Failure> {
+        if !self.has_frames {
+            return Ok(PhysAddr::new(page.start().get()));
+        }
+        let frames = self.frames.get_mut();
+        let frame = match &mut self.guest {
+            Some(guest) => {
+                guest.place(page.number(), frames).map(|frame| frames.table().address(frame))
+            }
+            None => {
+                frames.allocate_page(page.size(), State::Movable).map_err(|_| Failure::OutOfFrames)
+            }
+        };
+        self.hold(i64::from(frame.is_ok()) * page.size().bytes() as i64);
+        frame
+    }
+
+    /// Takes exactly this frame for a page, if it is free.
+    pub fn take(&mut self, frame: PhysAddr, size: PageSize) -> bool {
+        let frames = self.frames.get_mut();
+        let (first, order) = (frames.table().frame_at(frame), frames.table().order(size));
+        let taken = first.is_some_and(|first| frames.take(first, order, State::Movable));
+        self.hold(i64::from(taken) * size.bytes() as i64);
+        taken
+    }
+
+    /// So many bytes more of frames are behind pages, where they are counted by frame.
+    fn hold(&mut self, bytes: i64) {
+        self.held_bytes = self.held_bytes.map(|held| held.saturating_add_signed(bytes));
+    }
+
+    /// Takes a frame back that no hardware leads to any more.
+    pub fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        if self.has_frames {
+            self.frames.get_mut().free(frame, size);
+            self.hold(-(size.bytes() as i64));
+        }
+    }
+
+    /// Enters one page.
+    pub fn map(&mut self, space: Space, page: Translation) -> Result<Flush, Failure> {
+        let flush = self.hat.table_mut().map(space, page, 1, self.frames.get_mut())?;
+        *self.mapped.entry(page.page.size()).or_insert(0) += 1;
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes());
+        Ok(flush)
+    }
+
+    /// Removes the pages in `range`; their frames stay in use. `each` gets them.
+    pub fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Failure> {
+        self.settle(space);
+        let mapped = &mut self.mapped;
+        let flush = self.hat.table_mut().unmap(space, range, &mut |mapping| {
+            *mapped.entry(mapping.translation.page.size()).or_insert(0) -= 1;
+            each(mapping);
+        })?;
+        Ok(flush)
+    }
+
+    /// Gives the pages in `range` these rights.
+    pub fn protect(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        rights: Rights,
+    ) -> Result<Flush, Failure> {
+        self.settle(space);
+        Ok(self.hat.table_mut().protect(space, range, rights, &mut |_| {})?)
+    }
+
+    /// Maps the frame of `page` by pages of the size `to`.
+    pub fn resize(&mut self, space: Space, page: Page, to: PageSize) -> Result<Flush, Failure> {
+        self.settle(space);
+        let range = VirtRange::of_page(page);
+        let resized = self.hat.table_mut().resize(space, range, to, self.frames.get_mut())?;
+        *self.mapped.entry(page.size()).or_insert(0) -= 1;
+        *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
+        if resized.lost.is_empty() { Ok(resized.flush) } else { Err(Failure::OutOfFrames) }
+    }
+
+    /// Sets bits of the page that holds `addr`.
+    pub fn set_usage(&mut self, space: Space, addr: VirtAddr, bits: Usage) -> Result<(), Failure> {
+        Ok(self.hat.table_mut().set_usage(space, addr, bits)?)
+    }
+
+    /// Frees the tables' frames that ride in `flush`, once no hardware leads to them any more.
+    pub fn done(&mut self, flush: Flush) {
+        flush.done(self.frames.get_mut());
+    }
+
+    /// Bytes of frames that were in use before the run began.
+    pub fn aged_bytes(&self) -> u64 {
+        self.aged_bytes
+    }
+
+    /// So many frames are devices'.
+    pub fn set_device_frames(&mut self, frames: u64) {
+        self.device_frames = frames;
+    }
+
+    /// Bytes of frames that devices have.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_frames * self.look(|frames| frames.base().bytes())
+    }
+
+    /// Bytes of frames behind pages.
+    pub fn mapped_bytes(&self) -> u64 {
+        let of_pages = || self.mapped.iter().map(|(size, pages)| size.bytes() * pages).sum();
+        if self.has_frames { self.held_bytes.unwrap_or_else(of_pages) } else { 0 }
+    }
+
+    /// Mapped pages by size.
+    pub fn mapped(&self) -> BTreeMap<PageSize, u64> {
+        match self.pages {
+            Counted::Here => self.mapped.clone(),
+            Counted::InHat => {
+                let mut mapped: BTreeMap<_, _> = self.hat.mapped().collect();
+                let base = self.hat.page_sizes()[0];
+                mapped.retain(|size, pages| *size == base || *pages > 0);
+                mapped
+            }
+        }
+    }
+
+    /// Bytes of all frames, and of frames in use.
+    pub fn frame_bytes(&self) -> (u64, u64) {
+        let bytes = || self.look(|frames| frames.bytes()) - self.absent_bytes;
+        if self.has_frames { (bytes(), self.used_bytes()) } else { (0, 0) }
+    }
+
+    /// Free blocks by size, those that there are.
+    pub fn free_blocks(&self) -> impl Iterator<Item = (PageSize, u64)> {
+        let base = self.look(|frames| frames.base()).shift();
+        let sizes = (base..base + u32::BITS).filter(|_| self.has_frames);
+        let sizes = sizes.filter_map(|shift| PageSize::from_shift(shift as u8));
+        let free = |size| (size, self.look(|frames| frames.free_frames(size)));
+        sizes.map(free).filter(|(_, blocks)| *blocks > 0)
+    }
+
+    /// Bytes of frames that are neither free nor only reserved.
+    fn used_bytes(&self) -> u64 {
+        self.look(|frames| frames.used_bytes() - frames.reserved_bytes()) - self.absent_bytes
+    }
+
+    /// Bytes that are reserved and not in use.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.look(|frames| frames.reserved_bytes())
+    }
+
+    /// What has become of reservations, the largest first, by size; nothing where there are none.
+    pub fn reservations(&self) -> Vec<(PageSize, ReservationCounts)> {
+        let counts =
+            self.look(|frames| frames.allocator().reserver().map_or(Vec::new(), Reserver::counts));
+        let base = self.look(|frames| frames.base()).shift();
+        let sized = counts.into_iter().filter_map(|(order, counts)| {
+            Some((PageSize::from_shift((base + order) as u8)?, counts))
+        });
+        sized.collect()
+    }
+
+    /// Whether `frame` lies in a reservation of the largest size.
+    pub fn is_reserved(&self, frame: PhysAddr) -> bool {
+        self.reservation_around(frame).is_some()
+    }
+
+    /// The reservation of the largest size that `frame` lies in: its first frame, and its bytes.
+    pub fn reservation_around(&self, frame: PhysAddr) -> Option<(PhysAddr, u64)> {
+        self.look(|memory| {
+            let reserver = memory.allocator().reserver()?;
+            let (frames, largest) = (memory.table(), reserver.orders().first().copied()?);
+            let (first, order, ..) = reserver.reservation(frames.frame_at(frame)?)?;
+            let bytes = frames.base().bytes() << order;
+            (order == largest).then(|| (frames.address(first), bytes))
+        })
+    }
+
+    /// Bytes of frames in use when most were.
+    pub fn peak_bytes(&self) -> u64 {
+        // Tables may have grown since a page was mapped last.
+        if self.has_frames { self.peak_bytes.max(self.used_bytes()) } else { 0 }
+    }
+
+    /// What the page tables take.
+    pub fn footprint(&self) -> Footprint {
+        self.hat.table().footprint()
+    }
+}
+
+/// Has the host fetch the line of `place`, if it can.
+#[inline]
+pub fn fetch<T>(place: &T) {
+    prefetch_index(slice::from_ref(place), 0);
+}
+
+/// What a space that is made needs: nothing that hardware could remember is in it.
+struct Creating<'a>(&'a mut FrameStore);
+
+impl hat::Platform for Creating<'_> {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self.0
+    }
+}
+
+/// Whether walks of a table ask the TLB for the table itself.
+pub fn is_linear(table: &description::PageTable) -> bool {
+    Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
+}
+
+/// Whether a table of that format can have five levels, and has fewer.
+fn lacks_fifth_level(table: &description::PageTable) -> bool {
+    Format::named(&table.format).is_some_and(|format| format.takes_levels())
+        && table.levels.is_none_or(|levels| levels < 5)
+}

@@ -1,0 +1,123 @@
+//! The memory of a host: room for large pages of a guest's, holes where devices are, and what guests
+//! that came before have left (B10 section 6.5.2).
+//!
+//! ```text
+//!   guest-physical   0    640K 1M                    1G                    2G
+//!                    | ....|..| ......................| ...............      |
+//!                          hole: not backed
+//!   the host's       | a reservation of 1G, each page at its own place       | another one
+//! ```
+
+use std::collections::BTreeMap;
+
+use addr::{Frames, PageSize};
+use description::{Former, Hole};
+use physmem::{FrameId, Neighbor, Place, Request, State};
+
+use crate::{Failure, FrameStore};
+
+/// The pages of a guest's memory that have a frame of the host.
+#[derive(Default)]
+pub(crate) struct Guest {
+    /// The page behind its last one.
+    end: u64,
+    frames: BTreeMap<u64, FrameId>,
+}
+
+impl Guest {
+    /// One with `bytes` of memory, of which nothing has a frame yet.
+    pub(crate) fn new(bytes: u64, base: PageSize) -> Guest {
+        Guest { end: bytes >> base.shift(), frames: BTreeMap::new() }
+    }
+
+    /// A frame for its page with the number `index`: the one that the page has in a reservation, if
+    /// there is room for one.
+    pub(crate) fn place(
+        &mut self,
+        index: u64,
+        memory: &mut FrameStore,
+    ) -> Result<FrameId, Failure> {
+        let neighbor = |(&index, &frame): (&u64, &FrameId)| Neighbor { index, frame };
+        let place = Place {
+            object: 0,
+            index,
+            first: 0,
+            end: self.end,
+            grows: false,
+            before: self.frames.range(..index).next_back().map(neighbor),
+            after: self.frames.range(index + 1..).next().map(neighbor),
+        };
+        let request = Request { place: Some(place), ..Request::new(0, State::Movable) };
+        let frame = memory.allocate(&request).map_err(|_| Failure::OutOfFrames)?;
+        self.frames.insert(index, frame);
+        Ok(frame)
+    }
+}
+
+/// Takes the frames of `holes` out of `memory`; gives how many those are.
+pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, String> {
+    let mut absent = 0;
+    let (base, end) = (memory.base().bytes(), memory.bytes());
+    for hole in holes {
+        if !hole.first.is_multiple_of(base) || !hole.end.is_multiple_of(base) {
+            return Err(format!(
+                "the hole {hole} does not begin and end with a page of {base} bytes"
+            ));
+        }
+        let frames = hole.first.min(end) / base..hole.end.min(end) / base;
+        for frame in frames {
+            if !memory.take(FrameId(frame as u32), 0, State::Offline) {
+                return Err(format!("the hole {hole} overlaps another one"));
+            }
+            absent += 1;
+        }
+    }
+    Ok(absent)
+}
+
+/// Has guests come, which take their memory at the same time, block by block, and some of them go;
+/// gives how many frames those that stay have.
+pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, String> {
+    let Former { guests, left, memory: each, granule, seed, .. } = former;
+    if left > guests {
+        return Err(format!("of {guests} guests, {left} cannot be left"));
+    }
+    let granule = granule.0;
+    if granule < memory.base() || each.0 == 0 || !each.0.is_multiple_of(granule.bytes()) {
+        return Err(format!(
+            "a guest's memory of {each} is no whole number of blocks of {granule}"
+        ));
+    }
+    let order = memory.table().order(granule);
+    let blocks = each.0 / granule.bytes();
+    let mut waiting: Vec<(u32, u64)> = (0..*guests).map(|guest| (guest, blocks)).collect();
+    let mut going = Vec::new();
+    let mut state = seed | 1;
+    let mut staying = 0;
+    while !waiting.is_empty() {
+        // Marsaglia's xorshift64.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let next = (state % waiting.len() as u64) as usize;
+        let Ok(block) = memory.allocate(&Request::new(order, State::Kernel)) else {
+            let all = u64::from(*guests) * each.0;
+            return Err(format!(
+                "{guests} guests with {each} each do not fit: they take {all} bytes"
+            ));
+        };
+        if waiting[next].0 < *left {
+            staying += 1 << order;
+        } else {
+            going.push(block);
+        }
+        waiting[next].1 -= 1;
+        if waiting[next].1 == 0 {
+            waiting.swap_remove(next);
+        }
+    }
+    for block in going {
+        memory.free(memory.table().address(block), granule);
+    }
+    Ok(staying)
+}

@@ -1,0 +1,357 @@
+//! The page-table formats that a machine file can name: all that depends on which one it is, one
+//! row each.
+//!
+//! ```text
+//!   name        keys                     walked  handler              build
+//!   "mpt"       software_tlb, ...        Down    5 a node, 4 a page   |build| build.radix(...)
+//! ```
+//!
+//! A row has every part, so that a new format cannot leave one out. Nothing else in this crate
+//! asks for a format by its name.
+
+use addr::Memory;
+use description::BITS_MAX;
+use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
+
+use super::{
+    build::{Build, Mounting, mounted, refused},
+    path::{Path, SAVE},
+};
+
+/// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).
+const PCID_BITS: u8 = 12;
+
+/// The contexts of the SuperSPARC, 65,536 (K94 §6.2).
+const SPARC_CONTEXT_BITS: u8 = 16;
+
+/// How the entry of a page is come by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Walked {
+    /// By references to physical memory alone.
+    Physically,
+    /// At a virtual address, for which the TLB is asked first.
+    ThroughTlb,
+}
+
+/// What relocates the addresses of small spaces before a TLB is asked, and where to (U02 sections 2.2 and 6).
+#[derive(Clone, Copy, Debug)]
+pub struct Relocation {
+    /// Bytes that an entry of a root covers, and those of the entry.
+    pub covers: u64,
+    pub entry_bytes: u64,
+    /// Where the slots end.
+    pub end: u64,
+    /// Bytes of all slots, and of a slot, where nothing is said.
+    pub area: u64,
+    pub slot: u64,
+    /// Whether slots have no other size.
+    pub is_fixed: bool,
+    /// How many spaces can be told apart in one.
+    pub slots_max: u64,
+    /// Whether what TLBs hold of them can stay where a root is loaded.
+    pub has_global: bool,
+}
+
+/// Segments have any base and limit. The slots end where the kernel's addresses begin.
+const SEGMENTS: Relocation = Relocation {
+    covers: 4 << 20,
+    entry_bytes: 4,
+    end: 0xe000_0000,
+    area: 2 << 30,
+    slot: 256 << 20,
+    is_fixed: false,
+    slots_max: u64::MAX,
+    has_global: true,
+};
+
+/// The PID register puts seven bits before addresses below 32M (SA-1110 Developer's Manual section 6.2),
+/// of which the first is 0; one domain of 16 is the kernel's, and spaces without one cannot be kept out of
+/// each other's slots (Wiggins and Heiser 2000). PIDs are given out from the last one down.
+const PID_AND_DOMAINS: Relocation = Relocation {
+    covers: 1 << 20,
+    entry_bytes: 4,
+    end: 2 << 30,
+    area: 15 * (32 << 20),
+    slot: 32 << 20,
+    is_fixed: true,
+    slots_max: 15,
+    has_global: false,
+};
+
+/// A format.
+#[derive(Clone)]
+pub struct Format<M> {
+    /// What machine files call it.
+    pub name: &'static str,
+    /// The keys of `[page_table]` that it takes besides `format` and `source`.
+    pub(super) keys: &'static [&'static str],
+    pub walked: Walked,
+    /// The most bits of a context that hardware for it has, as far as the format says so.
+    pub context_bits: u8,
+    /// Whether the entry of a page has a bit that hardware ignores, for marks of the system.
+    pub has_marks: bool,
+    /// How processors with it relocate the addresses of small spaces, if they can.
+    pub relocation: Option<Relocation>,
+    /// What a refill handler in software needs for it.
+    pub handler: Path,
+    pub(super) build: fn(Build<'_, M>) -> Mounting,
+}
+
+impl<M: Memory + Send + Sync + 'static> Format<M> {
+    /// All of them.
+    pub const ALL: [Format<M>; 17] = [
+        Format {
+            name: "x86-64",
+            keys: &["software_tlb", "levels", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: PCID_BITS,
+            has_marks: true,
+            relocation: None,
+            // As of an `mpt`, and a test whether the entry is a superpage (1).
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| match build.table.levels.unwrap_or(4) {
+                4 => build.x86_64::<4>(),
+                5 => build.x86_64::<5>(),
+                levels => {
+                    let what = format!("x86-64 has 4 or 5 levels, not {levels}");
+                    Err(("page_table.levels".to_owned(), what))
+                }
+            },
+        },
+        Format {
+            name: "x86-32",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            // No processor has any in this mode: they answer what would be if one had.
+            context_bits: PCID_BITS,
+            has_marks: true,
+            relocation: Some(SEGMENTS),
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.x86_32::<false>(),
+        },
+        Format {
+            name: "x86-pae",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: PCID_BITS,
+            has_marks: true,
+            relocation: Some(Relocation { covers: 1 << 30, entry_bytes: 8, ..SEGMENTS }),
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.x86_32::<true>(),
+        },
+        Format {
+            name: "arm",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            // The first that have any came later (ARMv6): they answer what would be.
+            context_bits: 8,
+            has_marks: true,
+            relocation: Some(PID_AND_DOMAINS),
+            // As of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.arm(),
+        },
+        Format {
+            name: "sparc-reference",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: SPARC_CONTEXT_BITS,
+            has_marks: false,
+            relocation: None,
+            // As of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| {
+                if build.marks {
+                    build.radix(SparcReference::<true>::new())
+                } else {
+                    build.radix(SparcReference::<false>::new())
+                }
+            },
+        },
+        Format {
+            name: "flattened",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: PCID_BITS,
+            has_marks: false,
+            relocation: None,
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| {
+                let split = Split::flattened().map_err(refused("format"))?;
+                let split = if build.marks { split.with_usage() } else { split };
+                build.radix(split)
+            },
+        },
+        Format {
+            name: "mpt",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // At each node: shift the index to where it is an offset (1), mask it (1), add it
+            // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
+            // entry faults by itself when it is used.
+            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            build: |build| {
+                let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
+                build.radix(mpt)
+            },
+        },
+        Format {
+            name: "irix",
+            keys: &["remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // As of an `mpt`, whose nodes and pages it has at other widths.
+            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            build: |build| {
+                let irix = Irix::new(build.base)
+                    .map_err(|error| ("os.base_page".to_owned(), error.to_string()))?;
+                let irix = if build.marks { irix.with_usage() } else { irix };
+                build.radix(irix)
+            },
+        },
+        Format {
+            name: "linear",
+            keys: &[],
+            walked: Walked::ThroughTlb,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // The address of the entry is in a register when the trap comes: load.
+            handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
+            build: |build| {
+                let table = Split::linear().map_err(refused("format"))?;
+                mounted(Mount::tree(table, build.memory))
+            },
+        },
+        Format {
+            name: "guarded",
+            keys: &["software_tlb", "nodes"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            handler: GUARDED,
+            build: |build| {
+                let nodes = build.table.nodes.unwrap_or(16);
+                let guarded = Guarded::new(nodes).map_err(refused("nodes"))?;
+                let guarded = if build.marks { guarded.with_usage() } else { guarded };
+                build.tree(guarded)
+            },
+        },
+        Format {
+            name: "guarded-adaptive",
+            keys: &["software_tlb"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            handler: GUARDED,
+            build: |build| {
+                let guarded = Guarded::adaptive();
+                let guarded = if build.marks { guarded.with_usage() } else { guarded };
+                build.tree(guarded)
+            },
+        },
+        Format {
+            name: "hashed",
+            keys: &["software_tlb", "table", "entry_pages", "replicated"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
+            // branch. A pointer: load, branch if there is none.
+            handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
+            build: |build| build.hashed(HashedShape::H128K),
+        },
+        Format {
+            name: "clustered",
+            keys: &["software_tlb", "table", "entry_pages", "partial_subblocks", "replicated"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            handler: CLUSTERED,
+            build: |build| build.hashed(HashedShape::C128K),
+        },
+        Format {
+            name: "inverted",
+            keys: &["software_tlb", "entry_pages", "replicated"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
+            // come together: two loads, two branches.
+            handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
+            build: |build| {
+                let pages = build.table.entry_pages.unwrap_or(1);
+                let shape = HashedShape::inverted(build.memory_bytes, pages);
+                build.hashed(shape)
+            },
+        },
+        Format {
+            name: "tsb",
+            keys: &["table"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // Behind the TSB are clustered chains.
+            handler: CLUSTERED,
+            build: |build| build.tsb(),
+        },
+        Format {
+            name: "powerpc",
+            keys: &[],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // Behind the hashed table is a tree as of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.powerpc(),
+        },
+        Format {
+            name: "elastic-cuckoo",
+            keys: &["software_tlb"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            has_marks: false,
+            relocation: None,
+            // A hash for each way (6), a line: eight loads, the tag put together out of its
+            // eight parts (16), branch (1), the page's place (2).
+            handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
+            build: |build| {
+                let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
+                let cuckoo = if build.marks { cuckoo.with_usage() } else { cuckoo };
+                build.any(cuckoo)
+            },
+        },
+    ];
+
+    /// Whether machine files say how many levels it has.
+    pub fn takes_levels(&self) -> bool {
+        self.keys.contains(&"levels")
+    }
+
+    /// The format of that name.
+    pub fn named(name: &str) -> Option<Format<M>> {
+        Format::ALL.into_iter().find(|format| format.name == name)
+    }
+}
+
+/// At each node: shift by what the last guard says (1), mask (1), add (1), load guard and pointer
+/// (2), compare the guard as far as it goes (2), branch (1), the next shift (1), leave the loop at
+/// an external node (1). The root's entry has no index (3 fewer); in an external node the pair's
+/// place is at hand.
+const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
+
+/// As of a `hashed` table. The tag has further bits to mask (1), and the page has a place in its
+/// cluster (3).
+const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };

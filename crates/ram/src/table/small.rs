@@ -1,0 +1,99 @@
+//! Where the slots lie, by what the machine has to relocate addresses with.
+
+use addr::{VirtAddr, VirtRange};
+use description::{Description, units::Bytes};
+use hat::small::{Layout, LayoutError};
+
+use super::{Format, Relocation};
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// What relocates addresses on a machine that `description` wants small spaces on.
+pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
+    let table = description.page_table.as_ref().filter(|table| table.software_tlb.is_none());
+    let format = table.and_then(|table| Format::named(&table.format));
+    format.and_then(|format| format.relocation).ok_or_else(|| {
+        let all = Format::ALL.into_iter().filter(|format| format.relocation.is_some());
+        let names: Vec<&str> = all.map(|format| format.name).collect();
+        let what = format!(
+            "segments and PID registers are of processors of 32 bits: use a page_table.format of {}, \
+             without page_table.software_tlb",
+            names.join(", ")
+        );
+        ("os.small".to_owned(), what)
+    })
+}
+
+/// The area that `description` asks for: where its page table lets spaces see others' tables.
+pub fn layout(description: &Description) -> Result<Option<Layout>, Refusal> {
+    let Some(small) = &description.os.small else { return Ok(None) };
+    let refuse = |key: &str, what: String| Err((format!("os.small{key}"), what));
+    let relocation = relocation(description)?;
+    let Relocation { covers, slots_max, has_global, .. } = relocation;
+    let has = [
+        (description.core.asid_bits > 0, "core.asid_bits above 0"),
+        (description.nested.is_some(), "[nested]"),
+        (description.spec_tlb.is_some(), "[spec_tlb]"),
+        (description.os.promotion.is_some(), "[os.promotion]"),
+        (has_global && !description.core.global_pages, "core.global_pages = false"),
+        (description.range_tlb.is_some(), "[range_tlb]"),
+        (description.restseg.is_some(), "[restseg]"),
+        (description.memory.numa.is_some(), "[memory.numa]"),
+        (description.tlb.present().any(|(_, _, tlb)| tlb.paired), "paired TLBs"),
+        (description.tlb.present().any(|(_, _, tlb)| tlb.blocks.is_some()), "blocks of pages"),
+    ];
+    if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
+        return refuse("", format!("{what} and small spaces cannot be together: leave one out"));
+    }
+    let area = small.area.unwrap_or(Bytes(relocation.area));
+    let slot = small.slot.unwrap_or(Bytes(relocation.slot));
+    if relocation.is_fixed && slot.0 != relocation.slot {
+        let own = Bytes(relocation.slot);
+        return refuse(".slot", format!("a PID register has slots of {own}: leave this out"));
+    }
+    // The largest that leaves as many addresses to large spaces.
+    let sizes = (0..).map(|shift| covers << shift);
+    let slot_max = sizes.take_while(|slot| relocation.end / slot > 1).last().unwrap_or(covers);
+    if !slot.0.is_power_of_two() || slot.0 < covers || slot.0 > slot_max {
+        let sizes = match (Bytes(covers), Bytes(slot_max)) {
+            (least, most) if least == most => least.to_string(),
+            (least, most) => format!("a power of two from {least} to {most}"),
+        };
+        let what = format!(
+            "a slot of {slot} is none: write {sizes}; an entry of a root of this table covers {}",
+            Bytes(covers)
+        );
+        return refuse(".slot", what);
+    }
+    // Slots begin at multiples of their size.
+    let end = VirtAddr::new(relocation.end / slot.0 * slot.0);
+    let range = end.get().checked_sub(area.0).filter(|start| *start > 0 && area.0 > 0);
+    let range = range.and_then(|start| VirtRange::new(VirtAddr::new(start), area.0).ok());
+    let Some(range) = range else {
+        let most = Bytes(end.get() - slot.0);
+        let what =
+            format!("the area ends at {end}, so that of {area} has no room: write {most} or less");
+        return refuse(".area", what);
+    };
+    match Layout::new(range, slot.0, covers) {
+        Ok(layout) if u64::from(layout.slots()) > slots_max => {
+            let most = Bytes(slots_max * slot.0);
+            let what = format!(
+                "an area of {area} has {} slots, and 16 domains, one of them the kernel's, keep {slots_max} \
+                 spaces apart: write {most} or less",
+                layout.slots()
+            );
+            refuse(".area", what)
+        }
+        Ok(layout) => Ok(Some(layout)),
+        Err(LayoutError::Slot { .. }) => unreachable!("the slot's size has been looked at"),
+        Err(LayoutError::Area(_)) => {
+            let what = format!(
+                "an area of {area} does not consist of slots of {slot}: write a multiple of {slot}; it \
+                 ends at {end}"
+            );
+            refuse(".area", what)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Nodes of memory: which has an address, which has a processor, and how far they are from each other.
+//!
+//! ```text
+//!   physical addresses   0 ...... | ...... | ......
+//!                         node 0    node 1   node 2      equal parts
+//!   processors            0  1      2  3     4  5
+//!
+//!   a reference to memory takes memory.latency_cycles x distance / 10
+//! ```
+
+use addr::PhysAddr;
+use description::Description;
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// The distance of a node to itself.
+pub const OWN: u32 = 10;
+/// The distance to another where none is given.
+const OTHER: u32 = 20;
+
+/// The nodes of a machine.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Bytes of each node but the last, which has the rest.
+    bytes: u64,
+    distances: Vec<Vec<u32>>,
+    processors: Vec<u8>,
+}
+
+impl Topology {
+    /// As `description` has them, if memory has several; an error comes with the key that is wrong.
+    pub fn of(description: &Description) -> Result<Option<Topology>, Refusal> {
+        let refuse = |key: &str, what: String| Err((format!("memory.numa{key}"), what));
+        let Some(numa) = &description.memory.numa else {
+            return match &description.os.numa {
+                Some(_) => {
+                    let what = "memory is one node: write [memory.numa] with nodes = 2 or more";
+                    Err(("os.numa".to_owned(), what.to_owned()))
+                }
+                None => Ok(None),
+            };
+        };
+        if description.page_table.is_none() {
+            let what = "a machine of TLBs alone has no frames that could lie on a node";
+            return refuse("", what.to_owned());
+        }
+        if description.nested.is_some() {
+            let what = "the nodes of a virtual machine's memory are not modelled: leave out [nested], \
+                        or this";
+            return refuse("", what.to_owned());
+        }
+        let nodes = usize::from(numa.nodes);
+        let base = description.os.frame().bytes();
+        if nodes == 0 || description.memory.size.0 / base < nodes as u64 {
+            let what = format!(
+                "{} cannot be divided among {nodes} nodes: write 1 or more, and a memory.size that \
+                 gives each a page",
+                description.memory.size
+            );
+            return refuse(".nodes", what);
+        }
+        let distances = match &numa.distances[..] {
+            [] => {
+                let row = |from| (0..nodes).map(move |to| if from == to { OWN } else { OTHER });
+                (0..nodes).map(|from| row(from).collect()).collect()
+            }
+            given => given.to_vec(),
+        };
+        if distances.len() != nodes || distances.iter().any(|row| row.len() != nodes) {
+            let what = format!("write {nodes} rows of {nodes} distances, one for each node");
+            return refuse(".distances", what);
+        }
+        for (from, row) in distances.iter().enumerate() {
+            for (to, distance) in row.iter().enumerate() {
+                if (from == to && *distance != OWN) || *distance < OWN || *distance > 255 {
+                    let what = format!(
+                        "node {from} is {distance} from node {to}: a node is 10 from itself, and 10 to \
+                         255 from others"
+                    );
+                    return refuse(".distances", what);
+                }
+            }
+        }
+        let count = description.core.count as usize;
+        let processors = match &numa.processors[..] {
+            [] => (0..count).map(|processor| (processor * nodes / count) as u8).collect(),
+            given => given.to_vec(),
+        };
+        if processors.len() != count || processors.iter().any(|node| usize::from(*node) >= nodes) {
+            let what = format!(
+                "write a node, 0 to {}, for each of the {count} processors of core.count",
+                nodes - 1
+            );
+            return refuse(".processors", what);
+        }
+        let frames = description.memory.size.0 / base / nodes as u64;
+        Ok(Some(Topology { bytes: frames * base, distances, processors }))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.distances.len()
+    }
+
+    /// Bytes of a node, of memory of `all`.
+    pub fn bytes_of(&self, node: usize, all: u64) -> u64 {
+        let before = self.bytes * node as u64;
+        if node + 1 == self.count() { all - before } else { self.bytes }
+    }
+
+    /// The node that has `at`.
+    pub fn of_address(&self, at: PhysAddr) -> usize {
+        ((at.get() / self.bytes) as usize).min(self.count() - 1)
+    }
+
+    /// The node that has `processor`.
+    pub fn of_processor(&self, processor: usize) -> usize {
+        self.processors.get(processor).copied().unwrap_or(0).into()
+    }
+
+    /// The processors of a node.
+    pub fn processors_of(&self, node: usize) -> impl Iterator<Item = u32> {
+        let all = (0..).zip(&self.processors);
+        all.filter(move |(_, of)| usize::from(**of) == node).map(|(processor, _)| processor)
+    }
+
+    /// How far each node is from `node`, itself included.
+    pub fn from(&self, node: usize) -> &[u32] {
+        &self.distances[node]
+    }
+}

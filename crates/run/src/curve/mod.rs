@@ -1,0 +1,137 @@
+//! The LRU curve of a trace: misses of fully associative LRU TLBs of every size, in one pass.
+//!
+//! ```text
+//!   access --> its 4K page --same as the last?--> a hit in every TLB of every page size
+//!                  | no
+//!                  v
+//!              LRU stack of 4K pages --> depth: a hit for all sizes above it
+//!                  |
+//!                  v
+//!              its 16K page --same as the last?--> a hit for 16K and all larger ones
+//!                  | no                                          ... up to 1G
+//! ```
+//!
+//! No machine is involved: one TLB, one page size, no second level. Pages of different spaces
+//! are different, as with address-space identifiers, and what the operating system unmaps is
+//! not flushed.
+
+mod chain;
+mod sampled;
+
+use addr::{Kind, PageSize};
+use description::Error;
+use trace::{Batch, Source};
+
+use crate::run::Progress;
+use chain::Chain;
+pub use sampled::{PAGES_MAX, PAGES_MIN, PERIOD, Sampled, SampledCurve, WHOLE, WINDOW};
+
+/// Which accesses a TLB is looked up for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookups {
+    /// Loads and stores.
+    Data,
+    /// Fetches.
+    Fetch,
+    /// Every access.
+    All,
+}
+
+impl Lookups {
+    /// All of them.
+    pub const ALL: [Lookups; 3] = [Lookups::Data, Lookups::Fetch, Lookups::All];
+
+    /// The name that options and results use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Lookups::Data => "data",
+            Lookups::Fetch => "fetch",
+            Lookups::All => "all",
+        }
+    }
+
+    /// Whether accesses of `kind` are among them.
+    pub const fn include(self, kind: Kind) -> bool {
+        match self {
+            Lookups::Data => !matches!(kind, Kind::Fetch),
+            Lookups::Fetch => matches!(kind, Kind::Fetch),
+            Lookups::All => true,
+        }
+    }
+}
+
+/// What to count.
+#[derive(Clone, Debug)]
+pub struct CurveOptions {
+    /// A curve for each of these ...
+    pub lookups: Vec<Lookups>,
+    /// ... and each page size: in any order, 4K or larger.
+    pub page_sizes: Vec<PageSize>,
+    /// The entries of the largest TLB.
+    pub entries_max: u32,
+}
+
+/// The smallest page size of a curve.
+pub const PAGE_SIZE_MIN: PageSize = PageSize::SIZE_4K;
+
+/// The most entries that a curve goes to.
+pub const ENTRIES_MAX: u32 = 1 << 22;
+
+/// Lookups of a fully associative LRU TLB by the entries that it takes to hit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Curve {
+    /// What is looked up.
+    pub lookups: Lookups,
+    /// The page size.
+    pub page_size: PageSize,
+    /// How many lookups there were; an access to two pages is two.
+    pub total: u64,
+    /// Lookups of a page for the first time: misses whatever the size.
+    pub cold: u64,
+    /// At index i, the lookups that hit in a TLB of more than i entries and in no smaller one.
+    pub hits: Vec<u64>,
+}
+
+impl Curve {
+    /// The misses of TLBs of 1, 2, 3, ... entries.
+    pub fn misses(&self) -> impl Iterator<Item = u64> {
+        self.hits.iter().scan(self.total, |misses, hits| {
+            *misses -= hits;
+            Some(*misses)
+        })
+    }
+}
+
+/// Counts all of `source`. Curves come in the order of the options, page sizes innermost.
+pub fn curve(
+    source: &mut dyn Source,
+    options: &CurveOptions,
+    progress: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Vec<Curve>, Error> {
+    check(options)?;
+    let mut chains: Vec<Chain> =
+        options.lookups.iter().map(|&lookups| Chain::new(lookups, options)).collect();
+    let mut batch = Batch::default();
+    let mut accesses = 0;
+    while source.next(&mut batch)? {
+        for chain in &mut chains {
+            chain.batch(&batch)?;
+        }
+        accesses += batch.len() as u64;
+        if !progress(Progress { accesses, total: source.total() }) {
+            return Err(Error::Interrupted);
+        }
+    }
+    Ok(chains.into_iter().flat_map(|chain| chain.finish(&options.page_sizes)).collect())
+}
+
+fn check(options: &CurveOptions) -> Result<(), Error> {
+    if let Some(small) = options.page_sizes.iter().find(|&&size| size < PAGE_SIZE_MIN) {
+        return Err(Error::Curve(format!("a page of {small} is smaller than {PAGE_SIZE_MIN}")));
+    }
+    if options.entries_max == 0 || options.entries_max > ENTRIES_MAX {
+        let entries = options.entries_max;
+        return Err(Error::Curve(format!("{entries} entries: give 1 to {ENTRIES_MAX}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! What a SpecTLB said, from the counts by outcome.
+
+use std::collections::BTreeMap;
+
+use hardware::walker::{Said, Speculator, Walker};
+use mmu::{Served, Speculation};
+use results::{ByKind, SpecOutcome, SpecTlbCounts};
+
+/// That of `walker`, if it has one.
+pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
+    Some(counts(walker.speculators.first()?, walker.port.latencies.known))
+}
+
+/// That of the host of `walker`, if it has one.
+pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
+    let speculator = walker.host.as_ref()?.speculator.as_ref()?;
+    Some(counts(speculator, walker.port.latencies.known))
+}
+
+/// What it has said; `timed` if all latencies are known.
+fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
+    let ((entries, ways), counts) = (speculator.tlb.geometry(), &speculator.counts);
+    let [replacement, page_size, fill] = speculator.tlb.names();
+    let found = |said: Speculation| &counts.found[said as usize];
+    let faulted = |said: Speculation| &counts.faulted[said as usize];
+    let right = found(Speculation::Right);
+    let denied = faulted(Speculation::Right);
+    // A fault on a page that is elsewhere is one where none is at the place that was named.
+    let absent = [Speculation::WrongBroken, Speculation::WrongChance]
+        .into_iter()
+        .fold(faulted(Speculation::WrongAbsent).clone(), |sum, said| sum.plus(faulted(said)));
+    let wrong = [
+        ("absent", &absent),
+        ("broken", found(Speculation::WrongBroken)),
+        ("chance", found(Speculation::WrongChance)),
+    ];
+    let (none, none_faulted) = (found(Speculation::None), faulted(Speculation::None));
+    let all =
+        [("right", right), ("none", none), ("none-faulted", none_faulted), ("denied", denied)];
+    SpecTlbCounts {
+        entries: entries.into(),
+        ways: ways.into(),
+        replacement,
+        page_size,
+        fill,
+        attempts: right.walks
+            + denied.walks
+            + wrong.iter().map(|(_, said)| said.walks).sum::<u64>(),
+        right: right.walks,
+        denied: denied.walks,
+        wrong: wrong.iter().map(|(cause, said)| ((*cause).to_owned(), said.walks)).collect(),
+        none: none.walks,
+        none_faulted: none_faulted.walks,
+        overlapped: places(&right.references),
+        overlapped_cycles: timed.then_some(right.cycles),
+        devices: counts.devices,
+        devices_reached: if speculator.tagged { 0 } else { counts.devices },
+        outcomes: all.iter().chain(&wrong).map(|(name, said)| outcome(name, said)).collect(),
+    }
+}
+
+fn outcome(name: &str, said: &Said) -> SpecOutcome {
+    let [fetch, load, store] = &said.accesses;
+    SpecOutcome {
+        outcome: name.to_owned(),
+        walks: said.walks,
+        references: places(&said.references),
+        ptes: places(&said.ptes),
+        accesses: ByKind { fetch: places(fetch), load: places(load), store: places(store) },
+    }
+}
+
+/// Counts by place, those that are not 0.
+fn places(served: &[u64; Served::COUNT]) -> BTreeMap<String, u64> {
+    let named = Served::ALL.into_iter().map(|place| (place.name(), served[place as usize]));
+    let counted = named.filter(|(_, count)| *count > 0);
+    counted.map(|(name, count)| (name.to_owned(), count)).collect()
+}

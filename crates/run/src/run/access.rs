@@ -1,0 +1,348 @@
+//! The common case: accesses that hit, and what else can become of one.
+
+use std::ops::Range;
+
+use addr::{Kind, PageSize, PhysAddr, VirtAddr};
+use description::Error;
+use hardware::{
+    behind::Behind,
+    processor::Processor,
+    tlbs::{FIRST_LEVEL_MAX, NONE},
+};
+use mmu::{EACH, Found, Hit, NOTHING, SpanTlb, SpanTlbs, TIME};
+use os::Who;
+use results::count::{
+    census::{Census, SHARED},
+    labels::Layout,
+};
+use trace::{Batch, Meta};
+
+use super::{Run, miss::AllMissed};
+
+/// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by
+/// that which the TLB was asked for.
+pub(super) const UNCACHED: u8 = 0;
+pub(super) const PHYSICAL: u8 = 1;
+pub(super) const VIRTUAL: u8 = 2;
+
+/// One lookup: what is accessed, how, and by whom it is looked up first.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) addr: VirtAddr,
+    pub(super) kind: Kind,
+    pub(super) unit: usize,
+    pub(super) access: u64,
+    /// The batch that the access is in.
+    pub(super) batch: &'a Batch,
+}
+
+impl Run {
+    /// Runs accesses: hits by themselves, everything else one by one; if `to_miss`, up to the first
+    /// that is no hit; and up to one after which the operating system wants to be woken. Gives the
+    /// index of the one that follows, and how many fetches the trace cache has delivered.
+    pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        to_miss: bool,
+        behind: &mut impl Behind,
+    ) -> Result<(usize, u64), Error> {
+        if self.view.base != 0 || self.processors.here.trace_cache.is_some() {
+            return self.prepared::<CHECK, CACHES>(batch, span, to_miss, behind);
+        }
+        let rows = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
+        let (from, place) = (span.start, |row| span.start + row);
+        let ran = self.looked_up::<CHECK, CACHES>(batch, rows, from, place, to_miss, behind)?;
+        Ok((span.start + ran, 0))
+    }
+
+    /// Looks up rows whose addresses are those of the TLBs: some or all of a batch's from the one at `from`
+    /// on; `place` gives the index there of each. Gives how many ran.
+    pub(super) fn looked_up<const CHECK: bool, const CACHES: u8>(
+        &mut self,
+        batch: &Batch,
+        (addrs, metas): (&[u64], &[Meta]),
+        from: usize,
+        place: impl Fn(usize) -> usize,
+        to_miss: bool,
+        behind: &mut impl Behind,
+    ) -> Result<usize, Error> {
+        let mut next = 0;
+        // Accesses of the trace among them that are not.
+        let mut skipped = 0;
+        while next < addrs.len() {
+            if !CHECK && self.pace.wants_span() {
+                let (addrs, metas) = (&addrs[next..], &metas[next..]);
+                let (ran, time) = match (self.learns, self.granules.1.is_some()) {
+                    (NOTHING, false) => self.hits::<CACHES, NOTHING, false>(addrs, metas, behind),
+                    (NOTHING, true) => self.hits::<CACHES, NOTHING, true>(addrs, metas, behind),
+                    (TIME, false) => self.hits::<CACHES, TIME, false>(addrs, metas, behind),
+                    (TIME, true) => self.hits::<CACHES, TIME, true>(addrs, metas, behind),
+                    (_, false) => self.hits::<CACHES, EACH, false>(addrs, metas, behind),
+                    (_, true) => self.hits::<CACHES, EACH, true>(addrs, metas, behind),
+                };
+                let first_level = self.processors.here.hardware.first_level_mut().iter_mut();
+                first_level.for_each(|unit| unit.tlb.set_now(time));
+                next += ran;
+                self.pace.had_span(ran);
+            }
+            let mut missed = None;
+            let number = self.position + (from + next + skipped) as u64 - self.left_out;
+            if !CHECK && !to_miss && self.is_dense(number) {
+                let rows = (&addrs[next..], &metas[next..]);
+                let ran;
+                let first = (from + next + skipped, number);
+                (ran, missed) = self.dense::<CACHES>(batch, rows, first, behind);
+                next += ran;
+            }
+            if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
+                let row = place(next);
+                let access = self.position + row as u64;
+                self.left_out += (row - from - next - skipped) as u64;
+                skipped = row - from - next;
+                let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
+                if self.pace.is_dense() {
+                    let Run { ahead, stack, who, view, .. } = self;
+                    ahead.soon::<CACHES>((addrs, next), (*who, *view), stack, behind);
+                }
+                self.access::<CHECK, CACHES>(batch, (addr, meta), access, missed, behind)?;
+                next += 1;
+                if to_miss || self.has_new_deadline {
+                    break;
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// Whether accesses that miss come one after the other, so that it pays to ask once for many of them what
+    /// kind of TLBs these are.
+    fn is_dense(&self, number: u64) -> bool {
+        self.pace.is_dense() && number >= self.dense.until
+    }
+
+    /// Runs accesses as long as each is found at once and lies in one page, and says how many
+    /// were, and the time of the last. This is where a run spends its time: nothing here can
+    /// fail, and what it borrows stays in registers.
+    fn hits<const CACHES: u8, const LEARNS: u8, const TWO: bool>(
+        &mut self,
+        addrs: &[u64],
+        metas: &[Meta],
+        behind: &mut impl Behind,
+    ) -> (usize, u64) {
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let first = hardware.first;
+        let first_level = hardware.first_level_mut();
+        let before = first_level.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
+        let mut spans: [Option<SpanTlb<'_, LEARNS>>; FIRST_LEVEL_MAX] = [const { None }; _];
+        for (span, unit) in spans.iter_mut().zip(first_level) {
+            *span = unit.tlb.span(*asid, self.granules);
+        }
+        let serving = |kind: usize| *spans.get(*first.get(kind)?)?;
+        let spans = SpanTlbs::<LEARNS, TWO>::new(serving, self.granules, self.large_first);
+        // Four, so that `kind & 3` needs no bounds check.
+        let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
+        let tag = self.view.tag;
+        let (mut ran, mut left_out, mut far) = (0, 0, [0; 4]);
+        for (&addr, &meta) in addrs.iter().zip(metas) {
+            let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
+            let time = before + 1 + ran as u64;
+            if let Some(found) = spans.lookup(addr, bytes, kind, time) {
+                let Found { phys, label, is_far } = found;
+                if TWO && is_far {
+                    far[kind & 3] += 1;
+                }
+                if label == SHARED {
+                    let addr = VirtAddr::new(addr.get().wrapping_sub(self.view.base));
+                    shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
+                }
+                if CACHES != UNCACHED {
+                    let at = if CACHES == VIRTUAL { PhysAddr::new(addr.get() | tag) } else { phys };
+                    behind.data(at, bytes, meta.kind());
+                }
+            } else if is_left_out[kind & 3] {
+                left_out += 1;
+            } else {
+                break;
+            }
+            ran += 1;
+        }
+        let time = before + ran as u64;
+        self.left_out += left_out;
+        // For each kind the granule in which more is found comes first.
+        if TWO && far.iter().sum::<usize>() * 8 > ran {
+            let mut hits = [0; 4];
+            metas[..ran].iter().for_each(|meta| hits[meta.kind_index() & 3] += 1);
+            for ((large_first, far), hits) in self.large_first.iter_mut().zip(far).zip(hits) {
+                *large_first ^= far * 2 > hits;
+            }
+        }
+        (ran, time)
+    }
+
+    /// One access, whatever becomes of it; one that has `missed` every level is not looked up again.
+    // Inlined into its callers: to hand over the arguments takes 30 instructions.
+    #[inline(always)]
+    pub(super) fn access<const CHECK: bool, const CACHES: u8>(
+        &mut self,
+        batch: &Batch,
+        (addr, meta): (VirtAddr, Meta),
+        access: u64,
+        missed: Option<AllMissed>,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let (kind, bytes) = (meta.kind(), meta.size());
+        let unit = self.processors.here.hardware.first[kind as usize];
+        if unit == NONE {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let place = Place { addr, kind, unit, access, batch };
+        let (phys, size) = match missed {
+            Some(missed) => self.miss_all(place, missed, behind)?,
+            None => self.translate::<CHECK>(place, behind)?,
+        };
+        if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
+            return self.straddle::<CHECK, CACHES>(place, phys, size, bytes, behind);
+        }
+        self.data::<CACHES>(addr, phys, bytes, kind, behind);
+        Ok(())
+    }
+
+    /// An access to memory whose translation was looked up by itself.
+    fn data<const CACHES: u8>(
+        &mut self,
+        addr: VirtAddr,
+        phys: PhysAddr,
+        bytes: u32,
+        kind: Kind,
+        behind: &mut impl Behind,
+    ) {
+        let at = match CACHES {
+            UNCACHED => return,
+            VIRTUAL => PhysAddr::new(addr.wrapping_add(self.view.base).get() | self.view.tag),
+            _ => phys,
+        };
+        if std::mem::take(&mut self.missed) {
+            behind.first_data(at, bytes, kind);
+        } else {
+            behind.data(at, bytes, kind);
+        }
+    }
+
+    /// The physical address of one access that lies within a page, and that page's size.
+    fn translate<const CHECK: bool>(
+        &mut self,
+        place: Place<'_>,
+        behind: &mut impl Behind,
+    ) -> Result<(PhysAddr, PageSize), Error> {
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let linear = place.addr.wrapping_add(self.view.base);
+        let tlb = &mut hardware.units[place.unit].tlb;
+        let found = if self.pace.is_dense() {
+            tlb.lookup_apart(linear, *asid, place.kind)
+        } else {
+            tlb.lookup(linear, *asid, place.kind)
+        };
+        match found {
+            Ok(hit) => {
+                self.pace.hit();
+                if hit.label == SHARED {
+                    let Place { addr, kind, .. } = place;
+                    shared_hit(&mut self.layout, &mut self.census, self.who, addr, kind);
+                }
+                if CHECK {
+                    self.compare(place, &hit)?;
+                }
+                Ok((hit.phys, hit.size))
+            }
+            Err(why) => {
+                self.pace.missed();
+                self.miss(place, why, behind)
+            }
+        }
+    }
+
+    /// An access that does not end in the page where it starts, whose translation was found: a
+    /// lookup for each further page, whatever its size.
+    #[cold]
+    fn straddle<const CHECK: bool, const CACHES: u8>(
+        &mut self,
+        place: Place<'_>,
+        phys: PhysAddr,
+        size: PageSize,
+        bytes: u32,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        self.page_crossings += 1;
+        let (mut addr, mut left) = (place.addr, u64::from(bytes));
+        let (mut phys, mut size) = (phys, size);
+        loop {
+            let part = left.min(size.bytes() - addr.offset_in(size));
+            self.data::<CACHES>(addr, phys, part as u32, place.kind, behind);
+            left -= part;
+            if left == 0 {
+                return Ok(());
+            }
+            let Some(next) = addr.checked_add(part) else {
+                let what = format!("{bytes} bytes at {} run past the end of the space", place.addr);
+                return Err(Error::Access { access: place.access, what });
+            };
+            addr = next;
+            self.crossing_lookups[place.kind as usize] += 1;
+            (phys, size) = self.translate::<CHECK>(Place { addr, ..place }, behind)?;
+        }
+    }
+
+    /// Stops at a translation that is not what the page table says now, or that allows what the
+    /// page table forbids.
+    #[cold]
+    fn compare(&mut self, place: Place<'_>, hit: &Hit) -> Result<(), Error> {
+        let table = self.stack.query(self.who.space, place.addr);
+        let phys = table.map(|translation| translation.apply(place.addr));
+        let said = match (phys, table) {
+            (Some(phys), Some(table)) if phys == hit.phys => {
+                if table.rights.allows(place.kind) {
+                    return Ok(());
+                }
+                format!("that it allows {} only", table.rights)
+            }
+            (Some(phys), _) => phys.to_string(),
+            (None, _) => "nothing".to_owned(),
+        };
+        Err(Error::Check(format!(
+            "access {}: tlb.{} translates {} to {} for a {}, the page table says {said}",
+            place.access,
+            self.processors.here.hardware.units[place.unit].name,
+            place.addr,
+            hit.phys,
+            place.kind.name()
+        )))
+    }
+}
+
+/// A hit on a page that several regions share is counted for its own region.
+#[cold]
+#[inline(never)]
+pub(super) fn shared_hit(
+    layout: &mut Layout,
+    census: &mut Census,
+    who: Who,
+    addr: VirtAddr,
+    kind: Kind,
+) {
+    shared_hits(layout, census, who, addr, kind, 1);
+}
+
+/// The same for `count` hits.
+pub(super) fn shared_hits(
+    layout: &mut Layout,
+    census: &mut Census,
+    who: Who,
+    addr: VirtAddr,
+    kind: Kind,
+    count: u64,
+) {
+    let region = layout.label_of(who.number, addr);
+    census.region(region).hits[kind as usize] += count;
+}

@@ -1,0 +1,289 @@
+//! Accesses of which many miss the first level, one after the other.
+//!
+//! ```text
+//!   access --> first level -- hit ------------------------------> data caches, the next
+//!                  | miss
+//!                  v
+//!              second level -- hit --> fill the first ----------> data caches, the next
+//!                  | miss
+//!                  v
+//!                walk -- page of the usual size --> fill both --> data caches, the next
+//!                  | fault
+//!                  +--> back to the run, which has the operating system answer it
+//! ```
+//!
+//! What cannot be as long as no TLB changes its kind is asked once, when their parts are borrowed. Counts and
+//! contents are those of a run without this. Whatever is rare, as an access to two pages or one that an entry
+//! forbids, goes back to the run before anything was done for it. A lookup that has missed goes back with what
+//! has become of it ([`AllMissed`]).
+//!
+//! A machine where a walk is more than to read the page table, as one with ranges or with a host, leaves all walks to the
+//! run ([`Run::walks_alone`]).
+
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
+use hardware::{
+    behind::{Behind, Refill},
+    processor::Processor,
+    tlbs::{FIRST_LEVEL_MAX, NONE, Unit},
+};
+use mmu::{DenseTlb, Evicted, Miss, TlbEntry};
+use os::host::Stack;
+use pagetable::{Fault, Node, Reference, Space, Translation};
+use ram::walk::Walk;
+use results::count::census::{Census, SHARED, TlbCensus};
+use trace::{Batch, Meta};
+
+use super::{
+    Run,
+    access::{UNCACHED, VIRTUAL, shared_hit},
+    miss::{AllMissed, MissCounts, without_dirt},
+    pace::APART_MAX,
+};
+
+/// A TLB and what is counted of it.
+struct Part<'a> {
+    tlb: DenseTlb<'a>,
+    counts: &'a mut TlbCensus,
+}
+
+impl Part<'_> {
+    /// Counts a lookup in vain for a page of that size, for which another entry goes.
+    #[inline(always)]
+    fn missed(&mut self, kind: Kind, size: PageSize) {
+        self.counts.evictions += 1;
+        self.counts.missed(kind, size, false);
+    }
+
+    /// Counts such a lookup, and fills the TLB with what a walk has found for it.
+    #[inline(always)]
+    fn fill(
+        &mut self,
+        census: &mut Census,
+        is_first: bool,
+        kind: Kind,
+        entry: &TlbEntry,
+        label: u32,
+    ) {
+        self.missed(kind, entry.page.size());
+        let Part { tlb, counts } = self;
+        tlb.fill(entry, label, &mut |gone: Evicted| census.collect(counts, is_first, &gone));
+    }
+}
+
+/// To borrow the parts costs as much as so many entries save that come into the first level.
+const BORROWED_FOR: usize = 2;
+/// The most that earlier ones can have saved, in entries.
+const SAVED_MAX: usize = 16;
+/// Where it did not pay, so many accesses are run by themselves before it is tried again.
+const PAUSE: u64 = 256;
+
+/// Whether it pays to run such accesses at once: where few of those that miss the first level come to their end
+/// here, it does not.
+#[derive(Default)]
+pub(super) struct Worth {
+    saved: usize,
+    /// The first access for which it is tried again.
+    pub(super) until: u64,
+}
+
+impl Worth {
+    /// So many entries came into the first level in accesses that were run at once, before access `now`.
+    #[inline]
+    fn pays(&mut self, filled: usize, now: u64) {
+        match (self.saved + filled).checked_sub(BORROWED_FOR) {
+            Some(saved) => self.saved = saved.min(SAVED_MAX),
+            None => self.until = now + PAUSE,
+        }
+    }
+}
+
+impl Run {
+    /// Whether a walk reads the page table, fills TLBs and is counted, and nothing else has a part in it.
+    fn walks_alone(&self, behind: &impl Behind) -> bool {
+        let hardware = &self.processors.here.hardware;
+        let is_refilled_alone = !self.has_pairs && self.block_pages == 0;
+        // Where hardware does not set the bits, a handler is trapped to for the first store to a page.
+        let is_marked_alone = !self.tracks_dirty || self.marks;
+        let is_read_alone = !self.stack.guest.is_linear()
+            && self.stack.host().is_none()
+            && hardware.ranges.is_none()
+            && hardware.restseg.is_none();
+        let is_heard_of_alone = self.promotion.is_none()
+            && self.overheads.is_none()
+            && self.nodes.is_none()
+            && !behind.speculates();
+        is_refilled_alone
+            && is_marked_alone
+            && is_read_alone
+            && is_heard_of_alone
+            && !self.populated
+    }
+
+    /// Runs accesses of `batch` as long as not too many in a row hit the first level. The first of
+    /// them is that at `from` there, and has that `number` among those that are not left out. Gives how many ran; and, if
+    /// the one that follows has missed every level, as all of them have counted, what else is known of it.
+    #[inline(never)]
+    pub(super) fn dense<const CACHES: u8>(
+        &mut self,
+        batch: &Batch,
+        (addrs, metas): (&[u64], &[Meta]),
+        (from, number): (usize, u64),
+        behind: &mut impl Behind,
+    ) -> (usize, Option<AllMissed>) {
+        let walks_alone = self.walks_alone(behind);
+        let (sized, root) = (self.sets_size(), self.stack.guest.root(self.view.root));
+        let tracks_dirty = self.tracks_dirty;
+        let Run { processors, census, history, layout, passed, stack, view, who, ahead, .. } = self;
+        let (references, origins) = (&mut self.references, &mut self.origins);
+        let Processor { hardware, asid, .. } = &mut processors.here;
+        let (first, second) = (hardware.first, hardware.second);
+        let behind_all = second[Kind::Load as usize];
+        let mut nears: [Option<Part<'_>>; FIRST_LEVEL_MAX] = [const { None }; _];
+        let mut far = None;
+        for (index, Unit { level, tlb, counts, .. }) in hardware.units.iter_mut().enumerate() {
+            let part = tlb.dense(*asid).map(|tlb| Part { tlb, counts });
+            if *level == 1 {
+                nears[index] = part;
+            } else if index == behind_all {
+                far = part;
+            }
+        }
+        if behind_all != NONE && far.is_none() {
+            self.dense.pays(0, number);
+            return (0, None);
+        }
+        let near_of = Kind::ALL.map(|kind| {
+            let (near, far) = (first[kind as usize], far.as_ref());
+            let size = nears.get(near).and_then(|near| Some(near.as_ref()?.tlb.page_size()));
+            let is_behind = second[kind as usize] == behind_all
+                && far.is_none_or(|far| Some(far.tlb.page_size()) == size);
+            if is_behind { near } else { NONE }
+        });
+        let mut hits = self.pace.hits();
+        let (mut ran, mut filled, mut missed) = (0, 0, None);
+        for (&addr, &meta) in addrs.iter().zip(metas) {
+            let (linear, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
+            let Some(Some(near)) = nears.get_mut(near_of[kind as usize]) else { break };
+            let size = near.tlb.page_size();
+            if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
+                break;
+            }
+            // What a cache knows of a line can be far though the line's page hits.
+            if hits == 0 || ahead.caches_are_far() {
+                ahead.soon::<CACHES>((addrs, ran), (*who, *view), stack, behind);
+            }
+            let own = VirtAddr::new(addr.wrapping_sub(view.base));
+            let phys = match near.tlb.find(linear, kind) {
+                Ok(held) => {
+                    hits += 1;
+                    let (phys, label) = near.tlb.hit(held, linear, kind);
+                    if label == SHARED {
+                        shared_hit(layout, census, *who, own, kind);
+                    }
+                    phys
+                }
+                Err(Miss::Absent) => {
+                    let held = match far.as_ref().map(|far| (far, far.tlb.find(linear, kind))) {
+                        Some((far, Ok(held))) if near.tlb.is_replaced(linear, &far.tlb, held) => {
+                            Some(held)
+                        }
+                        None | Some((_, Err(Miss::Absent))) => None,
+                        Some((_, Ok(_) | Err(Miss::Denied | Miss::Invalid))) => break,
+                    };
+                    hits = 0;
+                    near.tlb.missed(kind);
+                    let region = layout.label_of(who.number, own);
+                    census.region(region).l1_misses[kind as usize] += 1;
+                    let when = number + ran as u64 + passed.before(batch, from + ran);
+                    let phys = if let (Some(held), Some(far)) = (held, &mut far) {
+                        near.missed(kind, size);
+                        let Part { tlb, counts } = near;
+                        let (phys, _) = far.tlb.hit(held, linear, kind);
+                        tlb.refill(linear, &far.tlb, held, &mut |gone: Evicted| {
+                            census.collect(counts, true, &gone);
+                        });
+                        history.l1_miss(when);
+                        phys
+                    } else {
+                        if let Some(far) = &mut far {
+                            far.tlb.missed(kind);
+                        }
+                        let walked = walks_alone.then(|| {
+                            read(
+                                stack,
+                                (view.root, root),
+                                (linear, *asid, kind),
+                                references,
+                                behind,
+                            )
+                        });
+                        let found = walked.and_then(Result::ok).map(|found| {
+                            let Translation { page, frame, mut rights, global } = found;
+                            if tracks_dirty && kind != Kind::Store {
+                                rights = without_dirt(&stack.guest, *who, own, rights);
+                            }
+                            let global = global || view.is_global;
+                            let entry = TlbEntry::single(page, frame, *asid, global, rights);
+                            (entry, found.apply(linear))
+                        });
+                        let is_taken = |(entry, _): &(TlbEntry, PhysAddr)| {
+                            near.tlb.is_replaced_by(entry)
+                                && far.as_ref().is_none_or(|far| far.tlb.is_replaced_by(entry))
+                        };
+                        let Some((entry, phys)) = found.filter(is_taken) else {
+                            near.tlb.leave_absent(linear);
+                            if let Some(far) = &mut far {
+                                far.tlb.leave_absent(linear);
+                            }
+                            missed = Some(AllMissed { why: Miss::Absent, region, walked });
+                            break;
+                        };
+                        let data = kind != Kind::Fetch;
+                        behind.refilled(Refill { region, data, sized, ..Refill::default() });
+                        let pages = VirtRange::of_page(own.page(size));
+                        let label = layout.label_of_entry(who.number, pages, region);
+                        if let Some(far) = &mut far {
+                            far.fill(census, false, kind, &entry, label);
+                        }
+                        near.fill(census, true, kind, &entry, label);
+                        let counts = MissCounts { census, history, origins, layout, who: *who };
+                        counts.count(batch, from + ran, when, own, (region, size, false));
+                        phys
+                    };
+                    filled += 1;
+                    phys
+                }
+                Err(Miss::Denied | Miss::Invalid) => break,
+            };
+            if CACHES != UNCACHED {
+                let at = if CACHES == VIRTUAL { PhysAddr::new(addr | view.tag) } else { phys };
+                behind.data(at, bytes, kind);
+            }
+            ran += 1;
+        }
+        self.pace.end_dense(hits);
+        self.dense.pays(filled, number);
+        (ran, missed)
+    }
+}
+
+/// Reads the page table of `space`, whose root is `root`, for an access, and has what lies behind hear of it.
+#[inline(always)]
+fn read(
+    stack: &mut Stack,
+    (space, root): (Space, Node),
+    (va, asid, kind): (VirtAddr, Asid, Kind),
+    references: &mut Vec<Reference>,
+    behind: &mut impl Behind,
+) -> Result<Translation, Fault> {
+    references.clear();
+    let found = stack.guest.walk(space, va, kind, references);
+    let size = found.map_or(PageSize::SIZE_4K, |found| found.page.size());
+    let walk = Walk { va, asid, root, found: found.is_ok(), size, nested_misses: 0 };
+    let Err(stale) = behind.walk(&walk, stack.way(references)) else { return found };
+    // Hardware goes where a forgotten flush leads it.
+    references.clear();
+    let found = stack.guest.walk_from(stale, va, kind, references);
+    behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, stack.way(references));
+    found
+}

@@ -1,0 +1,126 @@
+//! A linear page table's walk, which asks the TLB for the table itself (E99 §2.1).
+//!
+//! ```text
+//!   miss at va --> entry of va, in a page of the array --- TLB has that page: load the entry
+//!                     | nested miss
+//!                     v
+//!                  entry of that page, in a page further on --- TLB has that one: load it, and
+//!                     | ... five times at most                    fill the TLB on the way back
+//!                     v
+//!                  root, in unmapped memory
+//! ```
+//!
+//! A page of the array in the TLB is a translation like any other and takes the place of one.
+//! Its entry bears the label [`TABLES`], so that what the walker hits there is counted apart
+//! from what the program does.
+
+use addr::{Kind, PhysAddr, VirtAddr};
+use description::Error;
+use hardware::{
+    behind::Behind,
+    processor::Processor,
+    tlbs::{NONE, TlbUnits},
+};
+use mmu::TlbEntry;
+use pagetable::{Fault, LinearArray, Node, Reference, Translation};
+use ram::walk::Walk;
+use results::count::census::TABLES;
+
+use super::{Run, access::Place, miss::Pair};
+
+impl Run {
+    /// A walk of the array.
+    pub(super) fn walk_array(
+        &mut self,
+        place: Place<'_>,
+        behind: &mut impl Behind,
+    ) -> Result<Result<Translation, Fault>, Error> {
+        let Place { addr, kind, access, .. } = place;
+        let (start, nested_misses) = self.nearest_table(addr);
+        let mut references = std::mem::take(&mut self.references);
+        references.clear();
+        let found = self.stack.guest.walk_from(start, addr, kind, &mut references);
+        self.trap_if_clean(place, found.is_ok(), &mut references)?;
+        let known = self.stack.query(self.who.space, addr);
+        if self.check && found.ok() != known.filter(|page| page.rights.allows(kind)) {
+            return Err(Error::Check(format!(
+                "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
+                 page table does not have there",
+                start.level, start.table
+            )));
+        }
+        let (asid, found_page) = (self.processors.here.asid, found.is_ok());
+        let walk = Walk {
+            va: addr,
+            asid,
+            root: start,
+            found: found_page,
+            size: addr::PageSize::SIZE_4K,
+            nested_misses,
+        };
+        let walked = behind.walk(&walk, self.stack.way(&references));
+        debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
+        for table in references.iter().filter_map(|reference| reference.next()) {
+            self.fill_table(addr, table);
+        }
+        self.references = references;
+        Ok(found)
+    }
+
+    /// The table nearest to the entry of `addr` that the TLB knows, or the root; and how many
+    /// pages of the array it was asked for in vain.
+    fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
+        let region = self.layout.label_of(self.who.number, addr);
+        for level in 1..=LinearArray::LEVELS {
+            if let Some(frame) = self.table_frame(LinearArray.entry(addr, level), region) {
+                return (LinearArray.node(level, frame), level - 1);
+            }
+        }
+        (self.stack.guest.root(self.who.space), LinearArray::LEVELS)
+    }
+
+    /// The frame of the page of the array that holds `entry`, if a TLB has it. The lookups are
+    /// for a page of `region`.
+    fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
+        let kind = Kind::Load;
+        let Processor { hardware: TlbUnits { units, first, second, .. }, asid, .. } =
+            &mut self.processors.here;
+        let [first, second] = [first, second].map(|of| of[kind as usize]);
+        let counts = self.census.region(region);
+        counts.table_cycles += units[first].latency_cycles;
+        if let Some(hit) = units[first].lookup_table(entry, *asid) {
+            return Some(hit.frame());
+        }
+        if second == NONE {
+            return None;
+        }
+        counts.table_cycles += units[second].latency_cycles;
+        let hit = units[second].lookup_table(entry, *asid)?;
+        let pair = Pair { entry: hit.entry(entry, *asid), other: None, has_block: false };
+        self.fill(first, kind, &pair, TABLES);
+        Some(hit.frame())
+    }
+
+    /// Puts the page of the array that is `table`, on the way to `addr`, into the TLBs; with it,
+    /// where they hold pairs, the other page of its pair.
+    fn fill_table(&mut self, addr: VirtAddr, table: Node) {
+        let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
+        let mut references: Vec<Reference> = Vec::new();
+        if self.has_pairs {
+            // What the array has there is read beside the entry itself, at no price.
+            let _ = self.stack.guest.walk(self.who.space, neighbour, Kind::Load, &mut references);
+        }
+        let mut nodes = references.iter().filter_map(|reference| reference.next());
+        let other = nodes.find(|node| node.level == table.level);
+        let Translation { page, frame, rights, global } = LinearArray.translation_of(addr, table);
+        let other = other.map(|node| (node.table, rights));
+        let entry = TlbEntry::single(page, frame, self.processors.here.asid, global, rights);
+        let refill = Pair { entry, other, has_block: false };
+        let TlbUnits { first, second, .. } = &self.processors.here.hardware;
+        for unit in [*second, *first].map(|of| of[Kind::Load as usize]) {
+            if unit != NONE {
+                self.fill(unit, Kind::Load, &refill, TABLES);
+            }
+        }
+    }
+}

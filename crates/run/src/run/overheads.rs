@@ -1,0 +1,63 @@
+//! What translation costs each space: the share of its time that goes into walks, as a processor's counters
+//! would tell it.
+//!
+//! ```text
+//!   instructions x cycles       misses of every TLB x nominal price of a walk
+//!                 `------ time ------'
+//! ```
+//!
+//! The price is that of the operating system's clock, so that nothing behind the TLBs changes what the system
+//! does with it.
+
+use std::collections::BTreeMap;
+
+use description::{Description, Metric};
+
+/// Counts of each space since they were asked for last.
+pub struct Overheads {
+    walk_cycles: f64,
+    cycles_per_instruction: f64,
+    /// By the trace's number: instructions and misses.
+    by_space: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Overheads {
+    /// Those that the manager of `description` wants to know, if it does; an error comes with the key that
+    /// is wrong.
+    pub fn of(description: &Description) -> Result<Option<Overheads>, (String, String)> {
+        let asked = description.os.hawkeye.as_ref();
+        if asked.is_none_or(|asked| asked.metric == Metric::RoundRobin) {
+            return Ok(None);
+        }
+        let Some(costs) = &description.os.costs else {
+            let what = "what walks take is os.costs.walk_cycles: give the machine a table os.costs, or \
+                        write \"round-robin\"";
+            return Err(("os.hawkeye.metric".to_owned(), what.to_owned()));
+        };
+        Ok(Some(Overheads {
+            walk_cycles: costs.walk_cycles.into(),
+            cycles_per_instruction: description.core.cycles_per_instruction.unwrap_or(1.0),
+            by_space: BTreeMap::new(),
+        }))
+    }
+
+    /// So many instructions of a space ran.
+    pub(super) fn ran(&mut self, space: u32, instructions: u64) {
+        self.by_space.entry(space).or_default().0 += instructions;
+    }
+
+    /// A lookup of a space missed every TLB.
+    pub(super) fn missed(&mut self, space: u32) {
+        self.by_space.entry(space).or_default().1 += 1;
+    }
+
+    /// The shares since it was asked last, in per cent.
+    pub(super) fn take(&mut self) -> Vec<(u32, u64)> {
+        let share = |(space, (instructions, misses)): (u32, (u64, u64))| {
+            let walks = misses as f64 * self.walk_cycles;
+            let all = instructions as f64 * self.cycles_per_instruction + walks;
+            (space, if all > 0.0 { (100.0 * walks / all) as u64 } else { 0 })
+        };
+        std::mem::take(&mut self.by_space).into_iter().map(share).collect()
+    }
+}

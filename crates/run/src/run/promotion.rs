@@ -1,0 +1,297 @@
+//! On-line promotion: pages become larger where the misses that this would have avoided have paid for it
+//! (Romer, Ohlrich, Karlin and Bershad 1995).
+//!
+//! ```text
+//!   miss of a page --> each larger page that it could be a part of, its candidates:
+//!                        does a TLB hold another part of it? then a larger page would have hit:
+//!                            one miss more is charged to the candidate
+//!                        charged misses x miss_cycles >= its base pages x page_cycles?
+//!                            the operating system promotes it, the largest first
+//! ```
+//!
+//! A promotion so costs at most about what the misses before it have cost, whatever comes after: the
+//! bound of a competitive algorithm. It is their policy `approx-online`: what a larger page would have
+//! pushed out of the TLB is not counted against it.
+//!
+//! A first touch is charged to nothing. Where a promotion fails the candidate begins anew. What is
+//! unmapped or mapped anew is forgotten.
+
+use std::collections::BTreeMap;
+
+use addr::{Kind, PageSize, VirtAddr, VirtRange};
+use description::{Description, Error};
+use hardware::{behind::Behind, processor::Processor, tlbs::NONE};
+use os::{System, events::Gone};
+use results::{PromotionCounts, PromotionsOfSize};
+use trace::Event;
+
+use super::{Run, access::Place};
+
+/// What a miss counts for where the machine does not say what one takes.
+const MISS_CYCLES: u32 = 40;
+/// What counting one takes: an assumption, of a handler that reads and writes a counter per size.
+const COUNT_CYCLES: u32 = 30;
+
+/// Charges, and when they are enough.
+pub struct Promotion {
+    /// Ascending, with the charge at which a page of it is promoted.
+    sizes: Vec<(PageSize, u64)>,
+    /// Whether both pages of a TLB's pair are promoted together.
+    paired: bool,
+    base: PageSize,
+    page_cycles: u64,
+    pub count_cycles: u64,
+    /// Whether the system says itself what promotions take.
+    is_priced: bool,
+    /// By space, first address and size.
+    charges: BTreeMap<(u32, u64, PageSize), Charge>,
+    counts: Counts,
+}
+
+/// What a candidate has been charged with.
+#[derive(Clone, Copy, Default)]
+struct Charge {
+    misses: u64,
+    /// A page of it that a TLB held when it was last looked for.
+    seen: u64,
+}
+
+#[derive(Clone, Default)]
+struct Counts {
+    misses: u64,
+    charged: u64,
+    /// By size: large pages made, and attempts that made none.
+    made: BTreeMap<PageSize, (u64, u64)>,
+    pages: u64,
+}
+
+impl Promotion {
+    /// As `description` asks for, if it does; an error comes with the key that is wrong.
+    pub fn of(
+        description: &Description,
+        system: &dyn System,
+    ) -> Result<Option<Promotion>, (String, String)> {
+        let os = &description.os;
+        let Some(asked) = &os.promotion else { return Ok(None) };
+        let refuse = |key: &str, what: String| Err((format!("os.promotion{key}"), what));
+        let all = system.promotes_to();
+        if all.is_empty() {
+            let what = format!(
+                "the manager `{}` has no larger pages that this machine's TLBs hold: use os.manager = \
+                 \"irix\", \"base\", \"linux\", \"freebsd\" or \"first-touch\", with page_sizes of the \
+                 TLBs that list them",
+                os.manager
+            );
+            return refuse("", what);
+        }
+        for size in asked.sizes.iter().map(|size| size.0) {
+            if !all.contains(&size) {
+                let names: Vec<String> = all.iter().map(PageSize::to_string).collect();
+                let what =
+                    format!("pages cannot become {size} here: choose from {}", names.join(", "));
+                return refuse(".sizes", what);
+            }
+        }
+        let chosen = all
+            .iter()
+            .filter(|all| asked.sizes.is_empty() || asked.sizes.iter().any(|one| one.0 == **all));
+        let base = os.base();
+        let costs = os.costs.as_ref();
+        let miss_cycles = asked.miss_cycles.or(costs.map(|costs| costs.walk_cycles));
+        let miss_cycles = u64::from(miss_cycles.unwrap_or(MISS_CYCLES));
+        let copied = costs.and_then(|costs| Some(costs.work.as_ref()?.copied));
+        let page_cycles = asked.page_cycles.or(copied).map_or(base.bytes() / 2, u64::from);
+        for (key, cycles) in [(".miss_cycles", miss_cycles), (".page_cycles", page_cycles)] {
+            if cycles == 0 {
+                return refuse(key, "write 1 or more: what costs nothing is never paid for".into());
+            }
+        }
+        let paired = system.promotes_pairs();
+        let threshold = |size: PageSize| {
+            let pages = size.count_of(base) << u32::from(paired);
+            (pages * page_cycles).div_ceil(miss_cycles)
+        };
+        Ok(Some(Promotion {
+            sizes: chosen.map(|size| (*size, threshold(*size))).collect(),
+            paired,
+            base,
+            page_cycles,
+            count_cycles: asked.count_cycles.unwrap_or(COUNT_CYCLES).into(),
+            is_priced: system.prices_its_work(),
+            charges: BTreeMap::new(),
+            counts: Counts::default(),
+        }))
+    }
+
+    /// What is promoted to `size` together with `addr`.
+    fn candidate(&self, addr: VirtAddr, size: PageSize) -> Option<VirtRange> {
+        let bytes = size.bytes() << u32::from(self.paired);
+        VirtRange::new(VirtAddr::new(addr.get() & !(bytes - 1)), bytes).ok()
+    }
+
+    /// Forgets what has been charged in `bytes` from `start` on.
+    fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
+        let Some((largest, _)) = self.sizes.last() else { return };
+        let end = start.saturating_add(bytes);
+        let from = start & !((largest.bytes() << u32::from(self.paired)) - 1);
+        let keys: Vec<_> = self
+            .charges
+            .range((space, from, PageSize::SIZE_4K)..(space, end, PageSize::SIZE_4K))
+            .map(|(key, _)| *key)
+            .filter(|(_, first, size)| first + (size.bytes() << u32::from(self.paired)) > start)
+            .collect();
+        for key in keys {
+            self.charges.remove(&key);
+        }
+    }
+
+    /// Forgets a space.
+    fn forget_space(&mut self, space: u32) {
+        self.charges.retain(|(of, ..), _| *of != space);
+    }
+
+    /// Counts begin anew; charges stay.
+    pub(super) fn forget_counts(&mut self) {
+        self.counts = Counts::default();
+    }
+
+    /// What counting took, and promotions where the system does not price them, in cycles.
+    pub fn cycles(&self) -> (u64, u64) {
+        let moving = if self.is_priced { 0 } else { self.counts.pages * self.page_cycles };
+        (self.counts.misses * self.count_cycles, moving)
+    }
+
+    /// For the results.
+    pub fn counts(&self) -> PromotionCounts {
+        let of_size = |(size, threshold): &(PageSize, u64)| {
+            let (promoted, refused) = self.counts.made.get(size).copied().unwrap_or_default();
+            PromotionsOfSize {
+                size: size.to_string(),
+                threshold_misses: *threshold,
+                promoted,
+                refused,
+            }
+        };
+        PromotionCounts {
+            misses: self.counts.misses,
+            charged: self.counts.charged,
+            counting_cycles: self.cycles().0,
+            sizes: self.sizes.iter().map(of_size).collect(),
+        }
+    }
+}
+
+impl Run {
+    /// Forgets what was counted of what `event` takes away.
+    pub(super) fn forget_charges(&mut self, event: &Event) {
+        let Run { promotion, nodes, layout, who, .. } = self;
+        if promotion.is_none() && nodes.is_none() {
+            return;
+        }
+        let regions = layout.regions(who.number);
+        let before = regions.and_then(|regions| regions.program_break());
+        let Some(gone) = Gone::by(event, before) else { return };
+        if let Some(promotion) = promotion {
+            match gone {
+                Gone::Bytes(start, bytes) => promotion.forget(who.number, (start, bytes)),
+                Gone::All => promotion.forget_space(who.number),
+            }
+        }
+        if let Some(nodes) = nodes {
+            match gone {
+                Gone::Bytes(start, bytes) => nodes.forget(who.number, (start, bytes)),
+                Gone::All => nodes.forget_space(who.number),
+            }
+        }
+    }
+
+    /// Charges a miss of every TLB, and has what has been paid for promoted.
+    #[cold]
+    pub(super) fn charge(
+        &mut self,
+        place: Place<'_>,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let Place { addr, kind, access, .. } = place;
+        let Some(mapping) = self.stack.guest.mapping(self.who.space, addr) else { return Ok(()) };
+        let size = mapping.translation.page.size();
+        let number = self.who.number;
+        let Run { promotion: Some(promotion), processors, .. } = self else { return Ok(()) };
+        if promotion.sizes.last().is_none_or(|(largest, _)| *largest <= size) {
+            return Ok(());
+        }
+        promotion.counts.misses += 1;
+        let processor = &mut processors.here;
+        processor.counts.work_cycles += promotion.count_cycles;
+        let (mut due, mut is_charged) = (None, false);
+        for place in (0..promotion.sizes.len()).rev() {
+            let (larger, threshold) = promotion.sizes[place];
+            if larger <= size {
+                break;
+            }
+            let Some(block) = promotion.candidate(addr, larger) else { continue };
+            let key = (number, block.start().get(), larger);
+            let known = promotion.charges.get(&key).copied().unwrap_or_default();
+            let Some(seen) = holds_part(processor, block, kind, known.seen) else {
+                // Nor does one hold a part of a smaller candidate.
+                break;
+            };
+            let misses = known.misses + 1;
+            promotion.charges.insert(key, Charge { misses, seen });
+            is_charged = true;
+            if misses >= threshold && due.is_none() {
+                due = Some((block, larger));
+            }
+        }
+        promotion.counts.charged += u64::from(is_charged);
+        let Some((block, larger)) = due else { return Ok(()) };
+        let who = self.who;
+        let made = self
+            .ask(access, behind, |system, platform| system.promote(who, block, larger, platform))?;
+        let Some(promotion) = &mut self.promotion else { return Ok(()) };
+        let counted = promotion.counts.made.entry(larger).or_default();
+        if made == 0 {
+            counted.1 += 1;
+            promotion.charges.remove(&(number, block.start().get(), larger));
+            return Ok(());
+        }
+        counted.0 += made;
+        let pages = made * larger.count_of(promotion.base);
+        promotion.counts.pages += pages;
+        if !promotion.is_priced {
+            self.processors.here.counts.work_cycles += pages * promotion.page_cycles;
+        }
+        let within = |&(space, first, size): &(u32, u64, PageSize)| {
+            space == number && size <= larger && block.contains(VirtAddr::new(first))
+        };
+        let keys =
+            (number, block.start().get(), PageSize::SIZE_4K)..=(number, block.last().get(), larger);
+        let gone: Vec<_> =
+            promotion.charges.range(keys).map(|(key, _)| *key).filter(within).collect();
+        for key in gone {
+            promotion.charges.remove(&key);
+        }
+        self.has_new_deadline = self.system.deadline().is_some();
+        Ok(())
+    }
+}
+
+/// An address of `block` that a TLB for `kind` translates: `seen`, if it is still there.
+fn holds_part(processor: &Processor, block: VirtRange, kind: Kind, seen: u64) -> Option<u64> {
+    let Processor { hardware, asid, .. } = processor;
+    let units = || {
+        let serving = [hardware.first[kind as usize], hardware.second[kind as usize]];
+        serving.into_iter().filter(|unit| *unit != NONE).map(|unit| &hardware.units[unit])
+    };
+    let seen = VirtAddr::new(seen);
+    if block.contains(seen) && units().any(|unit| unit.tlb.peek(seen, *asid).is_some()) {
+        return Some(seen.get());
+    }
+    units().find_map(|unit| {
+        let entries = unit.tlb.entries().map(|(entry, _)| entry);
+        let own = entries.filter(|entry| entry.global || entry.asid == *asid);
+        let paired = unit.params.paired;
+        let mut starts = own.flat_map(|entry| entry.pages(paired)).map(|(page, ..)| page.start());
+        starts.find(|start| block.contains(*start)).map(VirtAddr::get)
+    })
+}

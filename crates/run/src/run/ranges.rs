@@ -1,0 +1,118 @@
+//! What a range TLB answers, and what it is told of the pages that walks find.
+//!
+//! ```text
+//!   second level misses --> range TLB --> the first level is filled with the one page
+//!                              ^
+//!   walk finds a page ---------+--- the range around it of the operating system's table
+//!                              '--- or the run in its line of page-table entries
+//! ```
+
+use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
+use hardware::{processor::Processor, tlbs::NONE};
+use mmu::{RangeEntry, TlbEntry};
+use pagetable::Translation;
+
+use super::{
+    Run,
+    access::Place,
+    miss::{Pair, read_only},
+};
+
+/// Entries in a line of 64 bytes of a page table whose entries have 8.
+const LINE_PAGES: u64 = 8;
+
+impl Run {
+    /// A miss of the second level that the range TLB answers: the first level is filled with the one page. Where the
+    /// machine tracks dirty pages (`walker.tracks_dirty`), the first store to a page walks all the same, to set its
+    /// dirty bit.
+    #[cold]
+    pub(super) fn in_range(
+        &mut self,
+        place: Place<'_>,
+        second: usize,
+    ) -> Option<(PhysAddr, PageSize)> {
+        let Place { addr, kind, .. } = place;
+        let is_clean = self.tracks_dirty && self.stack.guest.is_clean(self.who.space, addr);
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
+        let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;
+        let page = addr.page(self.granules.0);
+        let rights = if is_clean { read_only(found.rights) } else { found.rights };
+        let entry = TlbEntry::single(page, found.apply(page.start()), asid, false, rights);
+        if second != NONE {
+            self.unit(second).counts.missed(kind, page.size(), false);
+        }
+        self.unit(place.unit).counts.missed(kind, page.size(), false);
+        let region = self.layout.label_of(self.who.number, addr);
+        let translation =
+            Translation { page, frame: entry.frames[0]?, rights: found.rights, global: false };
+        let label = self.label(translation, region);
+        self.fill(place.unit, kind, &Pair { entry, other: None, has_block: false }, label);
+        let when = self.when(place);
+        self.history.l1_miss(when);
+        Some((found.apply(addr), page.size()))
+    }
+
+    /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
+    #[cold]
+    pub(super) fn note_range(&mut self, page: Translation) {
+        let Run { range_table: Some(table), processors, who, granules, stack, .. } = self else {
+            return;
+        };
+        table.note(who.number, page);
+        // What is mapped on both sides and was never walked for is part of the range too.
+        while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
+            let beyond = [
+                range.start().get().checked_sub(1).map(|at| (at, first.get().wrapping_sub(1))),
+                range.last().get().checked_add(1).map(|at| (at, first.get() + range.bytes())),
+            ];
+            let next = beyond.into_iter().flatten().find_map(|(at, place)| {
+                let found = stack.query(who.space, VirtAddr::new(at))?;
+                let phys = found.apply(VirtAddr::new(at)).get();
+                (phys == place && found.rights == rights).then_some(found)
+            });
+            let Some(next) = next else { break };
+            table.note(who.number, next);
+        }
+        let Processor { hardware, asid, .. } = &mut processors.here;
+        let around = table.around(who.number, page.page.start());
+        let (Some(ranges), Some((range, first, rights))) = (&mut hardware.ranges, around) else {
+            return;
+        };
+        let pages = (range.last().get() - range.start().get()) / granules.0.bytes() + 1;
+        if ranges.takes(pages) {
+            ranges.tlb.fill(RangeEntry { range, first, asid: *asid, rights });
+        }
+    }
+
+    /// Tells the range TLB of the run around a base page that a walk has found, out of the line of page-table
+    /// entries that the walk has read. Larger pages have entries of their own.
+    #[cold]
+    pub(super) fn note_line(&mut self, page: Translation) {
+        let size = self.granules.0;
+        if page.page.size() != size {
+            return;
+        }
+        let number = page.page.start().get() >> size.shift();
+        let line = number & !(LINE_PAGES - 1);
+        let is_alike = |at: u64| {
+            let place = page.frame.get().wrapping_add(at.wrapping_sub(number) << size.shift());
+            let found = self.stack.query(self.who.space, VirtAddr::new(at << size.shift()));
+            found.is_some_and(|found| {
+                found.page.size() == size
+                    && (found.frame.get(), found.rights) == (place, page.rights)
+            })
+        };
+        let first = (line..number).rev().take_while(|at| is_alike(*at)).last().unwrap_or(number);
+        let beyond = number + 1..line + LINE_PAGES;
+        let last = beyond.take_while(|at| is_alike(*at)).last().unwrap_or(number);
+        let bytes = (last + 1 - first) << size.shift();
+        let Ok(range) = VirtRange::new(VirtAddr::new(first << size.shift()), bytes) else { return };
+        let first = PhysAddr::new(page.frame.get() - ((number - first) << size.shift()));
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        if let Some(ranges) = hardware.ranges.as_mut().filter(|of| of.takes(bytes >> size.shift()))
+        {
+            ranges.tlb.fill_merged(RangeEntry { range, first, asid: *asid, rights: page.rights });
+        }
+    }
+}

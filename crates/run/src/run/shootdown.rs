@@ -1,0 +1,272 @@
+//! What the operating system asks of a run: memory, and that hardware forgets.
+//!
+//! ```text
+//!   System --shoot--> Flush of a space
+//!
+//!   sender     | flush | send |...... wait ......|      goes on; frames of tables are free
+//!   receiver 1                | interrupt, flush |      answers
+//!   receiver 2                | interrupt, flush |      answers
+//!   others                                              are not asked
+//! ```
+//!
+//! Asked are the processors on which the space has a context: it runs there, or it ran there and
+//! nothing has taken its context since.
+
+use addr::{Asid, PhysAddr, VirtRange};
+use description::{Costs, Error};
+use hardware::{
+    behind::{Behind, Forget},
+    contexts::Contexts,
+    in_turn::InTurn,
+    processor::Processor,
+};
+use os::{Platform, Spent, System, host::Stack, ranges::RangeTable};
+use pagetable::{Flush, Scope};
+use ram::{Failure, Ram};
+use results::count::{census::Census, labels::Layout};
+use trace::KERNEL;
+
+use super::{
+    Run,
+    overheads::Overheads,
+    small::{Small, moved},
+    watch::Watch,
+};
+
+/// A run as the operating system sees it.
+struct Hosted<'a, B> {
+    stack: &'a mut Stack,
+    layout: &'a Layout,
+    processors: &'a mut InTurn<Processor>,
+    contexts: &'a Contexts,
+    costs: Option<&'a Costs>,
+    census: &'a mut Census,
+    behind: &'a mut B,
+    small: Option<&'a Small>,
+    watch: &'a mut Watch,
+    range_table: &'a mut Option<RangeTable>,
+    overheads: &'a mut Option<Overheads>,
+    access: u64,
+}
+
+impl<B: Behind> Platform for Hosted<'_, B> {
+    fn ram(&mut self) -> &mut Ram {
+        &mut self.stack.guest
+    }
+
+    fn layout(&self) -> &Layout {
+        self.layout
+    }
+
+    fn overheads(&mut self) -> Vec<(u32, u64)> {
+        self.overheads.as_mut().map_or(Vec::new(), Overheads::take)
+    }
+
+    fn shoot(&mut self, flush: Flush) {
+        let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
+        self.stack.guest.recall(&flush);
+        if let Some(space) = self.stack.guest.number_of(flush.space()).filter(|_| asks) {
+            if let Some(table) = self.range_table {
+                match flush.scope() {
+                    Scope::Nothing => {}
+                    Scope::Pages { range, .. } => table.forget(space, range),
+                    Scope::Space => table.forget_space(space),
+                }
+            }
+            if !self.watch.is_forgotten() {
+                self.shoot_down(&flush, space);
+            }
+            // Small spaces lie where others have pages too: each hit is compared, and that is all.
+            if self.watch.check && self.small.is_none() {
+                self.look(&flush, space);
+            }
+        }
+        self.stack.guest.done(flush);
+    }
+
+    fn device(&mut self, frame: PhysAddr, lent: bool) {
+        if self.behind.speculates() {
+            self.behind.device(frame, lent);
+        }
+    }
+
+    fn access(&self) -> u64 {
+        self.access
+    }
+
+    fn processor(&self) -> usize {
+        self.processors.on()
+    }
+}
+
+impl<B: Behind> Hosted<'_, B> {
+    /// Flushes on each processor that may hold something of `space`, and counts what it takes.
+    fn shoot_down(&mut self, flush: &Flush, space: u32) {
+        let pages = match flush.scope() {
+            Scope::Nothing => 0,
+            Scope::Pages { pages, .. } => pages,
+            Scope::Space => u64::MAX,
+        };
+        let flush_cycles = self.costs.map_or(0, |costs| costs.flush_cycles(pages));
+        let receiver_cycles =
+            self.costs.map_or(0, |costs| u64::from(costs.shootdown_receive_cycles) + flush_cycles);
+        let (mut asked, mut here) = (0, false);
+        for number in 0..self.processors.count() {
+            let Some(entries) = self.flush_on(number, flush, space) else { continue };
+            let is_sender = number == self.processors.on();
+            let counts = &mut self.processors.of(number).counts.shootdowns;
+            counts.entries += entries;
+            here |= is_sender;
+            if !is_sender {
+                asked += 1;
+                counts.received += 1;
+                counts.receiver_cycles += receiver_cycles;
+            }
+        }
+        if asked == 0 && !here {
+            return;
+        }
+        let counts = &mut self.processors.here.counts.shootdowns;
+        counts.made += 1;
+        counts.asked += asked;
+        counts.sender_cycles += if here { flush_cycles } else { 0 };
+        if asked > 0 {
+            // All are asked at once and take the same, so the slowest answer is any of them.
+            let send = self.costs.map_or(0, |costs| u64::from(costs.shootdown_send_cycles));
+            counts.sender_cycles += send + receiver_cycles;
+        }
+    }
+
+    /// Flushes on one processor, and gives how many entries of its TLBs went; `None` if it can
+    /// hold nothing of `space`.
+    fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
+        if let Some(small) = self.small {
+            return self.flush_small(number, flush, space, small);
+        }
+        let asid = match space {
+            // The kernel's pages are those of whoever runs.
+            KERNEL => self.processors.of(number).asid,
+            _ => self.contexts.of(number, space)?,
+        };
+        let hardware = &mut self.processors.of(number).hardware;
+        let mut entries = hardware.flush(flush, asid, self.census);
+        let pages = match flush.scope() {
+            Scope::Nothing => None,
+            Scope::Pages { range, .. } => Some(range),
+            Scope::Space => Some(VirtRange::ALL),
+        };
+        if let Some(range) = pages {
+            self.behind.forget(number, Forget::Pages(range, asid));
+        }
+        if let Some(range) = flush.tables() {
+            if self.stack.guest.is_linear() {
+                entries += hardware.flush_tables(range, asid, self.census);
+            }
+            let forget = match range {
+                VirtRange::ALL => Forget::Space(asid),
+                part => Forget::Range(part, asid),
+            };
+            self.behind.forget(number, forget);
+        }
+        Some(entries)
+    }
+
+    /// The same where spaces lie in slots: wherever there can be entries of `space`.
+    fn flush_small(
+        &mut self,
+        number: usize,
+        flush: &Flush,
+        space: u32,
+        small: &Small,
+    ) -> Option<u64> {
+        let hat = self.stack.guest.hat_space(space)?;
+        let bases = match space {
+            KERNEL => [Some(0), None],
+            _ => small.bases(number, hat),
+        };
+        let mut entries = None;
+        for base in bases.into_iter().flatten() {
+            let sum = entries.get_or_insert(0);
+            let Some(range) = moved(flush, base, small.slot_bytes()) else { continue };
+            *sum += self.processors.of(number).hardware.flush_range(range, self.census);
+            self.behind.forget(number, Forget::Pages(range, Asid(0)));
+            if flush.tables().is_some() {
+                self.behind.forget(number, Forget::Space(Asid(0)));
+            }
+        }
+        entries
+    }
+
+    /// Looks at what each of those processors still holds.
+    fn look(&mut self, flush: &Flush, space: u32) {
+        for number in 0..self.processors.count() {
+            if let Some(asid) = self.contexts.of(number, space) {
+                let hardware = &self.processors.of(number).hardware;
+                self.watch.look(number, hardware, self.stack, flush, asid);
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Has the operating system do something at `access`.
+    pub(super) fn ask<T>(
+        &mut self,
+        access: u64,
+        behind: &mut impl Behind,
+        ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
+        let Run { system, stack, layout, processors, contexts, prices, census, nodes, .. } = self;
+        system.settle(&stack.guest, layout);
+        let (watch, range_table) = (&mut self.watch, &mut self.range_table);
+        let overheads = &mut self.overheads;
+        if let Some(nodes) = nodes {
+            stack.guest.runs_on(nodes.topology.of_processor(processors.on()));
+        }
+        let small = self.small.as_ref();
+        let costs = prices.costs();
+        let mut platform = Hosted {
+            stack,
+            layout,
+            processors,
+            contexts,
+            costs,
+            census,
+            behind,
+            small,
+            watch,
+            range_table,
+            overheads,
+            access,
+        };
+        let done = ask(system.as_mut(), &mut platform);
+        let Spent { work_cycles, io_cycles } = system.spent();
+        let counts = &mut processors.here.counts;
+        counts.work_cycles += work_cycles;
+        counts.io_cycles += io_cycles;
+        match self.watch.lie.take() {
+            Some(lie) => Err(Error::Check(format!("access {access}: {lie}"))),
+            None => done.map_err(|failure| self.failed(failure, access)),
+        }
+    }
+
+    pub(super) fn failed(&self, failure: Failure, access: u64) -> Error {
+        match failure {
+            Failure::OutOfFrames if self.stack.guest.has_refused() => {
+                let what = "a frame was refused, as os.inject asks, and there is no other way on";
+                Error::Access { access, what: what.to_owned() }
+            }
+            Failure::OutOfFrames => {
+                Error::OutOfFrames { access, frames_bytes: self.stack.guest.frame_bytes().0 }
+            }
+            Failure::OutOfMemory(what) => {
+                let what = format!(
+                    "out of memory: {what}; give the machine a larger memory.size or swap.size"
+                );
+                Error::Access { access, what }
+            }
+            Failure::OutOfHostFrames => Error::OutOfHostFrames { access },
+            Failure::Table(what) => Error::Access { access, what },
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Which of a trace's spaces are to be small, by the names that a machine file has for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ram::Ram;
+use trace::Process;
+
+use super::{Refusal, Small};
+
+/// What a space of the trace is to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) group: Option<u16>,
+    pub(super) everywhere: bool,
+    /// The list that has it by name or number, if any.
+    pub(super) key: Option<&'static str>,
+}
+
+impl Small {
+    /// A trace with these processes is about to run.
+    pub fn begin(&mut self, processes: &[Process], ram: &mut Ram) -> Result<(), Refusal> {
+        let mut wishes: BTreeMap<u32, Wish> = BTreeMap::new();
+        let lists =
+            [("members", &self.described.members), ("everywhere", &self.described.everywhere)];
+        for (key, list) in lists {
+            let everywhere = key == "everywhere";
+            for name in list {
+                for number in numbers(key, name, processes)? {
+                    wishes.insert(number, Wish { group: None, everywhere, key: Some(key) });
+                }
+            }
+        }
+        // Spaces that are everywhere are somewhere too if there are no groups.
+        let none = [Vec::new()];
+        let is_alone = self.described.groups.is_empty() && !self.described.everywhere.is_empty();
+        for group in if is_alone { &none[..] } else { &self.described.groups } {
+            let (root, space) = ram.fresh().map_err(|_| out_of_frames())?;
+            let index = self.spaces.add_group(root);
+            self.roots.insert(root, space);
+            for name in group {
+                for number in numbers("groups", name, processes)? {
+                    let wish = Wish { group: Some(index), everywhere: false, key: Some("groups") };
+                    let before = wishes.insert(number, wish);
+                    let is_elsewhere = |before: Wish| {
+                        before.everywhere || before.group.is_some_and(|group| group != index)
+                    };
+                    if before.is_some_and(is_elsewhere) {
+                        let what = format!(
+                            "`{name}` is in more than one group: who talks to several goes into \
+                             os.small.everywhere alone; of several programs of one name, write the \
+                             numbers of their spaces"
+                        );
+                        return Err(("os.small.groups".to_owned(), what));
+                    }
+                }
+            }
+        }
+        self.wishes = (!wishes.is_empty()).then_some(wishes);
+        Ok(())
+    }
+
+    /// A space that was to be small and never ran, once a trace without processes is over.
+    pub fn unmet(&self) -> Option<Refusal> {
+        let has_run = |number: &u32| self.known.get(number).is_some_and(|known| known.was_entered);
+        let (missing, wish) = self.wishes.iter().flatten().find(|(number, _)| !has_run(number))?;
+        let known: Vec<String> = self.known.keys().map(u32::to_string).collect();
+        let what = format!("no space {missing} has run in this trace; it has {}", known.join(", "));
+        Some((format!("os.small.{}", wish.key.unwrap_or("members")), what))
+    }
+
+    /// What `number` is to be, if it is to be small.
+    pub(super) fn wish(&self, number: u32) -> Option<Wish> {
+        match &self.wishes {
+            None => Some(Wish::default()),
+            Some(wishes) => wishes.get(&number).copied(),
+        }
+    }
+}
+
+fn out_of_frames() -> Refusal {
+    let what = "no frame is left for the root of a group: give the machine a larger memory.size";
+    ("os.small.groups".to_owned(), what.to_owned())
+}
+
+/// The spaces that `name`, in the list `key`, means.
+fn numbers(key: &str, name: &str, processes: &[Process]) -> Result<Vec<u32>, Refusal> {
+    let called = processes.iter().filter(|process| process.is_called(name));
+    let mut found: Vec<u32> = called.map(|process| process.number).collect();
+    let number = name.parse::<u32>().ok();
+    let exists = |number: &u32| {
+        processes.is_empty() || processes.iter().any(|process| process.number == *number)
+    };
+    if found.is_empty() {
+        found.extend(number.filter(exists));
+    }
+    if found.is_empty() {
+        let names: BTreeSet<&str> = processes.iter().map(Process::name).collect();
+        let names: Vec<&str> = names.into_iter().take(12).collect();
+        let has = if names.is_empty() {
+            "this trace names no programs: write numbers of spaces, from 0".to_owned()
+        } else {
+            format!("it has {}", names.join(", "))
+        };
+        let what = format!("no program `{name}` in this trace; {has}");
+        return Err((format!("os.small.{key}"), what));
+    }
+    Ok(found)
+}

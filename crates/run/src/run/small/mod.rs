@@ -1,0 +1,226 @@
+//! Small address spaces in a run: which spaces of the trace lie in which slots, and where the addresses
+//! of the one that runs are for the TLBs (U02).
+//!
+//! ```text
+//!   access at va --> view: va + base --> trace cache, TLBs --> walk from the root that is loaded
+//!                     | beyond the limit                         | an entry of it is missing
+//!                     v                                          v
+//!                   the space becomes large                    copied from the space's own root
+//! ```
+//!
+//! What is decided is [`hat::small`]'s, which knows neither TLBs nor traces. Here is what it does to the
+//! processors of a run, what that takes, and which of a trace's spaces are to be small. A flat space has
+//! the base 0, and nothing is asked an access for that.
+
+mod members;
+mod switch;
+mod view;
+
+use std::collections::BTreeMap;
+
+use description::{self, Description};
+use hat::{
+    HatSpace,
+    small::{Counts, Layout, Revoke, Schedule, SmallSpaces},
+};
+use pagetable::Space;
+use ram::table::{
+    Relocation,
+    small::{layout, relocation},
+};
+use results::{SmallSpaceCounts, SwitchCycles};
+
+use self::members::Wish;
+pub(super) use self::view::{View, moved, relocate};
+
+/// Bytes of a line, and of an entry of a root: where a root is looked through.
+const LINE_BYTES: u64 = 64;
+
+type Refusal = (String, String);
+
+/// A space that has run.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    hat: HatSpace,
+    /// Whether something of it lies beyond a slot.
+    is_too_large: bool,
+    was_small: bool,
+    has_run: bool,
+    was_entered: bool,
+}
+
+/// Cycles of what a switch does.
+#[derive(Clone, Copy, Debug)]
+struct Prices {
+    root: u64,
+    segments: u64,
+    /// A root that is looked through for a slot's entries.
+    looked: u64,
+    entry: u64,
+}
+
+/// Small spaces on the processors of a run.
+pub struct Small {
+    spaces: SmallSpaces,
+    layout: Layout,
+    relocation: Relocation,
+    described: description::Small,
+    prices: Option<Prices>,
+    /// By the trace's number; `None`: all spaces are to be small.
+    wishes: Option<BTreeMap<u32, Wish>>,
+    known: BTreeMap<u32, Known>,
+    /// The spaces of groups' roots.
+    roots: BTreeMap<HatSpace, Space>,
+    /// What was done since counts began, but for what each processor ran first.
+    counted: Counts,
+    no_slot: u64,
+    worst: u64,
+    cycles: u64,
+}
+
+impl Small {
+    /// As `description` asks for, if it does; an error comes with the key that is wrong.
+    pub fn of(description: &Description) -> Result<Option<Small>, Refusal> {
+        let Some(layout) = layout(description)? else { return Ok(None) };
+        let Some(described) = description.os.small.clone() else { return Ok(None) };
+        let refuse = |key: &str, what: &str| Err((format!("os.small.{key}"), what.to_owned()));
+        let revoke = match described.revoke {
+            description::Revoke::Purge => Revoke::Purge,
+            description::Revoke::Versioned => Revoke::Versioned,
+            description::Revoke::Groups => Revoke::Groups,
+        };
+        let has_groups = !described.groups.is_empty() || !described.everywhere.is_empty();
+        match (revoke, has_groups) {
+            (Revoke::Groups, false) => {
+                return refuse(
+                    "groups",
+                    "who is in which group is missing: give os.small.groups, as in \
+                     groups = [[\"cat\", \"wc\"]]; `pagewalk info --switches FILE` proposes some",
+                );
+            }
+            (Revoke::Purge | Revoke::Versioned, true) => {
+                return refuse("revoke", "groups and everywhere need os.small.revoke = \"groups\"");
+            }
+            (Revoke::Groups, true) | (Revoke::Purge | Revoke::Versioned, false) => {}
+        }
+        if described.everywhere.len() > usize::from(layout.slots()) {
+            let what = format!(
+                "{} spaces are to be in every group, and there are {} slots: name fewer, or make \
+                 os.small.slot smaller",
+                described.everywhere.len(),
+                layout.slots()
+            );
+            return Err(("os.small.everywhere".to_owned(), what));
+        }
+        let schedule = match described.schedule {
+            description::Schedule::FirstCome => Schedule::FirstCome,
+            description::Schedule::Lru => Schedule::Lru,
+            description::Schedule::Frequent => Schedule::Frequent,
+        };
+        let cpus = description.core.count as usize;
+        let relocation = relocation(description)?;
+        let entries = layout.slot_bytes() / relocation.covers;
+        let prices = description.os.costs.as_ref().map(|costs| {
+            let [root, segments, line, entry] = [
+                costs.switch_cycles,
+                costs.segment_cycles,
+                costs.root_line_cycles,
+                costs.root_entry_cycles,
+            ]
+            .map(u64::from);
+            let lines = (entries * relocation.entry_bytes).div_ceil(LINE_BYTES);
+            Prices { root, segments, looked: lines * line + entries * entry, entry }
+        });
+        Ok(Some(Small {
+            spaces: SmallSpaces::new(layout, revoke, schedule, cpus),
+            layout,
+            relocation,
+            described,
+            prices,
+            wishes: None,
+            known: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            counted: Counts::default(),
+            no_slot: 0,
+            worst: 0,
+            cycles: 0,
+        }))
+    }
+
+    /// Prices and counts what was done since `before`.
+    fn note(&mut self, before: Counts, is_switch: bool) -> Done {
+        let done = self.spaces.counts() - before;
+        self.counted += done;
+        let cycles = self.prices.map_or(0, |prices| {
+            done.root_loads * prices.root
+                + done.segment_loads * prices.segments
+                + done.roots_purged * prices.looked
+                + (done.entries_purged + done.versions_compared) * prices.entry
+        });
+        if is_switch {
+            self.worst = self.worst.max(cycles);
+            self.cycles += cycles;
+        }
+        Done { root_loads: done.root_loads, segment_loads: done.segment_loads, cycles }
+    }
+
+    /// Where entries of the space can be in the TLBs of `processor`: what is to be added to its
+    /// addresses.
+    pub(super) fn bases(&self, processor: usize, hat: HatSpace) -> [Option<u64>; 2] {
+        let is_loaded = self.spaces.on(processor).0 == Some(hat);
+        let slot = self.spaces.slot_of(hat).map(|slot| self.layout.range(slot).start().get());
+        [is_loaded.then_some(0), slot]
+    }
+
+    /// Bytes of a slot.
+    pub(super) fn slot_bytes(&self) -> u64 {
+        self.layout.slot_bytes()
+    }
+
+    pub fn forget_counts(&mut self) {
+        self.counted = Counts::default();
+        (self.no_slot, self.worst, self.cycles) = (0, 0, 0);
+    }
+
+    /// What there is to say at the end.
+    pub fn counts(&self) -> SmallSpaceCounts {
+        let Counts {
+            root_loads,
+            segment_loads,
+            switches,
+            copies,
+            revoked,
+            roots_purged,
+            entries_purged,
+            versions_compared,
+            promoted,
+        } = self.counted;
+        SmallSpaceCounts {
+            slots: self.layout.slots().into(),
+            slot_bytes: self.layout.slot_bytes(),
+            spaces: self.known.len() as u64,
+            small: self.known.values().filter(|known| known.was_small).count() as u64,
+            switches,
+            root_loads,
+            segment_loads,
+            copies,
+            promoted,
+            revoked,
+            no_slot: self.no_slot,
+            roots_purged,
+            entries_purged,
+            versions_compared,
+            switch_cycles: self.prices.map(|_| SwitchCycles {
+                mean: self.cycles as f64 / switches.max(1) as f64,
+                worst: self.worst,
+            }),
+        }
+    }
+}
+
+/// What a switch or a promotion did to the processor.
+struct Done {
+    root_loads: u64,
+    segment_loads: u64,
+    cycles: u64,
+}

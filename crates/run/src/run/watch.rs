@@ -1,0 +1,109 @@
+//! A shootdown that is forgotten on purpose, and how a checked run finds any that was.
+//!
+//! ```text
+//!   shoot(flush) --> is it the n-th? --> forgotten: no processor hears of it
+//!                       | no
+//!                       v
+//!                    TLBs flushed --> checked: what they still hold of its pages is what the
+//!                                     page table says
+//! ```
+//!
+//! An entry with fewer rights than the page table gives is no lie: the access that it denies walks.
+
+use addr::Asid;
+use hardware::tlbs::TlbUnits;
+use mmu::RangeEntry;
+use os::host::Stack;
+use pagetable::{Flush, Scope};
+use results::count::census::TABLES;
+
+/// What watches shootdowns.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// How many more it takes to the one that is forgotten, if one is to be.
+    pub(super) until_forgotten: Option<u64>,
+    /// Whether TLBs are looked at after each.
+    pub(super) check: bool,
+    /// The first entry that was found and should not have been.
+    pub(super) lie: Option<String>,
+}
+
+impl Watch {
+    /// Whether this shootdown, which has something to forget, is the one that is forgotten.
+    pub(super) fn is_forgotten(&mut self) -> bool {
+        let Some(left) = &mut self.until_forgotten else { return false };
+        *left -= 1;
+        let is_due = *left == 0;
+        if is_due {
+            self.until_forgotten = None;
+        }
+        is_due
+    }
+
+    /// Looks at what the TLBs of a processor hold of the pages that `flush` named, once they have
+    /// been flushed: of a run that is checked.
+    pub(super) fn look(
+        &mut self,
+        processor: usize,
+        hardware: &TlbUnits,
+        stack: &Stack,
+        flush: &Flush,
+        asid: Asid,
+    ) {
+        if self.lie.is_none() {
+            self.lie = stale(processor, hardware, stack, flush, asid);
+        }
+    }
+}
+
+/// What a TLB still says of the pages that `flush` named and the page table does not.
+fn stale(
+    processor: usize,
+    hardware: &TlbUnits,
+    stack: &Stack,
+    flush: &Flush,
+    asid: Asid,
+) -> Option<String> {
+    let named = flush.scope();
+    let is_named = |entry: &&RangeEntry| match named {
+        Scope::Nothing => false,
+        Scope::Pages { range, .. } => {
+            entry.range.start() <= range.last() && range.start() <= entry.range.last()
+        }
+        Scope::Space => true,
+    };
+    let ranges = hardware.ranges.iter().flat_map(|unit| unit.tlb.entries());
+    if let Some(held) = ranges.filter(|entry| entry.asid == asid).find(is_named) {
+        return Some(format!(
+            "the range TLB of processor {processor} still translates {} to {} after a shootdown",
+            held.range.start(),
+            held.first
+        ));
+    }
+    hardware.units.iter().find_map(|unit| {
+        let is_own = |asid_of, global| global || asid_of == asid;
+        let entries = unit
+            .tlb
+            .entries()
+            .filter(|(entry, label)| *label != TABLES && is_own(entry.asid, entry.global));
+        let mut held = entries.flat_map(|(entry, _)| entry.pages(unit.tlb.is_paired()));
+        held.find_map(|(page, frame, rights)| {
+            if !named.covers(page) {
+                return None;
+            }
+            let at = page.start();
+            let said = stack.query(flush.space(), at);
+            let said = said.map(|said| (said.apply(at), said.rights));
+            if said.is_some_and(|(phys, allowed)| phys == frame && allowed.contains(rights)) {
+                return None;
+            }
+            let said =
+                said.map_or("nothing".to_owned(), |(phys, allowed)| format!("{phys} ({allowed})"));
+            Some(format!(
+                "tlb.{} of processor {processor} still translates {at} to {frame} ({rights}) after \
+                 a shootdown, the page table says {said}",
+                unit.name
+            ))
+        })
+    })
+}

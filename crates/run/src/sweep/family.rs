@@ -1,0 +1,168 @@
+//! Designs that are alike but for the size of their MMU cache, taken together.
+//!
+//! ```text
+//!   walk       steps n0 n1 n2    members  1111   a miss is counted by class and by the steps
+//!   held by          11 10 00    n0 n1:   1000   that it was spared: one count each, of words
+//!                                n0:      0100   of members
+//!                                none:    0011
+//! ```
+//!
+//! In the end each member's walker counts one miss of each class for each set of steps, as often
+//! as they are counted ([`Walker::replay`](hardware::walker::Walker::replay)).
+
+use hardware::walker::{Miss, Steps, Walkers};
+use mmu::{Step, WalkCacheFamily, WalkCacheParams};
+
+use super::{
+    family_log::{FamilyLog, Message},
+    member_counts::MemberCounts,
+};
+
+/// Members of one design that hear the same misses.
+pub(super) struct Family {
+    /// By processor.
+    caches: Vec<WalkCacheFamily>,
+    on: usize,
+    members: u64,
+    /// The steps of the walks since the last refill: how many, and which of them whose MMU cache
+    /// spared, as bits.
+    steps: usize,
+    spared: Vec<(Steps, u64)>,
+    held: Vec<u64>,
+    /// By class: the steps that were spared, and how often.
+    counted: Vec<Vec<(Steps, MemberCounts)>>,
+    pub(super) failure: Option<String>,
+}
+
+impl Family {
+    /// Whether what lies behind the TLBs is an MMU cache alone, such as families have where pages
+    /// are of one size or of several (`mixed`); then its parameters.
+    pub(super) fn takes(walkers: &Walkers, mixed: bool) -> Option<&WalkCacheParams> {
+        let walker = &walkers.here;
+        let alone =
+            walker.port.caches.is_none() && walker.host.is_none() && walker.handler.is_none();
+        let alone = alone && walker.speculators.is_empty();
+        let params = walker.dimension.params.as_ref();
+        params.filter(|params| alone && WalkCacheFamily::takes(params, mixed))
+    }
+
+    /// A family of caches with these parameters on so many processors; `None` if they cannot be
+    /// one.
+    pub(super) fn new(
+        members: &[&WalkCacheParams],
+        mixed: bool,
+        processors: usize,
+    ) -> Option<Family> {
+        let caches = (0..processors).map(|_| WalkCacheFamily::new(members, mixed));
+        let caches = caches.collect::<Option<_>>()?;
+        let members = u64::MAX >> (WalkCacheFamily::MEMBERS_MAX - members.len());
+        Some(Family {
+            caches,
+            on: 0,
+            members,
+            steps: 0,
+            spared: vec![(0, members)],
+            held: Vec::new(),
+            counted: Vec::new(),
+            failure: None,
+        })
+    }
+
+    /// Hears what the front said in a round.
+    pub(super) fn hear(&mut self, log: &FamilyLog) {
+        let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
+        let mut stale_entries = log.stale_entries.iter();
+        for message in &log.messages {
+            match *message {
+                Message::Walk { steps: own, found } => {
+                    let way;
+                    (way, steps) = steps.split_at(usize::from(own));
+                    self.walk(way, found);
+                }
+                Message::Refilled { class } => self.refilled(class as usize),
+                Message::On { processor } => self.on = processor as usize,
+                Message::Forget { processor, nodes } => {
+                    let gone;
+                    (gone, forgotten) = forgotten.split_at(nodes as usize);
+                    self.caches[processor as usize].forget(gone);
+                }
+                Message::ForgetCounts => self.counted.clear(),
+                Message::Stale { node } => {
+                    let stale = stale_entries.next().filter(|_| self.caches[self.on].holds(node));
+                    self.failure = self.failure.take().or(stale.map(|stale| stale.to_string()));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn walk(&mut self, way: &[Step], found: bool) {
+        self.held.clear();
+        self.held.resize(way.len(), 0);
+        self.caches[self.on].walk(way, found, &mut self.held);
+        if self.steps + way.len() > Steps::BITS as usize {
+            self.failure.get_or_insert_with(|| {
+                format!(
+                    "the walks of one miss pass {} entries, and a sweep keeps account of {}: run \
+                     this design alone",
+                    self.steps + way.len(),
+                    Steps::BITS
+                )
+            });
+            return;
+        }
+        for (step, &held) in (self.steps..).zip(&self.held) {
+            for group in 0..self.spared.len() {
+                let (steps, members) = self.spared[group];
+                let both = members & held;
+                if both == members {
+                    self.spared[group].0 |= 1 << step;
+                } else if both != 0 {
+                    self.spared[group].1 &= !held;
+                    self.spared.push((steps | 1 << step, both));
+                }
+            }
+        }
+        self.steps += way.len();
+    }
+
+    #[inline]
+    fn refilled(&mut self, class: usize) {
+        if self.counted.len() <= class {
+            self.counted.resize(class + 1, Vec::new());
+        }
+        let counted = &mut self.counted[class];
+        for &(steps, members) in &self.spared {
+            let of_members = match counted.iter().position(|(known, _)| *known == steps) {
+                Some(place) => &mut counted[place].1,
+                None => {
+                    counted.push((steps, MemberCounts::new()));
+                    &mut counted.last_mut().expect("it was pushed").1
+                }
+            };
+            of_members.add(members);
+        }
+        self.steps = 0;
+        self.spared.clear();
+        self.spared.push((0, self.members));
+    }
+
+    /// Has the walkers of its members, in their order, count what they would have counted.
+    /// `misses` are those of the classes.
+    pub(super) fn settle<'a>(
+        &mut self,
+        misses: &[Miss],
+        walkers: impl Iterator<Item = &'a mut Walkers>,
+    ) {
+        let mut walkers: Vec<&mut Walkers> = walkers.collect();
+        for (counted, miss) in std::mem::take(&mut self.counted).into_iter().zip(misses) {
+            for (steps, of_members) in counted {
+                let counts = of_members.counts();
+                let counted = walkers.iter_mut().zip(counts).filter(|(_, count)| *count > 0);
+                counted.for_each(|(walkers, count)| {
+                    walkers.of(miss.processor).replay(miss, steps, count);
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What a front says to what lies behind it, written down for many designs.
+//!
+//! ```text
+//!   messages    data | data | walk 4 | refilled | data | forget | ...
+//!   walks                     w0                                      whose it is
+//!   references                r0 r1 r2 r3                             of all walks, in order
+//! ```
+
+use addr::{Kind, PhysAddr};
+use hardware::behind::{Behind, Forget, Refill};
+use mmu::Spot;
+use pagetable::{Node, Reference};
+use ram::walk::{HostWalk, Walk, Way};
+
+use super::{
+    family_log::{FamilyLog, Known},
+    repeats::Repeats,
+};
+
+/// One thing that a front said. What is long or rare is in a list of its own.
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    Data { phys: PhysAddr, bytes: u16, kind: Kind },
+    FirstData { phys: PhysAddr, bytes: u16, kind: Kind },
+    Walk { references: u16, host: u16, host_references: u16 },
+    Beside { references: u16 },
+    Found,
+    Faulted,
+    Switched,
+    Device { frame: PhysAddr, lent: bool },
+    Refilled(Refill),
+    On(u8),
+    Forget,
+    ForgetCounts,
+}
+
+/// What a front said in one round, in order.
+#[derive(Default)]
+pub(super) struct Log {
+    /// Whether any design wants to know of the program's own accesses.
+    pub(super) caches: bool,
+    /// Whether they hold lines by virtual addresses.
+    pub(super) virtual_caches: bool,
+    /// Whether any design predicts where walks end.
+    pub(super) speculates: bool,
+    /// Whether any does by runs and instructions.
+    pub(super) wants_runs: bool,
+    pub(super) repeats: Repeats,
+    /// Whether any design wants to know all of it, and any family its log.
+    pub(super) whole: bool,
+    pub(super) to_families: bool,
+    pub(super) for_families: FamilyLog,
+    pub(super) known: Known,
+    messages: Vec<Message>,
+    walks: Vec<Walk>,
+    references: Vec<Reference>,
+    host: Vec<HostWalk>,
+    host_references: Vec<Reference>,
+    forgets: Vec<(usize, Forget)>,
+    spots: Vec<(Option<u64>, Spot)>,
+    faults: Vec<(Option<u64>, Option<Spot>)>,
+}
+
+impl Log {
+    /// Forgets what it holds and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.for_families.clear();
+        self.messages.clear();
+        self.walks.clear();
+        self.references.clear();
+        self.host.clear();
+        self.host_references.clear();
+        self.forgets.clear();
+        self.spots.clear();
+        self.faults.clear();
+    }
+
+    /// Says all of it again to `behind`. The error is a stale entry that `behind` starts a walk from.
+    pub(super) fn tell(&self, behind: &mut impl Behind) -> Result<(), StaleEntry> {
+        let mut walks = self.walks.iter();
+        let mut forgets = self.forgets.iter();
+        let mut spots = self.spots.iter();
+        let mut faults = self.faults.iter();
+        let mut references = self.references.as_slice();
+        let mut host = self.host.as_slice();
+        let mut host_references = self.host_references.as_slice();
+        for message in &self.messages {
+            match *message {
+                Message::Data { phys, bytes, kind } => behind.data(phys, u32::from(bytes), kind),
+                Message::FirstData { phys, bytes, kind } => {
+                    behind.first_data(phys, u32::from(bytes), kind);
+                }
+                Message::Found => {
+                    spots.next().into_iter().for_each(|(by, spot)| behind.found(*by, *spot));
+                }
+                Message::Faulted => {
+                    faults.next().into_iter().for_each(|(by, there)| behind.faulted(*by, *there));
+                }
+                Message::Switched => behind.switched(),
+                Message::Device { frame, lent } => behind.device(frame, lent),
+                Message::Walk { references: own, host: walked, host_references: below } => {
+                    let Some(walk) = walks.next() else { continue };
+                    let way = Way {
+                        references: take(&mut references, own),
+                        host: take(&mut host, walked),
+                        host_references: take(&mut host_references, below),
+                    };
+                    behind.walk(walk, way).map_err(|node| StaleEntry { walk: *walk, node })?;
+                }
+                Message::Beside { references: own } => behind.beside(take(&mut references, own)),
+                Message::Refilled(refill) => behind.refilled(refill),
+                Message::On(processor) => behind.on(processor.into()),
+                Message::Forget => {
+                    if let Some((processor, forget)) = forgets.next() {
+                        behind.forget(*processor, *forget);
+                    }
+                }
+                Message::ForgetCounts => behind.forget_counts(),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first `count` of `rest`, which then begins behind them.
+fn take<'a, T>(rest: &mut &'a [T], count: u16) -> &'a [T] {
+    let (taken, left) = rest.split_at(usize::from(count));
+    *rest = left;
+    taken
+}
+
+/// An entry of an MMU cache that starts a walk where the page table has no table any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StaleEntry {
+    pub(super) walk: Walk,
+    pub(super) node: Node,
+}
+
+impl std::fmt::Display for StaleEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let StaleEntry { walk, node } = self;
+        write!(
+            f,
+            "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
+             table does not have there: a flush was forgotten, and only a run by itself can follow",
+            walk.va, node.level, node.table
+        )
+    }
+}
+
+impl Behind for Log {
+    fn has_caches(&self) -> bool {
+        self.caches
+    }
+
+    fn speculates(&self) -> bool {
+        self.speculates
+    }
+
+    fn wants_runs(&self) -> bool {
+        self.wants_runs
+    }
+
+    fn on(&mut self, processor: usize) {
+        self.repeats.on(processor);
+        if self.to_families {
+            self.for_families.on(&mut self.known, processor);
+        }
+        if self.whole {
+            // A machine has 64 processors at most.
+            self.messages.push(Message::On(processor as u8));
+        }
+    }
+
+    fn is_far(&self) -> bool {
+        // It has no caches: whoever reads it has.
+        false
+    }
+
+    fn soon(&self, _phys: PhysAddr) {}
+
+    #[inline]
+    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        // An access is never as long as that: `trace::Meta` keeps its size in 14 bits.
+        if self.repeats.is_one(phys, bytes, kind) {
+            return;
+        }
+        let bytes = bytes.min(u32::from(u16::MAX)) as u16;
+        self.messages.push(Message::Data { phys, bytes, kind });
+    }
+
+    fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        self.repeats.told(phys, bytes, kind);
+        let bytes = bytes.min(u32::from(u16::MAX)) as u16;
+        self.messages.push(Message::FirstData { phys, bytes, kind });
+    }
+
+    fn found(&mut self, by: Option<u64>, spot: Spot) {
+        self.messages.push(Message::Found);
+        self.spots.push((by, spot));
+    }
+
+    fn faulted(&mut self, by: Option<u64>, there: Option<Spot>) {
+        self.messages.push(Message::Faulted);
+        self.faults.push((by, there));
+    }
+
+    fn device(&mut self, frame: PhysAddr, lent: bool) {
+        self.messages.push(Message::Device { frame, lent });
+    }
+
+    fn switched(&mut self) {
+        if self.speculates {
+            self.messages.push(Message::Switched);
+        }
+    }
+
+    fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        if self.to_families {
+            self.for_families.walk(&mut self.known, walk, way.references);
+        }
+        if !self.whole {
+            return Ok(());
+        }
+        self.repeats.walk(way);
+        self.messages.push(Message::Walk {
+            references: way.references.len() as u16,
+            host: way.host.len() as u16,
+            host_references: way.host_references.len() as u16,
+        });
+        self.walks.push(*walk);
+        self.references.extend_from_slice(way.references);
+        self.host.extend_from_slice(way.host);
+        self.host_references.extend_from_slice(way.host_references);
+        Ok(())
+    }
+
+    fn beside(&mut self, references: &[Reference]) {
+        if self.whole {
+            self.repeats.walk(Way { references, host: &[], host_references: &[] });
+            self.messages.push(Message::Beside { references: references.len() as u16 });
+            self.references.extend_from_slice(references);
+        }
+    }
+
+    /// Never called: [`Log::walk`] takes every walk as it is.
+    fn walk_from_stale(&mut self, _walk: &Walk, _way: Way<'_>) {}
+
+    fn refilled(&mut self, refill: Refill) {
+        if self.to_families {
+            self.for_families.refilled(&mut self.known, refill);
+        }
+        if self.whole {
+            self.messages.push(Message::Refilled(refill));
+        }
+    }
+
+    fn forget(&mut self, processor: usize, forget: Forget) {
+        if self.to_families && !matches!(forget, Forget::Pages(..)) {
+            self.for_families.forget(&mut self.known, processor, forget);
+        }
+        if self.virtual_caches && matches!(forget, Forget::All | Forget::Pages(..)) {
+            self.repeats.flushed(processor);
+        }
+        if self.whole {
+            self.messages.push(Message::Forget);
+            self.forgets.push((processor, forget));
+        }
+    }
+
+    fn forget_counts(&mut self) {
+        self.repeats.forget_counts();
+        if self.to_families {
+            self.for_families.forget_counts();
+        }
+        if self.whole {
+            self.messages.push(Message::ForgetCounts);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Small numbers for the nodes that walks pass.
+//!
+//! ```text
+//!   ASID, prefix, shift --> number          the tag by which a translation cache would know it
+//! ```
+//!
+//! Numbers of what the OS wants forgotten are given again, so that there are never more than
+//! the page table has tables.
+
+use addr::{Asid, VirtAddr};
+use hardware::behind::Forget;
+use pagetable::Node;
+use rustc_hash::FxHashMap;
+
+/// What a node is valid for: ASID, bits of the address, how many of them are left out.
+type Tag = (u16, u64, u8);
+
+/// Which number each node has.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    of: FxHashMap<Tag, u32>,
+    /// By number.
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+}
+
+/// The number of a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    pub(super) node: u32,
+    /// The number of another node that was valid here before, although nobody has asked that it
+    /// be forgotten.
+    pub(super) stale: Option<u32>,
+}
+
+impl Numbers {
+    /// The number of `node`, on the way to `va` in `asid`.
+    #[inline]
+    pub(super) fn number(&mut self, va: VirtAddr, asid: Asid, node: Node) -> Number {
+        let tag = (asid.0, node.prefix(va), node.shift);
+        match self.of.get(&tag) {
+            Some(&known) if self.nodes[known as usize] == node => {
+                Number { node: known, stale: None }
+            }
+            known => {
+                let stale = known.copied();
+                Number { node: self.add(tag, node), stale }
+            }
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, tag: Tag, node: Node) -> u32 {
+        let number = self.free.pop().unwrap_or(self.nodes.len() as u32);
+        if let Some(place) = self.nodes.get_mut(number as usize) {
+            *place = node;
+        } else {
+            self.nodes.push(node);
+        }
+        self.of.insert(tag, number);
+        number
+    }
+
+    /// The numbers of what is to be forgotten, which lose their meaning.
+    pub(super) fn forget(&mut self, forget: Forget) -> Vec<u32> {
+        let gone = self.of.extract_if(|&(asid, prefix, shift), _| match forget {
+            Forget::Range(range, of) => {
+                // A shift of 64 leaves nothing: such a node is valid for every address.
+                let part = |addr: VirtAddr| addr.get().checked_shr(shift.into()).unwrap_or(0);
+                of.0 == asid && (part(range.start())..=part(range.last())).contains(&prefix)
+            }
+            // No node is a page.
+            Forget::Pages(..) => false,
+            Forget::Space(of) => of.0 == asid,
+            Forget::All => true,
+        });
+        let gone: Vec<u32> = gone.map(|(_, number)| number).collect();
+        self.free.extend(&gone);
+        gone
+    }
+}

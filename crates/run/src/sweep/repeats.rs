@@ -1,0 +1,186 @@
+//! Accesses that nothing behind needs to hear of one by one: they find their cache as it was.
+//!
+//! ```text
+//!   a set, last used first    X a b c      X again: a hit, and the set stays as it is
+//!   the filter's slot         X            so the line is the slot's: counted here, not logged
+//! ```
+//!
+//! That an access is to the line which its set used last follows from the accesses alone, if a
+//! slot sees all of its set: those of the program, and every walk reference that any design might
+//! make. Sets are told apart as far as all designs agree (the slots are a power of two that
+//! divides their sets); to tell fewer apart finds fewer repeats, all of them true. A store to a
+//! line that may be clean is logged, for it makes the line dirty.
+//!
+//! Each processor has filters of its own, as it has the caches. Where accesses come in at a cache
+//! that all share, several processors have none.
+
+use addr::{Kind, PhysAddr};
+use hardware::{
+    in_turn::InTurn,
+    walker::{Walker, Walkers},
+};
+use mmu::{Entrance, Requester, Served};
+use ram::walk::Way;
+
+/// More slots than this find hardly more repeats.
+const SLOTS_MAX: usize = 1 << 12;
+
+/// No line has this number.
+const NONE: u64 = u64::MAX;
+
+/// The filters of a front, for each processor.
+pub(super) struct Repeats(InTurn<Filters>);
+
+/// The filters of a processor: one for each cache at which accesses of the program come in.
+#[derive(Clone, Debug, Default)]
+struct Filters {
+    filters: Vec<Filter>,
+    /// The filter of each kind of access.
+    of_kind: [Option<usize>; Kind::COUNT],
+    /// Repeats so far, by kind.
+    counts: [u64; Kind::COUNT],
+}
+
+/// The line that each set used last, and whether it has been stored to.
+#[derive(Clone, Debug)]
+struct Filter {
+    entrance: Entrance,
+    /// Whether walks come in here in any design.
+    walks: bool,
+    slots: Box<[u64]>,
+}
+
+impl Repeats {
+    /// Filters that are right for all of `walkers`, which have as many processors each.
+    pub(super) fn new<'a>(walkers: impl Iterator<Item = &'a Walkers> + Clone) -> Repeats {
+        let count = walkers.clone().map(|all| all.count()).max().unwrap_or(1);
+        let mut filters = Filters::default();
+        for kind in Kind::ALL {
+            let filter = Filter::new(kind, walkers.clone().map(|all| &all.here));
+            let Some(filter) = filter else { continue };
+            let place = filter.entrance.place;
+            if place == Served::L3 && count > 1 {
+                continue;
+            }
+            let known = filters.filters.iter().position(|one| one.entrance.place == place);
+            filters.of_kind[kind as usize] = Some(known.unwrap_or(filters.filters.len()));
+            if known.is_none() {
+                filters.filters.push(filter);
+            }
+        }
+        let others = vec![filters.clone(); count - 1];
+        Repeats(InTurn::new(filters, others.into_iter()))
+    }
+
+    /// What follows is done by `processor`.
+    pub(super) fn on(&mut self, processor: usize) {
+        self.0.turn_to(processor, |_, _| ());
+    }
+
+    /// A processor has flushed lines: none is known to be there.
+    pub(super) fn flushed(&mut self, processor: usize) {
+        self.0.of(processor).filters.iter_mut().for_each(|filter| filter.slots.fill(NONE));
+    }
+
+    /// Repeats so far, by processor and kind.
+    pub(super) fn counts(&self) -> impl Iterator<Item = [u64; Kind::COUNT]> {
+        self.0.each().map(|filters| filters.counts)
+    }
+
+    /// Begins to count anew.
+    pub(super) fn forget_counts(&mut self) {
+        self.0.for_each(|filters| filters.counts = [0; Kind::COUNT]);
+    }
+
+    /// Whether an access of the program is a repeat, and then counts it.
+    #[inline]
+    pub(super) fn is_one(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
+        let Filters { filters, of_kind, counts } = &mut self.0.here;
+        let filter = of_kind[kind as usize].and_then(|index| filters.get_mut(index));
+        let repeated = filter.is_some_and(|filter| filter.used(phys, bytes, kind == Kind::Store));
+        counts[kind as usize] += u64::from(repeated);
+        repeated
+    }
+
+    /// An access of the program that every design hears of, whether it is a repeat or not.
+    pub(super) fn told(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        let Filters { filters, of_kind, .. } = &mut self.0.here;
+        if let Some(filter) = of_kind[kind as usize].and_then(|index| filters.get_mut(index)) {
+            filter.used(phys, bytes, kind == Kind::Store);
+        }
+    }
+
+    /// Walks use the lines on `way`, in some designs at least.
+    #[inline]
+    pub(super) fn walk(&mut self, way: Way<'_>) {
+        for filter in self.0.here.filters.iter_mut().filter(|filter| filter.walks) {
+            for reference in way.references.iter().chain(way.host_references) {
+                filter.forget(reference.addr, u32::from(reference.bytes));
+            }
+            // Where the guest's references are in truth.
+            for (host, reference) in way.host.iter().zip(way.references) {
+                filter.forget(host.page.apply(host.walk.va), u32::from(reference.bytes));
+            }
+        }
+    }
+}
+
+impl Default for Repeats {
+    fn default() -> Repeats {
+        Repeats(InTurn::new(Filters::default(), std::iter::empty()))
+    }
+}
+
+impl Filter {
+    /// The filter for accesses of `kind`, if all of `walkers` agree enough to have one.
+    fn new<'a>(kind: Kind, walkers: impl Iterator<Item = &'a Walker> + Clone) -> Option<Filter> {
+        let caches = || walkers.clone().filter_map(|walker| walker.port.caches.as_ref());
+        let entrances = || caches().map(|caches| caches.entrance(Requester::Program(kind)));
+        let entrance = entrances().next()?;
+        let agree = entrances().all(|other| {
+            (other.place, other.line_shift) == (entrance.place, entrance.line_shift)
+                && other.repeats_change_nothing
+        });
+        let walks =
+            caches().any(|caches| caches.entrance(Requester::Walker).place == entrance.place);
+        let slots = entrances().map(|entrance| 1 << entrance.sets.trailing_zeros()).min()?;
+        let slots = vec![NONE; SLOTS_MAX.min(slots)].into_boxed_slice();
+        agree.then_some(Filter { entrance, walks, slots })
+    }
+
+    /// Whether an access repeats the last one of its set.
+    #[inline]
+    fn used(&mut self, phys: PhysAddr, bytes: u32, store: bool) -> bool {
+        let (first, last) = self.lines(phys, bytes);
+        let slot = self.slot(first);
+        let repeats = *slot >> 1 == first;
+        if first == last && repeats && (!store || *slot & 1 == 1) {
+            return true;
+        }
+        *slot = first << 1 | u64::from(store || (repeats && *slot & 1 == 1));
+        for line in first..last {
+            *self.slot(line + 1) = (line + 1) << 1 | u64::from(store);
+        }
+        false
+    }
+
+    /// Something that not all designs do uses lines here: whose line is the last is not known.
+    fn forget(&mut self, phys: PhysAddr, bytes: u32) {
+        let (first, last) = self.lines(phys, bytes);
+        for line in first..=last {
+            *self.slot(line) = NONE;
+        }
+    }
+
+    fn lines(&self, phys: PhysAddr, bytes: u32) -> (u64, u64) {
+        let end = phys.get().saturating_add(u64::from(bytes.saturating_sub(1)));
+        (phys.get() >> self.entrance.line_shift, end >> self.entrance.line_shift)
+    }
+
+    #[inline]
+    fn slot(&mut self, line: u64) -> &mut u64 {
+        // Their number is a power of two.
+        let index = line as usize & (self.slots.len() - 1);
+        &mut self.slots[index]
+    }
+}

@@ -1,0 +1,66 @@
+//! A run from the first access of a trace to its results.
+
+use description::Error;
+use results::{Results, count::origins::Origins};
+use trace::{Batch, Source};
+
+use crate::{
+    report::{
+        identities::{self, Witness},
+        summary,
+    },
+    run::{Progress, foreseen::Foreseen},
+    runnable::Runnable,
+};
+
+/// How to run.
+pub struct RunOptions<'a> {
+    /// Compare each translation with the page table and stop at the first that differs.
+    pub check: bool,
+    /// Called a few times per second at most; `false` stops the run with [`Error::Interrupted`].
+    pub progress: &'a mut dyn FnMut(Progress) -> bool,
+}
+
+/// Runs all of `source` on `machine`.
+pub fn run(
+    machine: &dyn Runnable,
+    source: &mut dyn Source,
+    options: RunOptions<'_>,
+) -> Result<Results, Error> {
+    if let Some(cpus) = source.switches().map(|switches| switches.cpus)
+        && cpus > machine.description().core.count
+    {
+        return Err(Error::Processors { cpus, count: machine.description().core.count });
+    }
+    let mut run = machine.start(options.check, machine.description().os.clock)?;
+    run.origins = Some(Origins::new(source.header()));
+    let source = &mut Foreseen::new(source);
+    run.begin(source)?;
+    let mut walkers = machine.walkers()?;
+    let mut batch = Batch::default();
+    loop {
+        let more = source.next(&mut batch)?;
+        if options.check {
+            run.batch::<true>(&batch, &mut walkers)?;
+        } else {
+            run.batch::<false>(&batch, &mut walkers)?;
+        }
+        if batch.asks {
+            source.answer(run.contents());
+        }
+        if !more {
+            break;
+        }
+        let progress = Progress { accesses: run.position, total: source.total() };
+        if !(options.progress)(progress) {
+            return Err(Error::Interrupted);
+        }
+    }
+    run.unmet()?;
+    run.drain();
+    walkers.settle();
+    let results =
+        summary::summarize(machine.description(), machine.summary(), source, &mut run, &walkers);
+    identities::check(&results, &Witness::of(&run, &walkers))?;
+    Ok(results)
+}
