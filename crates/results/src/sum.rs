@@ -1,14 +1,15 @@
 //! The counts of several processors together.
 //!
-//! Structures are equal on all of them: what they are is that of the first, what they counted is
-//! added up.
+//! Processors are alike: what describes a structure (its name, its size) is that of the first, and what it counted
+//! is added up. [`sums!`] names every field of a structure on one side or the other, so that a field which is new
+//! does not compile until somebody has said which it is.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{
-    BlockCounts, ByKind, CacheCounts, CacheTraffic, HitsAndMisses, LevelCounts, MmuCacheCounts,
-    MmuCacheLevel, RangeTlbCounts, RestSegCounts, ShootdownCounts, SizeCounts, SpecOutcome,
-    SpecTlbCounts, TlbCounts, Walks,
+    BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, HitsAndMisses, LevelCounts,
+    MmuCacheCounts, MmuCacheLevel, RangeTlbCounts, RestSegCounts, ShootdownCounts, SizeCounts,
+    SpecOutcome, SpecTlbCounts, TlbCounts, Walks,
 };
 
 /// Counts that can be added up.
@@ -52,7 +53,7 @@ impl<K: Ord + Clone, T: Sum + Clone> Sum for BTreeMap<K, T> {
     }
 }
 
-/// Lists of things that have a key, in the order of their keys.
+/// Lists of counts that have a key, in the order of their keys.
 fn add_by<T: Sum + Clone, K: Ord>(sums: &mut Vec<T>, others: &[T], key: impl Fn(&T) -> K) {
     for other in others {
         match sums.binary_search_by_key(&key(other), &key) {
@@ -69,172 +70,77 @@ impl<K: Copy> Sum for (K, u64) {
     }
 }
 
-impl Sum for HitsAndMisses {
-    fn add(&mut self, other: &HitsAndMisses) {
-        *self = self.plus(*other);
-    }
-}
-
-impl Sum for SizeCounts {
-    fn add(&mut self, other: &SizeCounts) {
-        self.hits += other.hits;
-        self.misses += other.misses;
-    }
-}
-
-impl<T: Sum> Sum for ByKind<T> {
-    fn add(&mut self, other: &ByKind<T>) {
-        self.fetch.add(&other.fetch);
-        self.load.add(&other.load);
-        self.store.add(&other.store);
-    }
-}
-
-impl Sum for BlockCounts {
-    fn add(&mut self, other: &BlockCounts) {
-        self.fills += other.fills;
-        self.pages_filled += other.pages_filled;
-        self.tag_hits += other.tag_hits;
-    }
-}
-
-impl Sum for TlbCounts {
-    fn add(&mut self, other: &TlbCounts) {
-        self.total.add(&other.total);
-        self.cold_misses += other.cold_misses;
-        self.denied += other.denied;
-        self.invalid += other.invalid;
-        self.evictions += other.evictions;
-        self.flushed += other.flushed;
-        self.table_hits += other.table_hits;
-        self.blocks.add(&other.blocks);
-        self.by_kind.add(&other.by_kind);
-        self.by_page_size.add(&other.by_page_size);
-    }
-}
-
-impl Sum for LevelCounts {
-    fn add(&mut self, other: &LevelCounts) {
-        self.references += other.references;
-        self.served.add(&other.served);
+impl<K: Ord + Copy> Sum for Vec<(K, u64)> {
+    fn add(&mut self, others: &Vec<(K, u64)>) {
+        add_by(self, others, |pair| pair.0);
     }
 }
 
 impl Sum for Vec<LevelCounts> {
     fn add(&mut self, others: &Vec<LevelCounts>) {
         // The root comes first.
-        add_by(self, others, |level| std::cmp::Reverse(level.level));
+        add_by(self, others, |level| Reverse(level.level));
     }
 }
 
-impl Sum for Walks {
-    fn add(&mut self, other: &Walks) {
-        self.walks += other.walks;
-        self.cold += other.cold;
-        self.references += other.references;
-        self.dirty_assists += other.dirty_assists;
-        self.modify_traps += other.modify_traps;
-        self.cold_references += other.cold_references;
-        add_by(&mut self.references_per_walk, &other.references_per_walk, |pair| pair.0);
-        self.by_level.add(&other.by_level);
-        self.handler_instructions.add(&other.handler_instructions);
-        add_by(&mut self.nested_misses, &other.nested_misses, |pair| pair.0);
+impl Sum for Vec<MmuCacheLevel> {
+    fn add(&mut self, others: &Vec<MmuCacheLevel>) {
+        add_by(self, others, |level| Reverse(level.level));
     }
 }
 
-impl Sum for MmuCacheLevel {
-    fn add(&mut self, other: &MmuCacheLevel) {
-        self.needed += other.needed;
-        self.held += other.held;
-    }
-}
-
-impl Sum for MmuCacheCounts {
-    fn add(&mut self, other: &MmuCacheCounts) {
-        self.searches += other.searches;
-        add_by(&mut self.by_level, &other.by_level, |level| std::cmp::Reverse(level.level));
-    }
-}
-
-impl Sum for SpecOutcome {
-    fn add(&mut self, other: &SpecOutcome) {
-        self.walks += other.walks;
-        self.references.add(&other.references);
-        self.ptes.add(&other.ptes);
-        self.accesses.add(&other.accesses);
-    }
-}
-
-impl Sum for SpecTlbCounts {
-    fn add(&mut self, other: &SpecTlbCounts) {
-        self.attempts += other.attempts;
-        self.right += other.right;
-        self.denied += other.denied;
-        self.wrong.add(&other.wrong);
-        self.none += other.none;
-        self.none_faulted += other.none_faulted;
-        self.overlapped.add(&other.overlapped);
-        self.overlapped_cycles.add(&other.overlapped_cycles);
-        self.devices += other.devices;
-        self.devices_reached += other.devices_reached;
+impl Sum for Vec<SpecOutcome> {
+    fn add(&mut self, others: &Vec<SpecOutcome>) {
         // Each processor has all of them, in one order.
-        self.outcomes.iter_mut().zip(&other.outcomes).for_each(|(sum, one)| sum.add(one));
+        self.iter_mut().zip(others).for_each(|(sum, one)| sum.add(one));
     }
 }
 
-impl Sum for RangeTlbCounts {
-    /// The table is one for all processors.
-    fn add(&mut self, other: &RangeTlbCounts) {
-        self.lookups += other.lookups;
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.fills += other.fills;
-        self.evictions += other.evictions;
-        self.flushed += other.flushed;
-    }
+/// `Type { counts that are added; fields that are those of the first }`, which together are all of its fields.
+macro_rules! sums {
+    ($($type:ident $(<$of:ident>)? { $($count:ident),*; $($first:ident),* })*) => {
+        $(impl $(<$of: Sum>)? Sum for $type $(<$of>)? {
+            fn add(&mut self, other: &$type $(<$of>)?) {
+                let $type { $($count,)* $($first: _,)* } = other;
+                $(self.$count.add($count);)*
+            }
+        })*
+    };
 }
 
-impl Sum for RestSegCounts {
-    fn add(&mut self, other: &RestSegCounts) {
-        self.lookups += other.lookups;
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.filtered += other.filtered;
-        self.filter_reads += other.filter_reads;
-        self.tag_reads += other.tag_reads;
+sums! {
+    HitsAndMisses { lookups, hits, misses; }
+    SizeCounts { hits, misses; }
+    ByKind<T> { fetch, load, store; }
+    BlockCounts { fills, pages_filled, tag_hits; kind, pages }
+    TlbCounts {
+        total, cold_misses, denied, invalid, evictions, flushed, table_hits, blocks, by_kind, by_page_size;
+        name, level, serves, entries, ways, replacement
     }
-}
-
-impl Sum for CacheTraffic {
-    fn add(&mut self, other: &CacheTraffic) {
-        self.reads += other.reads;
-        self.read_misses += other.read_misses;
-        self.writes += other.writes;
-        self.write_misses += other.write_misses;
+    LevelCounts { references, served; level }
+    Walks {
+        walks, cold, references, dirty_assists, modify_traps, cold_references, references_per_walk, by_level,
+        handler_instructions, nested_misses;
     }
-}
-
-impl Sum for CacheCounts {
-    fn add(&mut self, other: &CacheCounts) {
-        self.program.add(&other.program);
-        self.walker.add(&other.walker);
-        self.writebacks += other.writebacks;
-        if let (Some(sum), Some(one)) = (&mut self.flushes, &other.flushes) {
-            sum.times += one.times;
-            sum.looked += one.looked;
-            sum.lines += one.lines;
-            sum.written += one.written;
-        }
+    MmuCacheLevel { needed, held; level }
+    MmuCacheCounts { searches, by_level; design, replacement, arrays, latency_cycles }
+    SpecOutcome { walks, references, ptes, accesses; outcome }
+    SpecTlbCounts {
+        attempts, right, denied, wrong, none, none_faulted, overlapped, overlapped_cycles, devices,
+        devices_reached, outcomes;
+        entries, ways, replacement, page_size, fill
     }
-}
-
-impl Sum for ShootdownCounts {
-    fn add(&mut self, other: &ShootdownCounts) {
-        self.made += other.made;
-        self.asked += other.asked;
-        self.received += other.received;
-        self.entries += other.entries;
-        self.sender_cycles.add(&other.sender_cycles);
-        self.receiver_cycles.add(&other.receiver_cycles);
+    // The table is one for all processors.
+    RangeTlbCounts {
+        lookups, hits, misses, fills, evictions, flushed; entries, replacement, from, ranges, range_bytes
     }
+    RestSegCounts {
+        lookups, hits, misses, filtered, filter_reads, tag_reads; filter_lines, tag_lines, ways
+    }
+    CacheTraffic { reads, read_misses, writes, write_misses; }
+    CacheFlushes { times, looked, lines, written; }
+    CacheCounts {
+        program, walker, writebacks, flushes; name, size_bytes, line_bytes, ways, replacement
+    }
+    ShootdownCounts { made, asked, received, entries, sender_cycles, receiver_cycles; }
 }
