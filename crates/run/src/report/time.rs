@@ -94,12 +94,12 @@ fn kernel(
         let faults = sum(|counts| counts.faults) * u64::from(costs.fault_cycles);
         by_work.insert("faults".to_owned(), faults);
     }
-    if let Some(promotion) = &run.promotion {
+    if let Some(promotion) = &run.hooks.promotion {
         let (counting, moving) = promotion.cycles();
         by_work.insert("counting".to_owned(), counting);
         by_work.insert("promotions".to_owned(), moving);
     }
-    if let Some(nodes) = run.nodes.as_ref().filter(|nodes| nodes.migration().is_some()) {
+    if let Some(nodes) = run.hooks.nodes.as_ref().filter(|nodes| nodes.migration().is_some()) {
         let (counting, moving) = nodes.cycles();
         by_work.insert("counting remote references".to_owned(), counting);
         by_work.insert("moving pages to nodes".to_owned(), moving);

@@ -219,8 +219,7 @@ impl Run {
     /// Whether all that a miss adds to the clock, but for faults, is a lookup and a walk at the nominal
     /// price; and whether rows go to the TLBs as the trace has them.
     fn misses_are_priced_alike(&self) -> bool {
-        self.promotion.is_none()
-            && self.nodes.is_none()
+        self.hooks.leaves_prices()
             && self.small.is_none()
             && !self.stack.guest.is_linear()
             && self.processors.here.trace_cache.is_none()

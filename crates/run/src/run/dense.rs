@@ -106,12 +106,8 @@ impl Run {
         let is_marked_alone = !self.tracks_dirty || self.marks;
         let is_read_alone = !self.stack.guest.is_linear()
             && self.stack.host().is_none()
-            && hardware.ranges.is_none()
             && hardware.restseg.is_none();
-        let is_heard_of_alone = self.promotion.is_none()
-            && self.overheads.is_none()
-            && self.nodes.is_none()
-            && !behind.speculates();
+        let is_heard_of_alone = self.hooks.allows_dense() && !behind.speculates();
         is_refilled_alone
             && is_marked_alone
             && is_read_alone

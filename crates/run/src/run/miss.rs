@@ -5,7 +5,6 @@ use description::Error;
 use hardware::{
     behind::{Behind, Refill},
     processor::Processor,
-    range_unit::RangesFrom,
     tlbs::{NONE, Unit},
 };
 use mmu::{BlockKind, BlockParams, Evicted, Miss, Spot, TlbEntry};
@@ -78,16 +77,9 @@ impl Run {
         let Place { addr, kind, access, .. } = place;
         let region = missed.region;
         let second = self.processors.here.hardware.second[kind as usize];
-        if self.processors.here.hardware.ranges.is_some()
-            && let Some(found) = self.in_range(place, second)
-        {
+        let is_heard = self.hooks.is_any();
+        if is_heard && let Some(found) = self.on_miss(place, second, behind)? {
             return Ok(found);
-        }
-        if let Some(overheads) = &mut self.overheads {
-            overheads.missed(self.who.number);
-        }
-        if self.promotion.is_some() {
-            self.charge(place, behind)?;
         }
         let populated = self.populated && self.stack.guest.mapping(self.who.space, addr).is_none();
         if populated {
@@ -95,10 +87,8 @@ impl Run {
             self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         }
         let (translation, cold) = self.walk(place, missed, behind)?;
-        match self.processors.here.hardware.ranges.as_ref().map(|ranges| ranges.from) {
-            Some(RangesFrom::Table) => self.note_range(translation),
-            Some(RangesFrom::Line) => self.note_line(translation),
-            None => {}
+        if is_heard {
+            self.on_walk(translation);
         }
         let label = self.label(translation, region);
         let Translation { page, frame, mut rights, global } = translation;
@@ -123,8 +113,8 @@ impl Run {
         let counts = MissCounts { census, history, origins, layout, who: *who };
         counts.count(place.batch, index, when, addr, (region, page.size(), cold));
         self.census.region(region).pages += u64::from(cold || populated);
-        if self.nodes.is_some() {
-            self.refer(place, translation, behind)?;
+        if is_heard {
+            self.on_fill(place, translation, behind)?;
         }
         let linear = addr.wrapping_add(self.view.base);
         Ok((translation.apply(linear), translation.page.size()))

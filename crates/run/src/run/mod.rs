@@ -24,6 +24,7 @@ mod clock;
 mod counted;
 mod dense;
 pub(crate) mod foreseen;
+pub(crate) mod hooks;
 mod linear;
 mod miss;
 pub(crate) mod nodes;
@@ -43,10 +44,9 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 use addr::{Kind, PageSize, PhysAddr, Rights};
 use description::{Clock, Description, Error, Inject, PageMask, WalkerKind, settings::Written};
 use hardware::{
-    behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
-    range_unit::RangesFrom, tlbs::NONE,
+    behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
 };
-use os::{System, Who, at::Change, host::Stack, ranges::RangeTable};
+use os::{System, Who, at::Change, host::Stack};
 use pagetable::Reference;
 use ram::hashed::hashed;
 use results::{
@@ -61,10 +61,8 @@ use clock::Prices;
 use counted::Passed;
 use dense::Worth;
 use foreseen::Foreseen;
-use nodes::Nodes;
-use overheads::Overheads;
+use hooks::Hooks;
 use pace::Pace;
-use promotion::Promotion;
 use rows::Rows;
 use small::{Small, View};
 use watch::Watch;
@@ -96,15 +94,11 @@ pub struct Run {
     pub stack: Stack,
     pub layout: Layout,
     pub system: Box<dyn System>,
-    /// What misses are charged to, where pages are promoted for them.
-    pub promotion: Option<Promotion>,
-    /// What is referred to by node, if memory has nodes.
-    pub nodes: Option<Nodes>,
+    /// What else hears of misses and flushes.
+    pub hooks: Hooks,
     /// Small address spaces, if there are some.
     pub small: Option<Small>,
     watch: Watch,
-    /// What translation costs each space, if the system wants to know it.
-    overheads: Option<Overheads>,
     pub census: Census,
     pub history: History,
     /// Where misses come from, where that is asked for.
@@ -188,8 +182,6 @@ pub struct Run {
     around: Vec<Option<(PhysAddr, Rights)>>,
     /// Which frames pages may have by their addresses, if these say so.
     hashed: Option<Hashed>,
-    /// Which pages make ranges, where something translates such.
-    pub range_table: Option<RangeTable>,
     references: Vec<Reference>,
 }
 
@@ -214,8 +206,8 @@ impl Run {
         // The trace begins on the first processor.
         let (asid, _) = contexts.enter(0, 0);
         debug_assert_eq!(asid, first.asid);
-        let promotion = Promotion::of(description, system.as_ref()).map_err(refused)?;
-        let nodes = Nodes::of(description, system.as_ref()).map_err(refused)?;
+        let ranges = first.hardware.ranges.as_ref().map(|ranges| ranges.from);
+        let hooks = Hooks::of(description, system.as_ref(), ranges).map_err(refused)?;
         let small = Small::of(description).map_err(refused)?;
         let space = stack.guest.first_space().map_err(refused)?;
         let mut layout = Layout::default();
@@ -278,18 +270,13 @@ impl Run {
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
-            overheads: Overheads::of(description).map_err(refused)?,
             hashed: hashed(description).map_err(refused)?,
-            range_table: (first.hardware.ranges.as_ref())
-                .filter(|ranges| ranges.from == RangesFrom::Table)
-                .map(|_| RangeTable::default()),
             references: Vec::with_capacity(64),
             processors: InTurn::new(first, others.into_iter()),
             stack,
             layout,
             system,
-            promotion,
-            nodes,
+            hooks,
             small,
             watch: Watch { until_forgotten, check, lie: None },
         };
@@ -373,9 +360,7 @@ impl Run {
         }
         counts.instructions += instructions;
         self.fetches += fetches;
-        if let Some(overheads) = &mut self.overheads {
-            overheads.ran(self.who.number, instructions);
-        }
+        self.hooks.ran(self.who.number, instructions);
     }
 
     #[cold]
@@ -410,7 +395,7 @@ impl Run {
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
         let who = self.who;
         self.ask(access, behind, |system, platform| system.event(who, event, platform))?;
-        self.forget_charges(event);
+        self.on_event(event);
         self.layout.apply(who.number, event);
         if let Some(origins) = self.origins.as_mut().filter(|_| event.changes_mappings()) {
             origins.mappings_changed();
@@ -428,12 +413,7 @@ impl Run {
         self.census.forget_counts();
         self.stack.forget_counts();
         self.system.forget_counts(&mut self.stack.guest);
-        if let Some(promotion) = &mut self.promotion {
-            promotion.forget_counts();
-        }
-        if let Some(nodes) = &mut self.nodes {
-            nodes.forget_counts();
-        }
+        self.hooks.forget_counts();
         if let Some(small) = &mut self.small {
             small.forget_counts();
         }

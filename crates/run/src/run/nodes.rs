@@ -21,7 +21,7 @@ use pagetable::Translation;
 use ram::topology::Topology;
 use results::MigrationCounts;
 
-use super::{Run, access::Place};
+use super::{Run, access::Place, hooks::Hooks};
 
 /// What counting a reference takes: an assumption, as for promotion.
 const COUNT_CYCLES: u32 = 30;
@@ -131,7 +131,9 @@ impl Run {
         found: Translation,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        let Run { nodes: Some(nodes), processors, system, stack, who, .. } = self else {
+        let Run { hooks: Hooks { nodes: Some(nodes), .. }, processors, system, stack, who, .. } =
+            self
+        else {
             return Ok(());
         };
         let from = nodes.topology.of_processor(processors.on());
@@ -157,7 +159,7 @@ impl Run {
         let moved = self.ask(place.access, behind, |system, platform| {
             system.move_to_node(who, VirtAddr::new(key.1), from as u8, platform)
         })?;
-        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        let Some(nodes) = &mut self.hooks.nodes else { return Ok(()) };
         match moved {
             Ok(0) => {}
             Ok(base_pages) => {

@@ -21,11 +21,10 @@ use std::collections::BTreeMap;
 use addr::{Kind, PageSize, VirtAddr, VirtRange};
 use description::{Description, Error};
 use hardware::{behind::Behind, processor::Processor, tlbs::NONE};
-use os::{System, events::Gone};
+use os::System;
 use results::{PromotionCounts, PromotionsOfSize};
-use trace::Event;
 
-use super::{Run, access::Place};
+use super::{Run, access::Place, hooks::Hooks};
 
 /// What a miss counts for where the machine does not say what one takes.
 const MISS_CYCLES: u32 = 40;
@@ -130,7 +129,7 @@ impl Promotion {
     }
 
     /// Forgets what has been charged in `bytes` from `start` on.
-    fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
+    pub(super) fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
         let Some((largest, _)) = self.sizes.last() else { return };
         let end = start.saturating_add(bytes);
         let from = start & !((largest.bytes() << u32::from(self.paired)) - 1);
@@ -146,7 +145,7 @@ impl Promotion {
     }
 
     /// Forgets a space.
-    fn forget_space(&mut self, space: u32) {
+    pub(super) fn forget_space(&mut self, space: u32) {
         self.charges.retain(|(of, ..), _| *of != space);
     }
 
@@ -182,29 +181,6 @@ impl Promotion {
 }
 
 impl Run {
-    /// Forgets what was counted of what `event` takes away.
-    pub(super) fn forget_charges(&mut self, event: &Event) {
-        let Run { promotion, nodes, layout, who, .. } = self;
-        if promotion.is_none() && nodes.is_none() {
-            return;
-        }
-        let regions = layout.regions(who.number);
-        let before = regions.and_then(|regions| regions.program_break());
-        let Some(gone) = Gone::by(event, before) else { return };
-        if let Some(promotion) = promotion {
-            match gone {
-                Gone::Bytes(start, bytes) => promotion.forget(who.number, (start, bytes)),
-                Gone::All => promotion.forget_space(who.number),
-            }
-        }
-        if let Some(nodes) = nodes {
-            match gone {
-                Gone::Bytes(start, bytes) => nodes.forget(who.number, (start, bytes)),
-                Gone::All => nodes.forget_space(who.number),
-            }
-        }
-    }
-
     /// Charges a miss of every TLB, and has what has been paid for promoted.
     #[cold]
     pub(super) fn charge(
@@ -216,7 +192,9 @@ impl Run {
         let Some(mapping) = self.stack.guest.mapping(self.who.space, addr) else { return Ok(()) };
         let size = mapping.translation.page.size();
         let number = self.who.number;
-        let Run { promotion: Some(promotion), processors, .. } = self else { return Ok(()) };
+        let Run { hooks: Hooks { promotion: Some(promotion), .. }, processors, .. } = self else {
+            return Ok(());
+        };
         if promotion.sizes.last().is_none_or(|(largest, _)| *largest <= size) {
             return Ok(());
         }
@@ -248,7 +226,7 @@ impl Run {
         let who = self.who;
         let made = self
             .ask(access, behind, |system, platform| system.promote(who, block, larger, platform))?;
-        let Some(promotion) = &mut self.promotion else { return Ok(()) };
+        let Some(promotion) = &mut self.hooks.promotion else { return Ok(()) };
         let counted = promotion.counts.made.entry(larger).or_default();
         if made == 0 {
             counted.1 += 1;

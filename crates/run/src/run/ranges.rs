@@ -15,6 +15,7 @@ use pagetable::Translation;
 use super::{
     Run,
     access::Place,
+    hooks::Hooks,
     miss::{Pair, read_only},
 };
 
@@ -56,7 +57,15 @@ impl Run {
     /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
     #[cold]
     pub(super) fn note_range(&mut self, page: Translation) {
-        let Run { range_table: Some(table), processors, who, granules, stack, .. } = self else {
+        let Run {
+            hooks: Hooks { range_table: Some(table), .. },
+            processors,
+            who,
+            granules,
+            stack,
+            ..
+        } = self
+        else {
             return;
         };
         table.note(who.number, page);

@@ -20,7 +20,7 @@ use hardware::{
     in_turn::InTurn,
     processor::Processor,
 };
-use os::{Platform, Spent, System, host::Stack, ranges::RangeTable};
+use os::{Platform, Spent, System, host::Stack};
 use pagetable::{Flush, Scope};
 use ram::{Failure, Ram};
 use results::count::{census::Census, labels::Layout};
@@ -28,6 +28,7 @@ use trace::KERNEL;
 
 use super::{
     Run,
+    hooks::Hooks,
     overheads::Overheads,
     small::{Small, moved},
     watch::Watch,
@@ -44,8 +45,7 @@ struct Hosted<'a, B> {
     behind: &'a mut B,
     small: Option<&'a Small>,
     watch: &'a mut Watch,
-    range_table: &'a mut Option<RangeTable>,
-    overheads: &'a mut Option<Overheads>,
+    hooks: &'a mut Hooks,
     access: u64,
 }
 
@@ -59,20 +59,14 @@ impl<B: Behind> Platform for Hosted<'_, B> {
     }
 
     fn overheads(&mut self) -> Vec<(u32, u64)> {
-        self.overheads.as_mut().map_or(Vec::new(), Overheads::take)
+        self.hooks.overheads.as_mut().map_or(Vec::new(), Overheads::take)
     }
 
     fn shoot(&mut self, flush: Flush) {
         let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
         self.stack.guest.recall(&flush);
         if let Some(space) = self.stack.guest.number_of(flush.space()).filter(|_| asks) {
-            if let Some(table) = self.range_table {
-                match flush.scope() {
-                    Scope::Nothing => {}
-                    Scope::Pages { range, .. } => table.forget(space, range),
-                    Scope::Space => table.forget_space(space),
-                }
-            }
+            self.hooks.on_flush(space, &flush);
             if !self.watch.is_forgotten() {
                 self.shoot_down(&flush, space);
             }
@@ -216,11 +210,10 @@ impl Run {
         behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, stack, layout, processors, contexts, prices, census, nodes, .. } = self;
+        let Run { system, stack, layout, processors, contexts, prices, census, hooks, .. } = self;
         system.settle(&stack.guest, layout);
-        let (watch, range_table) = (&mut self.watch, &mut self.range_table);
-        let overheads = &mut self.overheads;
-        if let Some(nodes) = nodes {
+        let watch = &mut self.watch;
+        if let Some(nodes) = &hooks.nodes {
             stack.guest.runs_on(nodes.topology.of_processor(processors.on()));
         }
         let small = self.small.as_ref();
@@ -235,8 +228,7 @@ impl Run {
             behind,
             small,
             watch,
-            range_table,
-            overheads,
+            hooks,
             access,
         };
         let done = ask(system.as_mut(), &mut platform);

@@ -96,7 +96,7 @@ pub fn summarize(
             protection: run.protection_faults,
         },
         manager,
-        promotion: run.promotion.as_ref().map(Promotion::counts),
+        promotion: run.hooks.promotion.as_ref().map(Promotion::counts),
         numa: nodes::numa(description, run, walkers),
         changed_settings: run.changed.clone(),
         processors: if processors.len() > 1 { processors } else { Vec::new() },

@@ -9,7 +9,7 @@ use crate::run::Run;
 
 /// The nodes of a run that is over, if memory has several.
 pub(super) fn numa(description: &Description, run: &Run, walkers: &Walkers) -> Option<NumaCounts> {
-    let counts = run.nodes.as_ref()?;
+    let counts = run.hooks.nodes.as_ref()?;
     let topology = &counts.topology;
     let all = 0..topology.count();
     let references = |from: usize, sorts: std::ops::Range<usize>| -> Vec<u64> {
