@@ -17,6 +17,7 @@ extern crate alloc;
 
 mod access;
 mod address;
+mod attributes;
 mod memory;
 mod page;
 mod range;
@@ -24,6 +25,7 @@ mod rights;
 
 pub use access::Kind;
 pub use address::{PhysAddr, VirtAddr};
+pub use attributes::{Attributes, MemoryType};
 pub use memory::{Frames, Memory, OutOfFrames};
 pub use page::{Asid, Page, PageSize, ParsePageSizeError};
 pub use range::{Pages, RangeError, VirtRange};

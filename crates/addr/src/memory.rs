@@ -20,9 +20,10 @@ use crate::{PageSize, PhysAddr};
 /// reads as zeros on a host; a kernel must not rely on that, and no page table here does.
 ///
 /// The exchanges (`swap`, `invert`, `compare_exchange`) exist for entries that a hardware walker
-/// changes behind the OS's back (accessed and dirty bits). Their default suits a memory with one
-/// user at a time; where walkers run at the same time they must be atomic, and plain reads and
-/// writes must not tear.
+/// changes behind the OS's back (accessed and dirty bits). Where walkers run at the same time they must be
+/// atomic, and plain reads and writes must not tear. They have no default, since one made of a read
+/// and a write loses bits there; a memory with one user at a time says so by
+/// [`exchanges_of_one_user!`](crate::exchanges_of_one_user).
 pub trait Memory {
     /// The 8 bytes at `addr`.
     fn read_u64(&self, addr: PhysAddr) -> u64;
@@ -45,58 +46,17 @@ pub trait Memory {
     }
 
     /// Writes `new` to the 8 bytes at `addr`; what they were.
-    #[inline]
-    fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64 {
-        let found = self.read_u64(addr);
-        self.write_u64(addr, new);
-        found
-    }
-
+    fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64;
     /// Writes `new` to the 4 bytes at `addr`; what they were.
-    #[inline]
-    fn swap_u32(&mut self, addr: PhysAddr, new: u32) -> u32 {
-        let found = self.read_u32(addr);
-        self.write_u32(addr, new);
-        found
-    }
-
+    fn swap_u32(&mut self, addr: PhysAddr, new: u32) -> u32;
     /// Inverts the bits of the 8 bytes at `addr` that `bits` has; what they were.
-    #[inline]
-    fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64 {
-        let found = self.read_u64(addr);
-        self.write_u64(addr, found ^ bits);
-        found
-    }
-
+    fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64;
     /// Inverts the bits of the 4 bytes at `addr` that `bits` has; what they were.
-    #[inline]
-    fn invert_u32(&mut self, addr: PhysAddr, bits: u32) -> u32 {
-        let found = self.read_u32(addr);
-        self.write_u32(addr, found ^ bits);
-        found
-    }
-
+    fn invert_u32(&mut self, addr: PhysAddr, bits: u32) -> u32;
     /// Writes `new` to the 8 bytes at `addr` if they are `current`; `Err` has what they are.
-    #[inline]
-    fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
-        let found = self.read_u64(addr);
-        if found != current {
-            return Err(found);
-        }
-        self.write_u64(addr, new);
-        Ok(())
-    }
-
+    fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64>;
     /// Writes `new` to the 4 bytes at `addr` if they are `current`; `Err` has what they are.
-    #[inline]
-    fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32> {
-        let found = self.read_u32(addr);
-        if found != current {
-            return Err(found);
-        }
-        self.write_u32(addr, new);
-        Ok(())
-    }
+    fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32>;
 
     /// Writes the upper half of `value` to the upper 4 of the 8 bytes at `addr`, whose lower half
     /// is that of `value` but for bits that a walker has set there meanwhile.
@@ -121,6 +81,50 @@ pub trait Memory {
             self.write_u64(start.wrapping_add(offset), 0);
         }
     }
+}
+
+/// The exchanges of a [`Memory`] that has one user at a time, and no walker beside it: each a read and a
+/// write. It stands among the methods of the implementation.
+///
+/// On a memory that hardware walks it loses accessed and dirty bits.
+#[macro_export]
+macro_rules! exchanges_of_one_user {
+    () => {
+        $crate::exchanges_of_one_user! { @each
+            swap_u64 invert_u64 compare_exchange_u64 read_u64 write_u64 u64;
+            swap_u32 invert_u32 compare_exchange_u32 read_u32 write_u32 u32;
+        }
+    };
+    (@each $($swap:ident $invert:ident $compare:ident $read:ident $write:ident $value:ty;)*) => {$(
+        #[inline]
+        fn $swap(&mut self, addr: $crate::PhysAddr, new: $value) -> $value {
+            let found = self.$read(addr);
+            self.$write(addr, new);
+            found
+        }
+
+        #[inline]
+        fn $invert(&mut self, addr: $crate::PhysAddr, bits: $value) -> $value {
+            let found = self.$read(addr);
+            self.$write(addr, found ^ bits);
+            found
+        }
+
+        #[inline]
+        fn $compare(
+            &mut self,
+            addr: $crate::PhysAddr,
+            current: $value,
+            new: $value,
+        ) -> ::core::result::Result<(), $value> {
+            let found = self.$read(addr);
+            if found != current {
+                return Err(found);
+            }
+            self.$write(addr, new);
+            Ok(())
+        }
+    )*};
 }
 
 /// Who hands out frames and takes them back.

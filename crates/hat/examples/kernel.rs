@@ -46,7 +46,7 @@ pub fn half_a_page<M: Memory + Send + Sync, F: Frames>(
     let hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), memory)));
     let space = hat.create(cpus)?;
     let page = VirtAddr::new(0x4000_0000).page(PageSize::SIZE_2M);
-    let whole = Translation { page, frame, rights: Rights::ALL, global: false };
+    let whole = Translation::new(page, frame, Rights::ALL);
     hat.load(space, whole, 1, cpus)?;
     hat.resize(space, VirtRange::of_page(page), PageSize::SIZE_4K, cpus)?;
     let half = VirtRange::new(page.start().wrapping_add(1 << 20), 1 << 20);

@@ -111,8 +111,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ///
     /// Both ends of the range are multiples of `to` and of the pages that are mapped there. For
     /// larger pages than there are now, each must be full, with adjacent and aligned frames and
-    /// equal rights: else this is refused, and nothing has changed. Where no memory is left for a
-    /// table, the pages are gone from the hardware and come back by minor faults.
+    /// equal rights: else this is refused, and nothing has changed. Nor has it where no memory is left
+    /// for a table. In a table that is no tree, pages for which there is none are then gone from the
+    /// hardware and come back by minor faults.
+    ///
+    /// The processors forget the pages as they were while the table is held: until then they set bits in
+    /// the entries of those, which the pages as they are now get with the last step.
     pub fn resize(
         &self,
         space: HatSpace,
@@ -132,10 +136,19 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     let mut before = Vec::new();
                     table.visit(entry.inner, range, &mut |mapping| before.push(mapping));
                     let frames = &mut PoolFrames { below, platform: platform.frames() };
-                    let resized = table.resize(entry.inner, range, to, frames);
-                    let Resized { flush, mapped: after, lost } =
-                        resized.map_err(LoadError::Table)?;
-                    change.flush(space, flush);
+                    let resized = table.resize(entry.inner, range, to, frames)?;
+                    if resized.flush.tables().is_some() {
+                        mmu.settle_tables(space);
+                    }
+                    let flush = [(space, resized.flush.without_frames())];
+                    if !resized.flush.is_empty() {
+                        platform.work(Step::Shootdown, 1);
+                        platform.shoot(&flush);
+                    }
+                    let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
+                    table.complete(&resized);
+                    let Resized { flush, mapped: after, lost, .. } = resized;
+                    flush.done(&mut PoolFrames { below, platform: platform.frames() });
                     for mapping in &before {
                         change.removed(space, 0, mapping);
                     }

@@ -70,6 +70,13 @@ impl<T: Mounted + ?Sized> Mmu<T> {
         }
     }
 
+    /// Empties the copies of entries of `space`: tables that they lead to are about to go.
+    pub(crate) fn settle_tables(&mut self, space: HatSpace) {
+        if !self.loans.is_empty() {
+            self.empty(|lender, _| lender == space.0);
+        }
+    }
+
     /// Empties the copies in the root of `borrower`, which is about to go.
     pub(crate) fn end_borrower(&mut self, borrower: Space) {
         if !self.loans.is_empty() {

@@ -152,7 +152,7 @@ impl PageTableBench {
             for (&addr, &frame) in addresses.iter().zip(&frames) {
                 bench.execute(kernel_path::IPC);
                 let page = VirtAddr::new(addr).page(size);
-                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                let page = Translation::new(page, frame, Rights::ALL);
                 let (hat, mut kernel) = bench.kernel();
                 let mapped = hat.load(number, page, 1, &mut kernel);
                 mapped.map_err(|e| format!("{addr:#x}: {e}"))?;
@@ -454,6 +454,8 @@ impl Memory for Metered {
         read(&self.meter).access(addr, 1, true);
         self.memory.write_u8(addr, value);
     }
+
+    addr::exchanges_of_one_user!();
 
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         let mut meter = read(&self.meter);

@@ -167,7 +167,7 @@ fn figure_2() -> Numbers {
     let space = table.create(&mut memory, &mut frames).expect(WRONG);
     let (start, frame) = (0x4000, 0x8000);
     let page = VirtAddr::new(start).page(K16);
-    let first = Translation { page, frame: PhysAddr::new(frame), rights: RW, global: false };
+    let first = Translation::new(page, PhysAddr::new(frame), RW);
     table.map(space, first, 1, &mut memory, &mut frames).expect(WRONG).done(&mut frames);
     let entries: Vec<u64> = (0..4)
         .map(|number| {

@@ -140,7 +140,7 @@ mod tests {
                 } else {
                     let frame = PhysAddr::new((number + 100 * below(2)) << 12);
                     let rights = [Rights::ALL, Rights::READ][usize::from(below(8) == 0)];
-                    table.note(0, Translation { page, frame, rights, global: false });
+                    table.note(0, Translation::new(page, frame, rights));
                     pages.insert(number, (frame, rights));
                 }
                 for at in 0..60 {

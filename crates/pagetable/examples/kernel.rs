@@ -60,6 +60,8 @@ impl Memory for DirectMap<'_> {
     fn write_u8(&mut self, addr: PhysAddr, value: u8) {
         self.replace(addr, 8, value.into());
     }
+
+    addr::exchanges_of_one_user!();
 }
 
 /// A space with `pages` pages of the kernel from `start`, the first in `frame`.
@@ -74,7 +76,7 @@ pub fn kernel_space(
     let space = table.create(memory, frames)?;
     let page = start.page(PageSize::SIZE_2M);
     let rights = Rights::READ | Rights::WRITE | Rights::EXECUTE;
-    let first = Translation { page, frame, rights, global: true };
+    let first = Translation { global: true, ..Translation::new(page, frame, rights) };
     match table.map(space, first, pages, memory, frames) {
         Ok(flush) => {
             // No processor has run in this space: nobody can have anything of it to forget.

@@ -260,12 +260,11 @@ impl Format for ArmEntries {
     #[inline]
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
         let frame = if level == 1 { SMALL_FRAME } else { SECTION_FRAME };
-        Translation {
-            page: addr.page(self.page_size(level)),
-            frame: PhysAddr::new(entry & frame),
-            rights: rights(entry),
-            global: false,
-        }
+        Translation::new(
+            addr.page(self.page_size(level)),
+            PhysAddr::new(entry & frame),
+            rights(entry),
+        )
     }
 
     #[inline]

@@ -6,7 +6,10 @@ use core::{
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation, Unfit};
+use crate::{
+    Error, Fault, Flush, Frames, Memory, Node, Reference, Resized, Translation, Unfit,
+    resize::resize,
+};
 
 /// An address space in a page table: what the processor's base register would hold.
 ///
@@ -240,20 +243,61 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error>;
 
-    /// Makes the pages in `range` ones of the size `to` by changing their entries in place, with the
-    /// same frames and rights; the token names those that were of another size. `None` where the
-    /// format cannot: then pages are removed and mapped anew.
+    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames with the same rights,
+    /// attributes and bits; the token names the pages that were of another size.
     ///
-    /// The caller has checked what [`crate::Mounted::resize`] asks for.
-    fn restamp(
+    /// Where `to` is larger than pages there, each larger page must be full, with adjacent and aligned
+    /// frames and equal rights and attributes. What is refused changes nothing.
+    ///
+    /// Three steps: this one; then hardware forgets what [`Resized::flush`] names; then
+    /// [`PageTable::complete`]. No other operation may come in between. In a radix tree a walk finds a
+    /// page at every moment, unless the format says that hardware needs a break before the make; then the pages
+    /// are absent until the last step.
+    ///
+    /// ```
+    /// use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+    /// use pagetable::{PageTable, SparseMemory, Translation, X86_64};
+    /// use physmem::Physmem;
+    ///
+    /// let mut memory = SparseMemory::new(1 << 30);
+    /// let mut frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+    /// let mut table = X86_64::<4>::new();
+    /// let space = table.create(&mut memory, &mut frames)?;
+    /// let page = VirtAddr::new(0x4000_0000).page(PageSize::SIZE_2M);
+    /// let large = Translation::new(page, PhysAddr::new(0x2000_0000), Rights::ALL);
+    /// table.map(space, large, 1, &mut memory, &mut frames)?.done(&mut frames);
+    /// table.walk(space, page.start(), Kind::Store, &mut memory, &mut |_| {})?;
+    ///
+    /// let range = VirtRange::of_page(page);
+    /// let split = table.resize(space, range, PageSize::SIZE_4K, &mut memory, &mut frames)?;
+    /// // Here every processor forgets what `split.flush` names, while it goes on to use the page.
+    /// table.complete(&split, &mut memory);
+    /// split.flush.done(&mut frames);
+    ///
+    /// let part = table.query(space, VirtAddr::new(0x4000_5000), &memory).expect("it is mapped");
+    /// assert_eq!(part.translation.frame, PhysAddr::new(0x2000_5000));
+    /// // Which part was written to, nobody knows: all are dirty.
+    /// assert!(part.usage.dirty);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn resize(
         &mut self,
-        _space: Space,
-        _range: VirtRange,
-        _to: PageSize,
-        _memory: &mut impl Memory,
-    ) -> Option<Flush> {
-        None
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Resized, Error>
+    where
+        Self: Sized,
+    {
+        resize(self, space, range, to, memory, frames)
     }
+
+    /// Ends a [`PageTable::resize`] when hardware has forgotten the pages as they were: what it has set in their
+    /// entries until then is carried over, and entries that had to be broken are made. The frames of the
+    /// tables that went are freed after it, by [`Flush::done`].
+    fn complete(&mut self, _resized: &Resized, _memory: &mut impl Memory) {}
 
     /// Sets bits of the page that holds `addr`: for the OS, where no hardware does it.
     fn set_usage(

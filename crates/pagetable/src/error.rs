@@ -1,6 +1,8 @@
 use core::fmt;
 
-use addr::{OutOfFrames, Page, PageSize, PhysAddr, RangeError, Rights, VirtAddr};
+use addr::{
+    Attributes, MemoryType, OutOfFrames, Page, PageSize, PhysAddr, RangeError, Rights, VirtAddr,
+};
 
 use crate::Space;
 
@@ -59,8 +61,25 @@ pub enum Unfit {
     Rights(Rights),
     /// Global pages, for which its entries have no bit.
     Global,
+    /// A type of memory that its entries do not tell apart.
+    Memory(MemoryType),
+    /// A protection key that its entries have no room for.
+    Key(u8),
     /// One space more than this many, which are all that its tags can tell apart.
     Spaces(u64),
+}
+
+impl Unfit {
+    /// That `attributes` are those of ordinary memory, which is all that a format has without bits for
+    /// others.
+    #[inline]
+    pub fn unless_normal(attributes: Attributes) -> Result<(), Unfit> {
+        match attributes {
+            Attributes::NORMAL => Ok(()),
+            Attributes { memory: MemoryType::WriteBack, key } => Err(Unfit::Key(key)),
+            Attributes { memory, .. } => Err(Unfit::Memory(memory)),
+        }
+    }
 }
 
 /// Why a page table of some shape cannot be.
@@ -178,6 +197,8 @@ impl fmt::Display for Unfit {
             ),
             Unfit::Rights(rights) => write!(f, "the rights {rights}"),
             Unfit::Global => write!(f, "pages that all spaces share"),
+            Unfit::Memory(memory) => write!(f, "pages of {memory} memory"),
+            Unfit::Key(key) => write!(f, "the protection key {key}"),
             Unfit::Spaces(max) => write!(f, "more than {max} spaces"),
         }
     }

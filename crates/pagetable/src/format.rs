@@ -1,7 +1,7 @@
 //! Where the bits of a radix table's entries are: all that differs from one radix format to the
 //! next, apart from the algorithms over them.
 
-use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Attributes, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{
     Translation, Unfit, Usage,
@@ -36,9 +36,9 @@ pub trait Format {
     /// The most levels that it can have.
     const LEVELS_MAX: u8;
 
-    /// Whether a page larger than the base page has an entry for each of its base pages, at level
-    /// 1, and not one at a higher level. The largest page then lies in one table of level 1, and
-    /// a page's usage is that of all its entries together.
+    /// Whether some pages have several entries, side by side in one table of the level that
+    /// [`Format::level_of`] says: as many as such a page is larger than what an entry there covers. The
+    /// page's usage is that of all its entries together.
     const REPLICATES: bool = false;
 
     /// Whether the entry that leads to a table counts those in use there. Where hardware leaves no
@@ -103,6 +103,13 @@ pub trait Format {
         Ok(())
     }
 
+    /// Whether page entries can express `attributes`. Without a word of a format: those of ordinary memory
+    /// alone.
+    #[inline]
+    fn check_attributes(&self, attributes: Attributes) -> Result<(), Unfit> {
+        Unfit::unless_normal(attributes)
+    }
+
     /// The least rights with all of `rights` that page entries can express: more than was asked for where
     /// hardware does not tell apart what is.
     #[inline]
@@ -164,10 +171,25 @@ pub trait Format {
     /// The part is the whole, unless the format [replicates](Format::REPLICATES) pages.
     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64;
 
-    /// The bits of a page's entry to invert so that it is one of a page of `size`: 0 where an entry
-    /// does not say what size its page has.
+    /// The bits of a page's entry, which is for `addr`, to invert so that it is one of a page of `size` with
+    /// entries at the same level: 0 where an entry does not say what size its page has. None of them is one
+    /// that walkers set.
     #[inline]
-    fn other_size(&self, _entry: u64, _size: PageSize) -> u64 {
+    fn other_size(&self, _entry: u64, _addr: VirtAddr, _size: PageSize) -> u64 {
+        0
+    }
+
+    /// Whether processors must have forgotten a page before there is one of another size in its place: a
+    /// break before the make.
+    #[inline]
+    fn breaks(&self) -> bool {
+        false
+    }
+
+    /// The entry of a page while it is broken: hardware takes it for none, and the OS for a page. Nobody asks
+    /// where the format does not [break](Format::breaks).
+    #[inline]
+    fn broken(&self, _entry: u64) -> u64 {
         0
     }
 
@@ -198,6 +220,41 @@ pub trait Format {
     #[inline]
     fn usage_bits(&self, usage: Usage) -> u64 {
         pte::usage_bits(usage)
+    }
+
+    /// The entry of a page with `usage` in addition to what it has.
+    #[inline]
+    fn used(&self, entry: u64, usage: Usage) -> u64 {
+        entry | self.usage_bits(usage)
+    }
+
+    /// Gives the page whose entry at `at` was just read as `entry` these rights, where walkers may set bits of
+    /// the entry at any time; if it changed, what it was then.
+    #[inline(always)]
+    fn change_rights(
+        &self,
+        level: u8,
+        at: PhysAddr,
+        entry: u64,
+        rights: Rights,
+        memory: &mut impl Memory,
+    ) -> Option<u64> {
+        let bits = self.other_rights(entry, rights);
+        (bits != 0).then(|| self.invert(level, at, bits, memory))
+    }
+
+    /// Clears what `usage` names of it in the same way.
+    #[inline(always)]
+    fn clear_usage(
+        &self,
+        level: u8,
+        at: PhysAddr,
+        entry: u64,
+        usage: Usage,
+        memory: &mut impl Memory,
+    ) -> Option<u64> {
+        let bits = self.usage_bits(usage) & entry;
+        (bits != 0).then(|| self.invert(level, at, bits, memory))
     }
 
     /// The bit of a table's entry that a walk through it sets, or 0.

@@ -176,7 +176,7 @@ impl Format for IrixEntries {
     }
 
     #[inline]
-    fn other_size(&self, entry: u64, size: PageSize) -> u64 {
+    fn other_size(&self, entry: u64, _addr: VirtAddr, size: PageSize) -> u64 {
         (entry ^ code(size) << SIZE_SHIFT) & SIZE
     }
 

@@ -36,7 +36,7 @@
 //! let space = table.create(&mut memory, &mut frames)?;
 //! let page = VirtAddr::new(0x1000).page(PageSize::SIZE_4K);
 //! let frame = PhysAddr::new(0x2000000);
-//! let first = Translation { page, frame, rights: Rights::ALL, global: false };
+//! let first = Translation::new(page, frame, Rights::ALL);
 //! let flush = table.map(space, first, 1, &mut memory, &mut frames)?;
 //! assert!(flush.is_empty());
 //! flush.done(&mut frames);

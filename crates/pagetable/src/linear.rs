@@ -89,12 +89,11 @@ impl LinearArray {
     /// walk for `addr` has come to.
     #[inline]
     pub fn translation_of(self, addr: VirtAddr, node: Node) -> Translation {
-        Translation {
-            page: self.table_page(addr, node.level),
-            frame: node.table,
-            rights: Rights::READ | Rights::WRITE,
-            global: false,
-        }
+        Translation::new(
+            self.table_page(addr, node.level),
+            node.table,
+            Rights::READ | Rights::WRITE,
+        )
     }
 
     /// The pages of the array that are the tables of `level` for `range`.

@@ -22,7 +22,7 @@ use crate::{
     Error, Fault, Flush, Footprint, Frames, Intent, Lent, Loan, Mapping, Memory, Node, PageTable,
     Reference, Resized, Space, SubtreeEdit, SubtreeTable, Subtrees, Translation, Tree, TreeShape,
     Unfit, Usage,
-    resize::resize,
+    resize::resize_mounted,
     subtree::{SubtreeCalls, missing},
 };
 
@@ -144,12 +144,7 @@ pub trait Mounted: Send + Sync {
     /// See [`PageTable::visit`].
     fn visit(&self, space: Space, range: VirtRange, each: &mut dyn FnMut(Mapping));
 
-    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames with the same
-    /// rights and bits; the token names the pages as they were.
-    ///
-    /// Where `to` is larger than pages there, each larger page must be full, with adjacent and
-    /// aligned frames and equal rights. What is refused changes nothing. Where table memory runs
-    /// out, the pages that are left are mapped no more, and are told ([`Resized::lost`]).
+    /// See [`PageTable::resize`].
     fn resize(
         &mut self,
         space: Space,
@@ -157,13 +152,11 @@ pub trait Mounted: Send + Sync {
         to: PageSize,
         frames: &mut dyn Frames,
     ) -> Result<Resized, Error> {
-        resize(self, space, range, to, frames)
+        resize_mounted(self, space, range, to, frames)
     }
 
-    /// See [`PageTable::restamp`].
-    fn restamp(&mut self, _space: Space, _range: VirtRange, _to: PageSize) -> Option<Flush> {
-        None
-    }
+    /// See [`PageTable::complete`].
+    fn complete(&mut self, _resized: &Resized) {}
 
     /// The same table for operations on disjoint subtrees at once, if it has subtrees and its memory can
     /// be shared.
@@ -343,8 +336,18 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
         self.table.visit(space, range, &self.memory, &mut each);
     }
 
-    fn restamp(&mut self, space: Space, range: VirtRange, to: PageSize) -> Option<Flush> {
-        self.table.restamp(space, range, to, &mut self.memory)
+    fn resize(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        mut frames: &mut dyn Frames,
+    ) -> Result<Resized, Error> {
+        self.table.resize(space, range, to, &mut self.memory, &mut frames)
+    }
+
+    fn complete(&mut self, resized: &Resized) {
+        self.table.complete(resized, &mut self.memory);
     }
 
     fn subtrees(&self) -> Option<&dyn Subtrees> {

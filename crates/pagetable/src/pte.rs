@@ -134,7 +134,10 @@ impl Width {
 
     #[inline]
     pub(crate) const fn translation(self, pte: Pte, page: Page) -> Translation {
-        Translation { page, frame: self.frame(pte), rights: pte.rights(), global: pte.global() }
+        Translation {
+            global: pte.global(),
+            ..Translation::new(page, self.frame(pte), pte.rights())
+        }
     }
 
     pub(crate) const fn mapping(self, pte: Pte, page: Page) -> Mapping {

@@ -225,12 +225,8 @@ impl<const MARKS: bool> Format for SparcEntries<MARKS> {
     #[inline]
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
         let size = self.page_size(level);
-        Translation {
-            page: addr.page(size),
-            frame: PhysAddr::new((entry & FRAME) << ADDRESS_SHIFT).align_down(size),
-            rights: rights(entry),
-            global: false,
-        }
+        let frame = PhysAddr::new((entry & FRAME) << ADDRESS_SHIFT).align_down(size);
+        Translation::new(addr.page(size), frame, rights(entry))
     }
 
     #[inline]

@@ -171,6 +171,8 @@ impl Memory for SparseMemory {
         *word = *word & !(u64::from(u8::MAX) << bit) | u64::from(value) << bit;
     }
 
+    addr::exchanges_of_one_user!();
+
     #[inline]
     fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
         self.write_u64(addr, value);

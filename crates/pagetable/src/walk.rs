@@ -13,7 +13,7 @@
 
 use core::fmt;
 
-use addr::{Page, PhysAddr, Rights, VirtAddr};
+use addr::{Attributes, Page, PhysAddr, Rights, VirtAddr};
 
 /// One memory access of a walk.
 ///
@@ -97,9 +97,23 @@ pub struct Translation {
     pub rights: Rights,
     /// Whether it is the same in all spaces, so that a TLB need not compare the ASID.
     pub global: bool,
+    /// How its memory is accessed.
+    pub attributes: Attributes,
 }
 
 impl Translation {
+    /// A page of one space in ordinary memory.
+    #[inline]
+    pub const fn new(page: Page, frame: PhysAddr, rights: Rights) -> Translation {
+        Translation { page, frame, rights, global: false, attributes: Attributes::NORMAL }
+    }
+
+    /// The translation with these attributes.
+    #[inline]
+    pub const fn with(self, attributes: Attributes) -> Translation {
+        Translation { attributes, ..self }
+    }
+
     /// The physical address of `addr`, which lies in the page.
     #[inline]
     pub const fn apply(&self, addr: VirtAddr) -> PhysAddr {

@@ -14,7 +14,8 @@
 //!      PAE: the same in 64 bits, the frame up to bit 51, and NX as bit 63
 //! ```
 //!
-//! *NA* (bit 9, with P = 0) and *MK* (bit 10) are the OS's, as in [`crate::X86_64`]. Nothing is left for the
+//! *NA* (bit 9, with P = 0) and *MK* (bit 10) are the OS's, and bits 3 and 4 the memory type, as in
+//! [`crate::X86_64`]. Nothing is left for the
 //! population of a table: hardware ignores five bits of an entry that leads to one, and a table has up
 //! to 1024 entries.
 //!
@@ -27,13 +28,15 @@
 
 use alloc::vec::Vec;
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Entry, Error, Format, Radix, Translation, Unfit, Usage};
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+/// PWT and PCD: the number of the memory type, as in [`crate::X86Entries::PAT`].
+const MEMORY_SHIFT: u32 = 3;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE: u64 = 1 << 7;
@@ -204,6 +207,11 @@ impl<const PAE: bool, const MARKS: bool> Format for X86Entries32<PAE, MARKS> {
     }
 
     #[inline]
+    fn check_attributes(&self, attributes: Attributes) -> Result<(), Unfit> {
+        if attributes.key == 0 { Ok(()) } else { Err(Unfit::Key(attributes.key)) }
+    }
+
+    #[inline]
     fn decode(&self, entry: u64, level: u8) -> Entry {
         let page = level == 1 || entry & PAGE_SIZE != 0;
         match entry & (PRESENT | NO_ACCESS) {
@@ -246,19 +254,19 @@ impl<const PAE: bool, const MARKS: bool> Format for X86Entries32<PAE, MARKS> {
     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64 {
         let size = if level > 1 { PAGE_SIZE } else { 0 };
         let global = if page.global { GLOBAL } else { 0 };
-        let entry = frame.get() | size | global | Self::rights_bits(self.granted(page.rights));
+        let memory = (page.attributes.memory as u64) << MEMORY_SHIFT;
+        let rights = Self::rights_bits(self.granted(page.rights));
+        let entry = frame.get() | size | global | memory | rights;
         entry ^ Self::hidden(entry)
     }
 
     #[inline]
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
         let size = self.page_size(level);
-        Translation {
-            page: addr.page(size),
-            frame: PhysAddr::new((entry ^ Self::hidden(entry)) & Self::FRAME).align_down(size),
-            rights: Self::rights(entry),
-            global: entry & GLOBAL != 0,
-        }
+        let frame = PhysAddr::new((entry ^ Self::hidden(entry)) & Self::FRAME).align_down(size);
+        let memory = MemoryType::from_bits((entry >> MEMORY_SHIFT) as u8);
+        let translation = Translation::new(addr.page(size), frame, Self::rights(entry));
+        Translation { global: entry & GLOBAL != 0, ..translation }.with(Attributes::of(memory))
     }
 
     #[inline]

@@ -11,7 +11,7 @@
 //!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
 //!     |NX| population: 10|  frame of the next table  |    |  0   |A|    |US|RW|P|   table
 //!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
-//!     |NX|       0       |  frame of the page     |MK NA |G|PS|D|A|    |US|RW|P|   page
+//!     |NX| key |    0    |  frame of the page     |MK NA |G|PS|D|A| MT |US|RW|P|   page
 //!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
 //!                             2M: from bit 21, 1G: from bit 30; PS = 1 at levels 2 and 3
 //! ```
@@ -31,9 +31,15 @@
 //! vol. 3A, "Automatic Locking"). No store of the OS can fall into such an update, so that a plain
 //! store to the upper half, where the population is, loses no bit of the lower.
 //!
+//! *MT* is PWT and PCD (bits 3 and 4), which choose one of the first four fields of the register IA32_PAT: a
+//! kernel loads [`X86Entries::PAT`] there (SDM vol. 3A §12.12). Bit PAT (7, or 12 in larger pages) stays 0. *key* is
+//! the protection key (bits 59 to 62, §4.6.2), which processors read with CR4.PKE or CR4.PKS set and ignore
+//! else; a walk here gives it and takes no right away, since the register with the rights of keys is the
+//! thread's.
+//!
 //! x86-64 cannot express a page that may be written or executed but not read.
 
-use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Attributes, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::radix::seldom;
 use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
@@ -41,6 +47,8 @@ use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+/// PWT and PCD: the number of the memory type.
+const MEMORY_SHIFT: u32 = 3;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE: u64 = 1 << 7;
@@ -49,6 +57,9 @@ const NO_ACCESS: u64 = 1 << 9;
 const MARKED: u64 = 1 << 10;
 const NO_EXECUTE: u64 = 1 << 63;
 const RIGHTS: u64 = PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE;
+
+const KEY_SHIFT: u32 = 59;
+const KEYS: u8 = 16;
 
 const FRAME_SHIFT: u32 = 12;
 const PHYSICAL_BITS: u32 = 52;
@@ -101,6 +112,10 @@ impl<const LEVELS: u8, const MARKS: bool> Default for X86_64<LEVELS, MARKS> {
 }
 
 impl<const LEVELS: u8, const MARKS: bool> X86Entries<LEVELS, MARKS> {
+    /// What IA32_PAT must hold for the memory types of pages: write-back, write-combining, uncached
+    /// (UC-), device (UC), and behind them the fields that no entry here chooses. Linux loads the same.
+    pub const PAT: u64 = 0x0407_0506_0007_0106;
+
     const ADDRESS_BITS: u32 = {
         assert!(LEVELS == 4 || LEVELS == 5, "x86-64 has 4 or 5 levels");
         FRAME_SHIFT + INDEX_BITS * LEVELS as u32
@@ -170,6 +185,11 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     }
 
     #[inline]
+    fn check_attributes(&self, attributes: Attributes) -> Result<(), Unfit> {
+        if attributes.key < KEYS { Ok(()) } else { Err(Unfit::Key(attributes.key)) }
+    }
+
+    #[inline]
     fn decode(&self, entry: u64, level: u8) -> Entry {
         let page = level == 1 || level <= 3 && entry & PAGE_SIZE != 0;
         match entry & (PRESENT | NO_ACCESS) {
@@ -232,7 +252,9 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64 {
         let size = if level > 1 { PAGE_SIZE } else { 0 };
         let global = if page.global { GLOBAL } else { 0 };
-        let entry = frame.get() | size | global | rights_bits(page.rights);
+        let Attributes { memory, key } = page.attributes;
+        let attributes = (memory as u64) << MEMORY_SHIFT | u64::from(key) << KEY_SHIFT;
+        let entry = frame.get() | size | global | attributes | rights_bits(page.rights);
         entry ^ hidden(entry)
     }
 
@@ -244,6 +266,10 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
             frame: PhysAddr::new((entry ^ hidden(entry)) & FRAME).align_down(size),
             rights: rights(entry),
             global: entry & GLOBAL != 0,
+            attributes: Attributes {
+                memory: MemoryType::from_bits((entry >> MEMORY_SHIFT) as u8),
+                key: (entry >> KEY_SHIFT) as u8 & (KEYS - 1),
+            },
         }
     }
 

@@ -495,6 +495,8 @@ impl Ram {
         self.settle(space);
         let range = VirtRange::of_page(page);
         let resized = self.hat.table_mut().resize(space, range, to, self.frames.get_mut())?;
+        // No processor runs before it has forgotten the page.
+        self.hat.table_mut().complete(&resized);
         *self.mapped.entry(page.size()).or_insert(0) -= 1;
         *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
         if resized.lost.is_empty() { Ok(resized.flush) } else { Err(Failure::OutOfFrames) }

@@ -48,11 +48,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hat = Hat::with(scheme, Tables::One(table));
     let mut quiet = Quiet(1 << 32);
     let [space, other] = [hat.create(&mut quiet)?, hat.create(&mut quiet)?];
-    let page = |at: u64, frame: u64| Translation {
-        page: VirtAddr::new(at).page(PageSize::SIZE_4K),
-        frame: PhysAddr::new(frame),
-        rights: Rights::ALL,
-        global: false,
+    let page = |at: u64, frame: u64| {
+        Translation::new(
+            VirtAddr::new(at).page(PageSize::SIZE_4K),
+            PhysAddr::new(frame),
+            Rights::ALL,
+        )
     };
     // So that tables stay.
     for space in [space, other] {

@@ -229,7 +229,7 @@ impl Scene {
             for entry in 0..if number <= plan.clients { plan.entries } else { 0 } {
                 let page = VirtAddr::new(u64::from(entry) * ENTRY).page(K4);
                 let frame = PhysAddr::new(1 << 31);
-                let first = Translation { page, frame, rights: Rights::ALL, global: false };
+                let first = Translation::new(page, frame, Rights::ALL);
                 let loaded = hat.load(space, first, 1, &mut machine);
                 loaded.map_err(|error| error.to_string())?;
             }

@@ -183,7 +183,7 @@ where
         let offset = self.random.random_range(0..CACHE_PAGES) << SIZE.shift();
         let mut done = Ok(());
         let each = &mut |cpu: &mut P, frame, _| {
-            let first = Translation { page: window, frame, rights: RW, global: false };
+            let first = Translation::new(window, frame, RW);
             let load = |cpu: &mut P| -> Result<(), LoadError> {
                 hat.load(shared, first, 1, cpu)?;
                 let Some(device) = device else {

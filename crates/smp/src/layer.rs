@@ -119,7 +119,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         self.load(self.shared, window, cached, 1, rights)?;
         if let Some(device) = self.device {
             let page = VirtAddr::new(window).page(SIZE);
-            let first = Translation { page, frame: cached, rights, global: false };
+            let first = Translation::new(page, cached, rights);
             self.hat.load_in(self.shared, device, first, 1, self.cpu).map_err(text)?;
             spend(TELL);
         } else {
@@ -215,7 +215,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         rights: Rights,
     ) -> Result<(), String> {
         let page = VirtAddr::new(at).page(SIZE);
-        let first = Translation { page, frame, rights: rights | Rights::USER, global: false };
+        let first = Translation::new(page, frame, rights | Rights::USER);
         match self.hat.load(space, first, count, self.cpu) {
             // Another thread was first.
             Err(LoadError::Table(pagetable::Error::AlreadyMapped { .. })) | Ok(()) => Ok(()),
@@ -267,7 +267,7 @@ pub(crate) fn shared<S: Scheme<Table = dyn Mounted>>(
     for page in 0..asked.threads * PARTS * PART {
         let at = VirtAddr::new(DATA + page * SIZE.bytes()).page(SIZE);
         let frame = frame(PARTS_FRAMES, page);
-        let first = Translation { page: at, frame, rights: Rights::ALL, global: false };
+        let first = Translation::new(at, frame, Rights::ALL);
         hat.load(space, first, 1, cpu).map_err(text)?;
     }
     Ok(space)

@@ -487,7 +487,7 @@ where
             }
             None => {}
         }
-        let translation = Translation { page, frame, rights, global: false };
+        let translation = Translation::new(page, frame, rights);
         match hat.load(space, translation, 1, &mut below) {
             Ok(()) => {}
             Err(LoadError::NoTableMemory) => return Err(Stop::Full),

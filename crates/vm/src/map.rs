@@ -470,7 +470,7 @@ where
 }
 
 /// A page that hardware does not have any more was used, if it was: so its frames say.
-fn note_used<A: Allocator + Send, L: Locks>(
+pub(crate) fn note_used<A: Allocator + Send, L: Locks>(
     memory: &Physical<A, L>,
     site: Site,
     base: PageSize,

@@ -77,7 +77,7 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             if stack.guest.mapping(space, va).is_none() {
                 let page = va.page(PageSize::SIZE_4K);
                 let frame = stack.guest.allocate(page).unwrap();
-                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                let page = Translation::new(page, frame, Rights::ALL);
                 let flush = stack.guest.map(space, page).unwrap();
                 stack.guest.done(flush);
                 stack.guest.walk(space, va, Kind::Store, &mut Vec::new()).unwrap();
@@ -215,7 +215,7 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
             if stack.guest.mapping(space, va).is_none() {
                 let page = va.page(PageSize::SIZE_4K);
                 let frame = stack.guest.allocate(page).unwrap();
-                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                let page = Translation::new(page, frame, Rights::ALL);
                 let flush = stack.guest.map(space, page).unwrap();
                 stack.guest.done(flush);
             }

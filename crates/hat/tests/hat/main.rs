@@ -59,7 +59,7 @@ const FORMATS: [(&str, Make); 6] = [
 
 fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {
     let page = VirtAddr::new(addr).page(size);
-    Translation { page, frame: PhysAddr::new(frame), rights, global: false }
+    Translation::new(page, PhysAddr::new(frame), rights)
 }
 
 #[test]

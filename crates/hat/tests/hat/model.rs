@@ -152,7 +152,7 @@ impl World {
             (page, frame)
         };
         let rights = RIGHTS[self.rng.random_range(0..2)];
-        let first = Translation { page, frame, rights, global: false };
+        let first = Translation::new(page, frame, rights);
         let wanted: Vec<_> = (0..count * size.count_of(self.sizes[0]))
             .map(|n| page.start().get() + n * self.sizes[0].bytes())
             .collect();
@@ -163,7 +163,7 @@ impl World {
                 for n in 0..count {
                     let page = page.start().wrapping_add(n * size.bytes()).page(size);
                     let frame = PhysAddr::new(frame.get() + n * size.bytes());
-                    self.enter(space, Translation { page, frame, rights, global: false });
+                    self.enter(space, Translation::new(page, frame, rights));
                 }
             }
             Err(LoadError::NoTableMemory) => {

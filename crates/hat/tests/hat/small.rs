@@ -52,6 +52,8 @@ impl Memory for Shared {
     fn write_u8(&mut self, addr: PhysAddr, value: u8) {
         self.0.lock().unwrap().write_u8(addr, value);
     }
+
+    addr::exchanges_of_one_user!();
 }
 
 /// A processor's TLB: by linear address.
@@ -209,8 +211,7 @@ impl World {
         self.next_frame = (self.next_frame + 2 * size.bytes()) & !size.mask();
         let frame = self.next_frame % TABLES;
         let page = VirtAddr::new(addr).page(size);
-        let first =
-            Translation { page, frame: PhysAddr::new(frame), rights: Rights::ALL, global: false };
+        let first = Translation::new(page, PhysAddr::new(frame), Rights::ALL);
         if self.hat.load(space, first, 1, &mut self.machine).is_ok() {
             let pages = self.spaces.get_mut(&space).unwrap();
             pages.extend(base_pages.map(|page| (page, (frame + (page - addr), false))));

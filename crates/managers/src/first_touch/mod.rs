@@ -132,7 +132,7 @@ impl FirstTouch {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         let frame = self.frame_for(who, (page, touched), platform.ram())?;
-        let translation = Translation { page, frame, rights, global: false };
+        let translation = Translation::new(page, frame, rights);
         let mapped = platform.ram().map(who.space, translation);
         let flush = mapped.inspect_err(|_| self.free(frame, page.size(), platform.ram()))?;
         platform.shoot(flush);

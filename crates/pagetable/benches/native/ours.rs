@@ -86,7 +86,7 @@ impl<P: PageTable + 'static, const WALKERS: bool> Table for Ours<P, WALKERS> {
     fn map(&mut self, start: u64, frame: u64, pages: u64) {
         let page = VirtAddr::new(start).page(PageSize::SIZE_4K);
         let rights = Rights::READ | Rights::WRITE | Rights::USER;
-        let first = Translation { page, frame: PhysAddr::new(frame), rights, global: false };
+        let first = Translation::new(page, PhysAddr::new(frame), rights);
         let space = self.space;
         let mapped = self.table.map(space, first, pages, &mut self.memory, &mut self.arena);
         mapped.expect("nothing is there yet").done(&mut self.arena);

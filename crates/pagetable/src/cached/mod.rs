@@ -32,12 +32,14 @@ mod tags;
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{
+    Attributes, Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange,
+};
 
 use crate::pte::{Pte, Width};
 use crate::{
-    Error, Fault, Flush, Footprint, Geometry, Mapping, PageTable, Reference, Space, Translation,
-    Unfit, Usage,
+    Error, Fault, Flush, Footprint, Geometry, Mapping, PageTable, Reference, Resized, Scope, Space,
+    Translation, Unfit, Usage,
 };
 
 use array::forget_all;
@@ -286,6 +288,27 @@ impl<T: PageTable> PageTable for Cached<T> {
         })
     }
 
+    fn resize(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Resized, Error> {
+        let resized = self.behind.resize(space, range, to, memory, frames)?;
+        if let Scope::Pages { range, .. } = resized.flush.scope() {
+            let mut changed = Changed::default();
+            changed.add(range);
+            self.forget(space, &changed, memory);
+        }
+        Ok(resized)
+    }
+
+    fn complete(&mut self, resized: &Resized, memory: &mut impl Memory) {
+        self.behind.complete(resized, memory);
+    }
+
     fn set_usage(
         &mut self,
         space: Space,
@@ -319,7 +342,10 @@ impl<T: PageTable> PageTable for Cached<T> {
             }
         }
         let found = self.behind.walk(space, addr, kind, memory, each)?;
-        self.fill(key, found, kind, memory, each);
+        // An entry of the cache says nothing of attributes.
+        if found.attributes == Attributes::NORMAL {
+            self.fill(key, found, kind, memory, each);
+        }
         Ok(found)
     }
 

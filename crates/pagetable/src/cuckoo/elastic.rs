@@ -217,7 +217,7 @@ impl Elastic {
 
     /// The entry of `page` with its part of the line's tag.
     fn word(&self, page: Translation) -> u64 {
-        let Translation { page, frame, rights, global } = page;
+        let Translation { page, frame, rights, global, .. } = page;
         let part = tag_part(self.cluster(page.start()), self.index(page.start()) as u64);
         Width::Wide.pte(frame, rights, global).bits() | part
     }

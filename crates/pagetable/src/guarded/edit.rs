@@ -79,7 +79,7 @@ impl Guarded {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<bool, Error> {
-        let Translation { page, frame, rights, global } = translation;
+        let Translation { page, frame, rights, global, .. } = translation;
         let pte = PTE.pte(frame, rights, global);
         let addr = page.start();
         let End { table, entry, .. } = end(space, addr, memory);

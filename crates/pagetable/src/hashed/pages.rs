@@ -23,7 +23,7 @@ impl Hashed {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
-        let Translation { page, frame, rights, global } = translation;
+        let Translation { page, frame, rights, global, .. } = translation;
         let pte = (self.layout.width().pte(frame, rights, global), note);
         let (code, node) = self.room(space, page.size(), addr, frame, memory);
         if let Some(node) = node {

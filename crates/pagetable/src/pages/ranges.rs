@@ -92,6 +92,7 @@ fn check_run<P: Pages>(table: &P, first: Translation, count: u64) -> Result<Virt
     if !first.frame.is_aligned(size) {
         return Err(Error::Misaligned { addr: first.frame.get(), size });
     }
+    Unfit::unless_normal(first.attributes)?;
     let bytes = count.checked_mul(size.bytes()).ok_or(RangeError::Wraps)?;
     let range = VirtRange::new(first.page.start(), bytes)?;
     let end = first.frame.get().checked_add(bytes);

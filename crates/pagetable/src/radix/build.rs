@@ -107,6 +107,7 @@ impl<F: Format> Radix<F> {
             return Err(Error::Misaligned { addr: first.frame.get(), size });
         }
         self.format.check_rights(first.rights)?;
+        self.format.check_attributes(first.attributes)?;
         if first.global && !F::HAS_GLOBAL {
             return Err(Unfit::Global.into());
         }

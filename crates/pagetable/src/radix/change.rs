@@ -1,4 +1,4 @@
-use addr::{Memory, PageSize, PhysAddr, Rights};
+use addr::{Memory, PhysAddr, Rights};
 
 use crate::{Format, Usage};
 
@@ -30,10 +30,6 @@ pub(super) struct Remove;
 /// Other rights.
 #[derive(Clone, Copy)]
 pub(super) struct Protect(pub(super) Rights);
-
-/// Entries of a page of another size.
-#[derive(Clone, Copy)]
-pub(super) struct Restamp(pub(super) PageSize);
 
 /// These usage bits no longer.
 #[derive(Clone, Copy)]
@@ -72,35 +68,12 @@ impl<F: Format> Change<F> for Protect {
         entry: u64,
         memory: &mut impl Memory,
     ) -> Option<u64> {
-        let bits = format.other_rights(entry, self.0);
-        (bits != 0).then(|| format.invert(level, at, bits, memory))
+        format.change_rights(level, at, entry, self.0, memory)
     }
 
     #[inline]
     fn must_flush(self, format: &F, level: u8, entry: u64) -> bool {
         format.exceeds(entry, level, self.0)
-    }
-}
-
-impl<F: Format> Change<F> for Restamp {
-    const REMOVES: bool = false;
-
-    #[inline(always)]
-    fn apply(
-        self,
-        format: &F,
-        level: u8,
-        at: PhysAddr,
-        entry: u64,
-        memory: &mut impl Memory,
-    ) -> Option<u64> {
-        let bits = format.other_size(entry, self.0);
-        (bits != 0).then(|| format.invert(level, at, bits, memory))
-    }
-
-    #[inline]
-    fn must_flush(self, _format: &F, _level: u8, _entry: u64) -> bool {
-        true
     }
 }
 
@@ -116,8 +89,7 @@ impl<F: Format> Change<F> for Clear {
         entry: u64,
         memory: &mut impl Memory,
     ) -> Option<u64> {
-        let bits = format.usage_bits(self.0) & entry;
-        (bits != 0).then(|| format.invert(level, at, bits, memory))
+        format.clear_usage(level, at, entry, self.0, memory)
     }
 
     #[inline]

@@ -2,12 +2,12 @@
 
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use super::change::{Clear, Protect, Remove, Restamp};
+use super::change::{Clear, Protect, Remove};
 use super::single::Recent;
 use super::{Radix, Taken};
 use crate::{
-    Error, Fault, Flush, Footprint, Format, Lent, Loan, Mapping, Node, PageTable, Reference, Space,
-    Translation, Tree, TreeShape, Usage,
+    Error, Fault, Flush, Footprint, Format, Lent, Loan, Mapping, Node, PageTable, Reference,
+    Resized, Space, Translation, Tree, TreeShape, Usage,
 };
 
 impl<F: Format> PageTable for Radix<F> {
@@ -136,17 +136,19 @@ impl<F: Format> PageTable for Radix<F> {
         self.edit(space, range, Clear(bits), memory, each)
     }
 
-    fn restamp(
+    fn resize(
         &mut self,
         space: Space,
         range: VirtRange,
         to: PageSize,
         memory: &mut impl Memory,
-    ) -> Option<Flush> {
-        if !F::REPLICATES {
-            return None;
-        }
-        self.edit(space, range, Restamp(to), memory, &mut |_| ()).ok()
+        frames: &mut impl Frames,
+    ) -> Result<Resized, Error> {
+        self.resize_live(space, range, to, memory, frames)
+    }
+
+    fn complete(&mut self, resized: &Resized, memory: &mut impl Memory) {
+        self.complete_resize(&resized.pending, memory);
     }
 
     fn set_usage(
@@ -158,8 +160,7 @@ impl<F: Format> PageTable for Radix<F> {
     ) -> Result<(), Error> {
         self.spaces.check(space)?;
         let found = self.find(space, addr, memory).ok_or(Error::NotMapped { addr })?;
-        let bits = self.format.usage_bits(bits);
-        self.set_bits(found.level, found.at, found.entry, bits, memory);
+        self.set_usage_of(found.level, found.at, found.entry, bits, memory);
         Ok(())
     }
 

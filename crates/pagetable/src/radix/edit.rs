@@ -110,11 +110,17 @@ impl<F: Format> Radix<F> {
         let (mut seen, mut removed) = (0, 0);
         let mut start = part.start;
         loop {
-            let slot = self.part(level, start, part.last);
+            let mut slot = self.part(level, start, part.last);
             let at = self.entry_at(level, table.start, start);
             let entry = self.format.read(level, at, memory);
             match self.format.decode(entry, level) {
                 Entry::Empty => {}
+                Entry::Page if F::REPLICATES => {
+                    let copies = self.edit_copies((level, table.start), entry, start, memory, edit);
+                    slot.last = copies.last.min(part.last);
+                    seen += copies.count;
+                    removed += if C::REMOVES { copies.count } else { 0 };
+                }
                 Entry::Page => {
                     seen += 1;
                     if let Some(usage) = edit.change.apply(&self.format, level, at, entry, memory) {

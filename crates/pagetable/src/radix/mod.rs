@@ -20,6 +20,7 @@ mod counted;
 mod edit;
 mod lend;
 mod replicated;
+mod resize;
 mod search;
 mod single;
 mod subtree;

@@ -123,15 +123,47 @@ impl<F: Format> Radix<F> {
             return Err(Fault::Denied { translation });
         }
         let usage = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };
-        let bits = if USAGE { self.format.usage_bits(usage) } else { 0 };
-        if bits & !entry != 0 {
-            self.mark(LEVEL, at, entry, bits, memory, each);
+        let used = if USAGE { self.format.used(entry, usage) } else { entry };
+        if used != entry && !self.use_page(LEVEL, at, (entry, used), memory, each) {
+            return self.descend_again(walk, memory, each);
         }
         Ok(translation)
     }
 
-    /// Sets `bits` of an entry just read, as a reference of its own. Seldom: once for an entry,
-    /// until the OS clears them.
+    /// Sets bits of a page's entry just read, as a reference of its own; whether the entry still was what was
+    /// read. Seldom: once for an entry, until the OS clears them.
+    #[cold]
+    #[inline(never)]
+    fn use_page(
+        &self,
+        level: u8,
+        at: PhysAddr,
+        (entry, used): (u64, u64),
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> bool {
+        let is_used = self.format.exchange(level, at, entry, used, memory).is_ok();
+        if is_used {
+            let bytes = self.format.entry_bytes(level);
+            each(Reference { addr: at, bytes, write: true, level, leads: Leads::Nowhere });
+        }
+        is_used
+    }
+
+    /// The same walk once more: the entry at its end has changed between the read and the update, which hardware
+    /// notices, as both are one there. The page may have gone, be a table, or have been used by another.
+    #[cold]
+    #[inline(never)]
+    fn descend_again(
+        &self,
+        walk: &Walk,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        self.descend(walk.start, walk.addr, walk.kind, memory, each)
+    }
+
+    /// Sets `bits` of a table's entry just read, as a reference of its own.
     #[cold]
     #[inline(never)]
     fn mark(
@@ -149,7 +181,7 @@ impl<F: Format> Radix<F> {
     }
 
     /// Sets `bits` of the entry at `at`, which was `entry`, unless it has meanwhile gone.
-    pub(super) fn set_bits(
+    fn set_bits(
         &self,
         level: u8,
         at: PhysAddr,
@@ -159,6 +191,27 @@ impl<F: Format> Radix<F> {
     ) {
         while self.format.decode(entry, level) != Entry::Empty {
             match self.format.exchange(level, at, entry, entry | bits, memory) {
+                Ok(()) => return,
+                Err(found) => entry = found,
+            }
+        }
+    }
+
+    /// The same of the usage of a page.
+    pub(super) fn set_usage_of(
+        &self,
+        level: u8,
+        at: PhysAddr,
+        mut entry: u64,
+        usage: Usage,
+        memory: &mut impl Memory,
+    ) {
+        while self.format.decode(entry, level) == Entry::Page {
+            let used = self.format.used(entry, usage);
+            if used == entry {
+                return;
+            }
+            match self.format.exchange(level, at, entry, used, memory) {
                 Ok(()) => return,
                 Err(found) => entry = found,
             }

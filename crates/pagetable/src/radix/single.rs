@@ -180,7 +180,8 @@ impl<F: Format> Radix<F> {
         let fits = page.page.size() == base
             && page.frame.is_aligned(base)
             && self.format.holds_frame(page.frame, base.bytes())
-            && self.format.check_rights(page.rights).is_ok();
+            && self.format.check_rights(page.rights).is_ok()
+            && self.format.check_attributes(page.attributes).is_ok();
         if !fits || page.global {
             return false;
         }

@@ -114,6 +114,8 @@ impl Memory for Counted {
     fn write_u8(&mut self, addr: PhysAddr, value: u8) {
         self.memory.write_u8(addr, value);
     }
+
+    addr::exchanges_of_one_user!();
 }
 
 /// What a cache forgets is the pages that changed: what lies between them costs nothing.

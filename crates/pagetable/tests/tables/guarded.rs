@@ -242,8 +242,7 @@ fn a_node_may_lie_at_address_0() {
     Frames::free(&mut frames, first, K4);
     for addr in [0x1000, 0x4000_0000] {
         let page = VirtAddr::new(addr).page(K4);
-        let first =
-            Translation { page, frame: PhysAddr::new(addr), rights: Rights::ALL, global: false };
+        let first = Translation::new(page, PhysAddr::new(addr), Rights::ALL);
         table.map(space, first, 1, &mut memory, &mut frames).unwrap().done(&mut frames);
     }
     for addr in [0x1000, 0x4000_0000] {

@@ -81,6 +81,18 @@ impl Memory for Raced {
         self.memory.get_mut().compare_exchange_u64(addr, current, new)
     }
 
+    fn swap_u32(&mut self, addr: PhysAddr, new: u32) -> u32 {
+        self.memory.get_mut().swap_u32(addr, new)
+    }
+
+    fn invert_u32(&mut self, addr: PhysAddr, bits: u32) -> u32 {
+        self.memory.get_mut().invert_u32(addr, bits)
+    }
+
+    fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32> {
+        self.memory.get_mut().compare_exchange_u32(addr, current, new)
+    }
+
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         self.memory.get_mut().zero(start, bytes);
     }
@@ -110,7 +122,7 @@ fn no_bit_of_a_walker_is_lost() {
         for (start, size, pages) in regions {
             let page = VirtAddr::new(start).page(size);
             let frame = PhysAddr::new(1 << 30);
-            let first = Translation { page, frame, rights: Rights::ALL, global: false };
+            let first = Translation::new(page, frame, Rights::ALL);
             let flush = table.map(space, first, pages, &mut memory, &mut frames).unwrap();
             flush.done(&mut frames);
         }

@@ -145,7 +145,7 @@ impl Flat {
 
     fn translation(page: Page) -> Translation {
         let frame = PhysAddr::new(page.start().get());
-        Translation { page, frame, rights: Rights::ALL, global: false }
+        Translation::new(page, frame, Rights::ALL)
     }
 
     fn mapping(page: Page) -> Mapping {

@@ -214,7 +214,7 @@ impl Run {
                             )
                         });
                         let found = walked.and_then(Result::ok).map(|found| {
-                            let Translation { page, frame, mut rights, global } = found;
+                            let Translation { page, frame, mut rights, global, .. } = found;
                             if tracks_dirty && kind != Kind::Store {
                                 rights = without_dirt(&stack.guest, *who, own, rights);
                             }

@@ -112,7 +112,8 @@ impl Run {
         }
         let mut nodes = references.iter().filter_map(|reference| reference.next());
         let other = nodes.find(|node| node.level == table.level);
-        let Translation { page, frame, rights, global } = LinearArray.translation_of(addr, table);
+        let Translation { page, frame, rights, global, .. } =
+            LinearArray.translation_of(addr, table);
         let other = other.map(|node| (node.table, rights));
         let entry = TlbEntry::single(page, frame, self.processors.here.asid, global, rights);
         let refill = Pair { entry, other, has_block: false };

@@ -91,7 +91,7 @@ impl Run {
             self.on_walk(translation);
         }
         let label = self.label(translation, region);
-        let Translation { page, frame, mut rights, global } = translation;
+        let Translation { page, frame, mut rights, global, .. } = translation;
         if self.tracks_dirty && kind != Kind::Store {
             rights = without_dirt(&self.stack.guest, self.who, addr, rights);
         }

@@ -45,8 +45,7 @@ impl Run {
         }
         self.unit(place.unit).counts.missed(kind, page.size(), false);
         let region = self.layout.label_of(self.who.number, addr);
-        let translation =
-            Translation { page, frame: entry.frames[0]?, rights: found.rights, global: false };
+        let translation = Translation::new(page, entry.frames[0]?, found.rights);
         let label = self.label(translation, region);
         self.fill(place.unit, kind, &Pair { entry, other: None, has_block: false }, label);
         let when = self.when(place);

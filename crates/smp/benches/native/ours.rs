@@ -91,12 +91,11 @@ impl<S: Scheme<Table = dyn Mounted>> Contender for Ours<S> {
     }
 
     fn load(&self, cpu: &mut Cpu, start: u64, frame: u64, pages: u64) {
-        let first = Translation {
-            page: VirtAddr::new(start).page(SIZE),
-            frame: PhysAddr::new(frame),
-            rights: Rights::READ | Rights::WRITE,
-            global: false,
-        };
+        let first = Translation::new(
+            VirtAddr::new(start).page(SIZE),
+            PhysAddr::new(frame),
+            Rights::READ | Rights::WRITE,
+        );
         self.hat.load(cpu.space, first, pages, cpu).expect("nothing is there yet");
     }
 

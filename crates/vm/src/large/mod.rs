@@ -398,7 +398,7 @@ where
         let rights = if writable { region.rights } else { without_write(region.rights) };
         let size = self.vm.size_of(pages);
         let page = self.vm.addr_of(pages.start).page(size);
-        let translation = Translation { page, frame: self.address(frame), rights, global: false };
+        let translation = Translation::new(page, self.address(frame), rights);
         let (space, range) = (at.space, VirtRange::of_page(page));
         self.work.table_reads += 1;
         let known = self.hat.query(space, page.start()).map(|known| known.translation);

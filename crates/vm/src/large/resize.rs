@@ -24,6 +24,7 @@ use physmem::{Allocator, FrameId};
 use crate::{
     error::Error,
     kernel::Kernel,
+    map::note_used,
     platform::Platform,
     vm::{Vm, Within},
 };
@@ -180,10 +181,15 @@ where
         to: PageSize,
     ) -> Result<(), Error> {
         let range = self.vm.range_of(pages);
+        let (memory, site, base) = (self.memory, self.site, self.vm.base);
         let (hat, mut below) = self.hat();
         match hat.resize(space, range, to, &mut below) {
-            // What has no room in a table comes back by a minor fault.
-            Ok(()) | Err(LoadError::NoTableMemory) => Ok(()),
+            Ok(()) => Ok(()),
+            // What has no room in a table goes, and comes back by minor faults.
+            Err(LoadError::NoTableMemory) => {
+                let each = &mut |mapping| note_used(memory, site, base, &mapping);
+                hat.unload(space, range, each, &mut below).map_err(Error::Table)
+            }
             Err(LoadError::Table(error)) => Err(Error::Table(error)),
             Err(LoadError::NoSpace(space)) => Err(Error::NoSpace(space)),
         }

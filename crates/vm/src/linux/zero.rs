@@ -152,7 +152,7 @@ where
             let rights = if is_shared && is_dirty { rights } else { without_write(rights) };
             let (page, frame) = (addr.page(self.vm.base), self.address(frame));
             let (hat, mut below) = self.hat();
-            let page = Translation { page, frame, rights, global: false };
+            let page = Translation::new(page, frame, rights);
             match hat.load(at.space, page, 1, &mut below) {
                 Ok(()) => self.work.around += 1,
                 // The rest comes by faults.

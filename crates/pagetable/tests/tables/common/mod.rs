@@ -23,7 +23,7 @@ pub(crate) const RIGHTS: [Rights; 5] = [
 /// The page of `size` that holds `addr`, in `frame`.
 pub(crate) fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {
     let page = VirtAddr::new(addr).page(size);
-    Translation { page, frame: PhysAddr::new(frame), rights, global: false }
+    Translation::new(page, PhysAddr::new(frame), rights)
 }
 
 /// Operations around the first seam of two tables, each of which covers as much as a page of `large`.

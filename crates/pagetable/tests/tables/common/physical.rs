@@ -95,6 +95,8 @@ impl Memory for Physical {
         self.0.borrow_mut().memory.write_u8(addr, value);
     }
 
+    addr::exchanges_of_one_user!();
+
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         self.check(start, bytes);
         self.0.borrow_mut().memory.zero(start, bytes);

@@ -1,4 +1,4 @@
-use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Attributes, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{PageTable, Translation, Usage};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -107,6 +107,7 @@ impl Stream {
                 .align_down(size),
             rights: self.one_of(rng, &self.rights),
             global: rng.random_bool(0.1),
+            attributes: Attributes::NORMAL,
         };
         (first, count.min(left))
     }

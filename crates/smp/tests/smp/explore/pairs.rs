@@ -248,7 +248,7 @@ impl<S: Scheme<Table = dyn Mounted> + Sync + Send> Scene<S> {
         match of {
             Do::Load(of, page) => {
                 let (at, frame) = (range(page, 1).start().page(SIZE), frame(page));
-                let page = Translation { page: at, frame, rights: Rights::ALL, global: false };
+                let page = Translation::new(at, frame, Rights::ALL);
                 told(self.hat.load(self.spaces[of], page, 1, cpu))
             }
             Do::Unload(of, page, count) => {

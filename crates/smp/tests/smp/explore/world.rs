@@ -385,7 +385,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             0 => {
                 let page = range.start().page(large);
                 let frame = PhysAddr::new(FIRST_FRAME);
-                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                let page = Translation::new(page, frame, Rights::ALL);
                 self.load_page(space, page);
             }
             1 => self.unload_range(space, range),
@@ -410,7 +410,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
     fn load(&mut self, space: HatSpace) {
         let (page, frame) = (self.own_page(), self.any_frame());
         let page = page.start().page(SIZE);
-        let page = Translation { page, frame, rights: Rights::ALL, global: false };
+        let page = Translation::new(page, frame, Rights::ALL);
         self.load_page(space, page);
     }
 
@@ -518,8 +518,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         let is_free = other != space && hat.query(other, at).is_none();
         let Some(Mapping { translation: page, .. }) = known else {
             let page = at.page(SIZE);
-            let page =
-                Translation { page, frame: self.any_frame(), rights: Rights::ALL, global: false };
+            let page = Translation::new(page, self.any_frame(), Rights::ALL);
             self.parents.insert(space, (None, page.frame));
             return self.load_page(space, page);
         };

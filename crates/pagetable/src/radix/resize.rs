@@ -1,0 +1,419 @@
+//! The same frames by pages of another size, while processors walk the table.
+//!
+//! ```text
+//!   split     [ 2M ]  --one exchange-->  [ table ] --> [ 4K | 4K | ... | 4K ]    filled before it is linked
+//!   merge     [ table ] --> [ 4K | ... ]  --one exchange-->  [ 2M ]
+//!                             ^ stays as it is until no processor can come here: bits set late are carried over
+//!   restamp   [ 64K | 64K | ... ]  --an exchange each-->  [ 4K | 4K | ... ]      entries that say their size
+//! ```
+//!
+//! An exchange compares: where a walker has set a bit in the entry meanwhile, the table aside gets the bit
+//! too, and the exchange is tried again. So at every moment a walk finds the frame, and no bit is lost.
+//! All frames are taken before anything changes.
+//!
+//! Hardware that must not see two sizes at once (AArch64 without FEAT_BBM, level 2) needs a break before the
+//! make: there the entries are broken here, hold no translation until the processors have forgotten the old
+//! ones, and are made in [`Radix::complete_resize`].
+
+use alloc::vec::{self, Vec};
+
+use addr::{Frames, Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
+
+use super::{Part, Radix, single::Recent};
+use crate::{
+    Entry, Error, Flush, Footprint, Format, Mapping, Resized, Space, Translation, Unfit, Usage,
+    resize::{Pending, resized},
+};
+
+/// A resize under way, after all that can fail.
+struct Resize<'a, M> {
+    to: PageSize,
+    /// The level of the entries of pages of that size.
+    level: u8,
+    memory: &'a mut M,
+    /// Frames for the tables that are missing, in the order in which they are needed.
+    stock: vec::IntoIter<(PhysAddr, PageSize)>,
+    flush: Flush,
+    pending: Vec<Pending>,
+    taken: Footprint,
+    freed: Footprint,
+}
+
+impl<F: Format> Radix<F> {
+    /// [`crate::PageTable::resize`].
+    pub(super) fn resize_live(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Resized, Error> {
+        self.spaces.check(space)?;
+        let known = self.format.page_sizes().contains(&to);
+        let level = self.format.level_of(to).filter(|_| known).ok_or(Unfit::PageSize(to))?;
+        let mut before: Vec<Mapping> = Vec::new();
+        let top = self.format.levels();
+        for part in self.spanned(range) {
+            self.visit_table(top, space.root(), part, memory, &mut |mapping| before.push(mapping));
+        }
+        let mapped = resized(&before, range, to)?;
+        let mut stock = Vec::new();
+        for part in self.spanned(range) {
+            if let Err(error) =
+                self.stock_splits((top, space.root()), part, level, memory, frames, &mut stock)
+            {
+                stock.into_iter().for_each(|(frame, size)| frames.free(frame, size));
+                return Err(error);
+            }
+        }
+        let mut flush = Flush::nothing(space);
+        for Mapping { translation: Translation { page, global, .. }, .. } in &before {
+            if page.size() != to {
+                flush.add(*page, *global);
+            }
+        }
+        let stock = stock.into_iter();
+        let (taken, freed) = (Footprint::default(), Footprint::default());
+        let pending = Vec::new();
+        let mut job = Resize { to, level, memory, stock, flush, pending, taken, freed };
+        for part in self.spanned(range) {
+            self.resize_table(top, space.root(), part, &mut job);
+        }
+        let Resize { flush, pending, taken, freed, .. } = job;
+        self.recent = Recent::NONE;
+        self.takes(space, taken);
+        self.gives_back(space, freed);
+        Ok(Resized { flush, mapped, lost: Vec::new(), pending })
+    }
+
+    /// [`crate::PageTable::complete`].
+    pub(super) fn complete_resize(&self, pending: &[Pending], memory: &mut impl Memory) {
+        for &Pending { level, at, made, went } in pending {
+            let late = went.map(|table| self.usage_below(level - 1, table, memory));
+            match (made, late) {
+                (Some(entry), late) => {
+                    let entry = late.map_or(entry, |late| self.format.used(entry, late));
+                    self.format.write(level, at, entry, memory);
+                }
+                (None, Some(late)) => {
+                    // A mark of all is the new page's already.
+                    let late = Usage { marked: false, ..late };
+                    let entry = self.format.read(level, at, memory);
+                    self.set_usage_of(level, at, entry, late, memory);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Takes frames for the tables of pages that get smaller in `part`, in the order of [`Radix::split`].
+    fn stock_splits(
+        &self,
+        (level, table): (u8, PhysAddr),
+        part: Part,
+        to: u8,
+        memory: &impl Memory,
+        frames: &mut impl Frames,
+        stock: &mut Vec<(PhysAddr, PageSize)>,
+    ) -> Result<(), Error> {
+        if level <= to {
+            return Ok(());
+        }
+        let mut start = part.start;
+        loop {
+            let slot = self.part(level, start, part.last);
+            let entry = self.format.read(level, self.entry_at(level, table, start), memory);
+            match self.format.decode(entry, level) {
+                Entry::Empty => {}
+                Entry::Table(next) => {
+                    self.stock_splits((level - 1, next), slot, to, memory, frames, stock)?;
+                }
+                Entry::Page => self.stock_split(level, to, frames, stock)?,
+            }
+            if slot.last == part.last {
+                return Ok(());
+            }
+            start = slot.last.wrapping_add(1);
+        }
+    }
+
+    /// Takes the frames for one entry of `level` that is to lead to pages of level `to`.
+    fn stock_split(
+        &self,
+        level: u8,
+        to: u8,
+        frames: &mut impl Frames,
+        stock: &mut Vec<(PhysAddr, PageSize)>,
+    ) -> Result<(), Error> {
+        let size = self.frame_size(level - 1);
+        let frame = frames.allocate(size)?;
+        stock.push((frame, size));
+        self.check_table(frame, size)?;
+        if level - 1 > to {
+            for _ in 0..self.entries_below(level) {
+                self.stock_split(level - 1, to, frames, stock)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many entries of the next lower level one of `level` covers.
+    fn entries_below(&self, level: u8) -> u64 {
+        1 << (self.format.entry_shift(level) - self.format.entry_shift(level - 1))
+    }
+
+    /// Has the pages of `part`, in and below a table of `level`, get their new size.
+    fn resize_table<M: Memory>(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        part: Part,
+        job: &mut Resize<'_, M>,
+    ) {
+        let mut start = part.start;
+        loop {
+            let mut slot = self.part(level, start, part.last);
+            let at = self.entry_at(level, table, start);
+            let entry = self.format.read(level, at, job.memory);
+            match self.format.decode(entry, level) {
+                Entry::Empty => {}
+                Entry::Table(next) if level > job.level => {
+                    self.resize_table(level - 1, next, slot, job);
+                }
+                Entry::Table(next) => self.merge(level, (at, entry), next, start, job),
+                Entry::Page if level > job.level => self.split(level, (at, entry), start, job),
+                Entry::Page if F::REPLICATES => {
+                    let last = self.resize_copies(level, table, entry, start, job);
+                    slot.last = last.min(part.last);
+                }
+                Entry::Page => {}
+            }
+            if slot.last == part.last {
+                return;
+            }
+            start = slot.last.wrapping_add(1);
+        }
+    }
+
+    /// An entry of a larger page, at `addr`, leads to smaller ones.
+    fn split<M: Memory>(
+        &self,
+        level: u8,
+        (at, mut entry): (PhysAddr, u64),
+        addr: VirtAddr,
+        job: &mut Resize<'_, M>,
+    ) {
+        let page = self.format.translation(entry, level, addr);
+        let offset = addr.get() - page.page.start().get();
+        let first = Translation { frame: page.frame.wrapping_add(offset), ..page };
+        let table = self.build_split(level - 1, addr, &first, self.format.usage(entry), job);
+        let leads = self.format.table(table, self.entries_below(level));
+        if self.format.breaks() {
+            let was = self.format.swap(level, at, self.format.broken(entry), job.memory);
+            self.use_below(level - 1, table, self.format.usage(was), job);
+            job.pending.push(Pending { level, at, made: Some(leads), went: None });
+            return;
+        }
+        while let Err(found) = self.format.exchange(level, at, entry, leads, job.memory) {
+            // A walker has set bits.
+            entry = found;
+            self.use_below(level - 1, table, self.format.usage(entry), job);
+        }
+    }
+
+    /// A new table of `level`, which nobody sees yet, for the addresses from `addr` on, the first of which
+    /// is in the frame that `first` says.
+    fn build_split<M: Memory>(
+        &self,
+        level: u8,
+        addr: VirtAddr,
+        first: &Translation,
+        usage: Usage,
+        job: &mut Resize<'_, M>,
+    ) -> PhysAddr {
+        let (table, _) = job.stock.next().expect("every missing table was stocked");
+        let footprint = self.table_footprint(level);
+        job.memory.zero(table, footprint.table_bytes);
+        job.taken += footprint;
+        for number in 0..self.entries_below(level + 1) {
+            let offset = number << self.format.entry_shift(level);
+            let start = addr.wrapping_add(offset);
+            let frame = first.frame.wrapping_add(offset);
+            let entry = if level > job.level {
+                let below = Translation { frame, ..*first };
+                let next = self.build_split(level - 1, start, &below, usage, job);
+                self.format.table(next, self.entries_below(level))
+            } else {
+                self.format.used(self.page_of(level, job.to, start, frame, first), usage)
+            };
+            let at = self.entry_at(level, table, start);
+            self.format.write(level, at, entry, job.memory);
+        }
+        table
+    }
+
+    /// The entry at `level`, of a page of the size `to`, for `addr` in `frame`; with the rights and
+    /// attributes of `like`.
+    fn page_of(
+        &self,
+        level: u8,
+        to: PageSize,
+        addr: VirtAddr,
+        frame: PhysAddr,
+        like: &Translation,
+    ) -> u64 {
+        let page = Translation { page: addr.page(to), frame: frame.align_down(to), ..*like };
+        self.format.page(level, &page, frame)
+    }
+
+    /// All pages below a table that nobody sees yet have been used so.
+    fn use_below<M: Memory>(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        usage: Usage,
+        job: &mut Resize<'_, M>,
+    ) {
+        for number in 0..self.entries_below(level + 1) {
+            let at = table.wrapping_add(number * u64::from(self.format.entry_bytes(level)));
+            let entry = self.format.read(level, at, job.memory);
+            match self.format.decode(entry, level) {
+                Entry::Empty => {}
+                Entry::Table(next) => self.use_below(level - 1, next, usage, job),
+                Entry::Page => {
+                    let entry = self.format.used(entry, usage);
+                    self.format.write(level, at, entry, job.memory);
+                }
+            }
+        }
+    }
+
+    /// An entry that leads to a full table, `next`, becomes one of a larger page, at `addr`.
+    fn merge<M: Memory>(
+        &self,
+        level: u8,
+        (at, mut entry): (PhysAddr, u64),
+        next: PhysAddr,
+        addr: VirtAddr,
+        job: &mut Resize<'_, M>,
+    ) {
+        let like = self.first_below(level - 1, next, addr, job.memory);
+        let new = self.page_of(level, job.to, addr, like.frame, &like);
+        self.unlink_below((level - 1, next), job);
+        if self.format.breaks() {
+            self.format.swap(level, at, self.format.broken(new), job.memory);
+            job.pending.push(Pending { level, at, made: Some(new), went: Some(next) });
+            return;
+        }
+        loop {
+            let usage = self.usage_below(level - 1, next, job.memory);
+            let new = self.format.used(new, usage);
+            match self.format.exchange(level, at, entry, new, job.memory) {
+                Ok(()) => break,
+                // A walker has marked the way.
+                Err(found) => entry = found,
+            }
+        }
+        job.pending.push(Pending { level, at, made: None, went: Some(next) });
+    }
+
+    /// The page that `addr` begins in, below a full table.
+    fn first_below(
+        &self,
+        mut level: u8,
+        mut table: PhysAddr,
+        addr: VirtAddr,
+        memory: &impl Memory,
+    ) -> Translation {
+        loop {
+            let entry = self.format.read(level, self.entry_at(level, table, addr), memory);
+            match self.format.next_table(entry, level).filter(|_| level > 1) {
+                Some(next) => (level, table) = (level - 1, next),
+                None => return self.format.translation(entry, level, addr),
+            }
+        }
+    }
+
+    /// What was done to the pages below a full table: to any of them, and a mark of them all.
+    fn usage_below(&self, level: u8, table: PhysAddr, memory: &impl Memory) -> Usage {
+        let mut usage = Usage { referenced: false, dirty: false, marked: true };
+        for number in 0..self.entries_below(level + 1) {
+            let at = table.wrapping_add(number * u64::from(self.format.entry_bytes(level)));
+            let entry = self.format.read(level, at, memory);
+            let below = match self.format.decode(entry, level) {
+                Entry::Empty => continue,
+                Entry::Table(next) => self.usage_below(level - 1, next, memory),
+                Entry::Page => self.format.usage(entry),
+            };
+            usage.referenced |= below.referenced;
+            usage.dirty |= below.dirty;
+            usage.marked &= below.marked;
+        }
+        usage
+    }
+
+    /// Hands a table that goes, and all below it, to the token.
+    fn unlink_below<M: Memory>(&self, (level, table): (u8, PhysAddr), job: &mut Resize<'_, M>) {
+        job.freed += self.table_footprint(level);
+        job.flush.add_table(table, self.frame_size(level));
+        if level == 1 {
+            return;
+        }
+        for number in 0..self.entries_below(level + 1) {
+            let at = table.wrapping_add(number * u64::from(self.format.entry_bytes(level)));
+            let entry = self.format.read(level, at, job.memory);
+            if let Some(next) = self.format.next_table(entry, level) {
+                self.unlink_below((level - 1, next), job);
+            }
+        }
+    }
+
+    /// The entries of a page that has several, in a table of `level`, become those of pages of another
+    /// size, or a part of those of one. Its last byte.
+    fn resize_copies<M: Memory>(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        entry: u64,
+        addr: VirtAddr,
+        job: &mut Resize<'_, M>,
+    ) -> VirtAddr {
+        let page = self.format.translation(entry, level, addr).page;
+        let last = VirtRange::of_page(page).last();
+        if page.size() == job.to {
+            return last;
+        }
+        let first = job.pending.len();
+        let mut usage = Usage::default();
+        for (at, addr) in self.copies(level, table, page) {
+            let entry = self.format.read(level, at, job.memory);
+            let bits = self.format.other_size(entry, addr, job.to);
+            let was = if self.format.breaks() {
+                let was = self.format.swap(level, at, self.format.broken(entry), job.memory);
+                job.pending.push(Pending { level, at, made: Some(was ^ bits), went: None });
+                was
+            } else {
+                self.format.invert(level, at, bits, job.memory)
+            };
+            let was = self.format.usage(was);
+            usage.referenced |= was.referenced;
+            usage.dirty |= was.dirty;
+        }
+        if page.size() < job.to || usage == Usage::default() {
+            return last;
+        }
+        // A bit that was of the whole page is of each of its parts.
+        if self.format.breaks() {
+            for pending in &mut job.pending[first..] {
+                pending.made = pending.made.map(|entry| self.format.used(entry, usage));
+            }
+            return last;
+        }
+        for (at, _) in self.copies(level, table, page) {
+            let entry = self.format.read(level, at, job.memory);
+            self.set_usage_of(level, at, entry, usage, job.memory);
+        }
+        last
+    }
+}
