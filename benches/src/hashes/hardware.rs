@@ -60,6 +60,18 @@ pub(super) fn lines() -> Vec<Line> {
         add("r4700", &[&format, memory], streams);
     }
     for table in [
+        &["page_table.address_bits=52"][..],
+        &["os.base_page=16K", "os.page_size=16K"],
+        &["os.base_page=64K", "os.page_size=64K"],
+        &["os.page_size=64K"],
+        &["os.page_size=2M"],
+    ] {
+        add("neoverse-n1", table, &STREAMS);
+    }
+    for table in [&["os.page_size=64K"][..], &["os.page_size=2M"], &["page_table.format=sv39"]] {
+        add("xiangshan-kunminghu", table, &STREAMS);
+    }
+    for table in [
         &["page_table.levels=5"][..],
         &["page_table.remembers_leaf=false"],
         &["page_table.software_tlb=8K"],

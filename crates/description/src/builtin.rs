@@ -29,6 +29,8 @@ pub const BUILTIN: &[Builtin] = builtin![
     "sparccenter-2000",
     "epyc-9005",
     "xeon-6900p",
+    "neoverse-n1",
+    "xiangshan-kunminghu",
     "tlb-only"
 ];
 

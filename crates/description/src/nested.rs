@@ -142,6 +142,7 @@ impl Nested {
         PageTable {
             format: self.format.clone(),
             levels: self.levels,
+            address_bits: None,
             nodes: None,
             table: None,
             entry_pages: None,

@@ -13,6 +13,10 @@ pub struct PageTable {
     /// Levels of an `x86-64` tree; 4 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<u8>,
+    /// Bits of the addresses of an `aarch64` tree, 48 or 52; 48 if absent. Its granule is the size of the
+    /// smallest pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_bits: Option<u8>,
     /// Entries of a node of a `guarded` table; 16 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,

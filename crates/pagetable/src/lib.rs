@@ -9,7 +9,8 @@
 //!       |  \               /    |     \                                in front of any other
 //!     Radix  Guarded ------    Hashed  ElasticCuckoo
 //!       |                        hashed, clustered, inverted
-//!     Format: X86_64, X86_32, Arm, SparcReference, Mpt, Irix, Split (any split, flattened, linear)
+//!     Format: X86_64, X86_32, Riscv (Sv39, Sv48, Sv57), Aarch64, Arm, SparcReference, Mpt, Irix,
+//!             Split (any split, flattened, linear)
 //! ```
 //!
 //! [`Mounted`] is a table in its memory, object-safe, for who chooses the table when the program
@@ -61,6 +62,7 @@
 
 extern crate alloc;
 
+mod aarch64;
 mod arm;
 mod cached;
 mod contract;
@@ -79,6 +81,7 @@ mod pool;
 mod pte;
 mod radix;
 mod resize;
+mod riscv;
 mod spaces;
 mod sparc;
 mod sparse;
@@ -90,6 +93,7 @@ mod x86_64;
 
 pub use addr::{Frames, Memory, OutOfFrames};
 
+pub use aarch64::{Aarch64, Aarch64Entries};
 pub use arm::{Arm, ArmEntries};
 pub use cached::{CacheShape, Cached};
 pub use contract::{Footprint, Lent, Loan, Mapping, PageTable, Space, Tree, TreeShape, Usage};
@@ -105,6 +109,7 @@ pub use mounted::{Mount, Mounted};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use resize::Resized;
+pub use riscv::{Riscv, RiscvEntries, Sv39, Sv48, Sv57};
 pub use sparc::{SparcEntries, SparcReference};
 pub use sparse::SparseMemory;
 pub use split::{Split, SplitEntries};

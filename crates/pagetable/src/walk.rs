@@ -108,7 +108,38 @@ impl Translation {
         Translation { page, frame, rights, global: false, attributes: Attributes::NORMAL }
     }
 
-    /// The translation with these attributes.
+    /// The translation with these attributes: a framebuffer, mapped write-combining.
+    ///
+    /// ```
+    /// use addr::{Attributes, Kind, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
+    /// use pagetable::{Error, PageTable, SparseMemory, Sv39, Translation, Unfit, X86_64};
+    /// use physmem::Physmem;
+    ///
+    /// let mut memory = SparseMemory::new(1 << 40);
+    /// let mut frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+    /// let mut table = X86_64::<4>::new();
+    /// // The processor's IA32_PAT holds `X86Entries::PAT`.
+    /// let space = table.create(&mut memory, &mut frames)?;
+    ///
+    /// // 8 MiB of a device, by pages of 2M.
+    /// let page = VirtAddr::new(0xffff_c000_0000_0000).page(PageSize::SIZE_2M);
+    /// let rights = Rights::READ | Rights::WRITE;
+    /// let first = Translation::new(page, PhysAddr::new(0xe000_0000), rights)
+    ///     .with(Attributes::of(MemoryType::WriteCombining));
+    /// table.map(space, first, 4, &mut memory, &mut frames)?.done(&mut frames);
+    ///
+    /// let found = table.walk(space, page.start(), Kind::Store, &mut memory, &mut |_| {})?;
+    /// assert_eq!(found.attributes.memory, MemoryType::WriteCombining);
+    ///
+    /// // A format without the type says so: Svpbmt has no uncached memory that is not a device's.
+    /// let mut table = Sv39::<true>::new();
+    /// let space = table.create(&mut memory, &mut frames)?;
+    /// let first = Translation::new(VirtAddr::new(0).page(PageSize::SIZE_4K), PhysAddr::new(0), rights)
+    ///     .with(Attributes::of(MemoryType::Uncached));
+    /// let refused = table.map(space, first, 1, &mut memory, &mut frames).unwrap_err();
+    /// assert_eq!(refused, Error::Unfit(Unfit::Memory(MemoryType::Uncached)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub const fn with(self, attributes: Attributes) -> Translation {
         Translation { attributes, ..self }

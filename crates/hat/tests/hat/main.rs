@@ -14,7 +14,8 @@ use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, LoadError};
 use model::{Processor, World};
 use pagetable::{
-    Guarded, Hashed, HashedShape, Irix, Mount, Mpt, SparseMemory, Translation, Usage, X86_64,
+    Aarch64, Guarded, Hashed, HashedShape, Irix, Mount, Mpt, SparseMemory, Sv39, Translation,
+    Usage, X86_64,
 };
 
 const K4: PageSize = PageSize::SIZE_4K;
@@ -42,19 +43,29 @@ fn irix() -> Hat {
     Hat::new(Box::new(Mount::tree(Irix::new(K4).unwrap(), SparseMemory::new(MEMORY))))
 }
 
+fn sv39() -> Hat {
+    Hat::new(Box::new(Mount::tree(Sv39::<true>::new(), SparseMemory::new(MEMORY))))
+}
+
+fn aarch64() -> Hat {
+    Hat::new(Box::new(Mount::tree(Aarch64::<12>::new(), SparseMemory::new(MEMORY))))
+}
+
 fn mpt() -> Hat {
     Hat::new(Box::new(Mount::tree(Mpt::new(), SparseMemory::new(MEMORY))))
 }
 
 type Make = fn() -> Hat;
 
-const FORMATS: [(&str, Make); 6] = [
+const FORMATS: [(&str, Make); 8] = [
     ("x86-64", x86_64),
     ("guarded", guarded),
     ("guarded-adaptive", adaptive),
     ("hashed", hashed),
     ("mpt", mpt),
     ("irix", irix),
+    ("sv39", sv39),
+    ("aarch64", aarch64),
 ];
 
 fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {

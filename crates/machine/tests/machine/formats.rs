@@ -84,13 +84,18 @@ const DESIGNS: [&str; 6] = ["none", "uptc", "sptc", "utc", "stc", "tpc"];
 
 /// A table's settings, the bits of the addresses that it holds, and which MMU caches its walker
 /// can have.
-const TABLES: [(&[&str], u32, &[&str]); 23] = [
+const TABLES: [(&[&str], u32, &[&str]); 28] = [
     (&["page_table.levels=4"], 47, &DESIGNS),
     (&["page_table.levels=5"], 56, &DESIGNS),
     (&["page_table.format=x86-32", "core.asid_bits=0", "memory.size=2G"], 32, &DESIGNS),
     (&["page_table.format=x86-pae", "core.asid_bits=0", "memory.size=2G"], 32, &DESIGNS),
     (&["page_table.format=arm", "core.asid_bits=0", "memory.size=2G"], 32, &["none", "utc"]),
     (&["page_table.format=sparc-reference", "memory.size=2G"], 32, &DESIGNS),
+    (&["page_table.format=sv39"], 38, &DESIGNS),
+    (&["page_table.format=sv48"], 47, &DESIGNS),
+    (&["page_table.format=sv57"], 56, &DESIGNS),
+    (&["page_table.format=aarch64"], 47, &DESIGNS),
+    (&["page_table.format=aarch64", "page_table.address_bits=52"], 51, &DESIGNS),
     (&["page_table.format=flattened"], 47, &DESIGNS),
     (&["page_table.format=mpt"], 63, &DESIGNS),
     (&["page_table.format=guarded", "page_table.nodes=2"], 63, &UNIFIED),

@@ -39,7 +39,8 @@ use lock::Lock;
 use ours::Ours;
 use page_table_entry::x86_64::X64PTE;
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mpt, PageTable, Split, X86_64,
+    Aarch64, CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mpt, PageTable,
+    Split, Sv39, Sv48, Sv57, X86_64,
 };
 use peers::{Exchanged, Multiarch, Offset};
 use work::{Contender, OPERATIONS, Order, Took};
@@ -174,8 +175,13 @@ fn others() -> impl Iterator<Item = [Named; 2]> {
     fn cached() -> Cached<Guarded> {
         Cached::new(CacheShape::S128K, guarded(16)).expect("such a cache can be")
     }
-    let makers: [fn() -> [Named; 2]; 13] = [
+    let makers: [fn() -> [Named; 2]; 18] = [
         || both("x86-64, 5 levels", X86_64::<5, false>::new),
+        || both("sv39", Sv39::<false>::new),
+        || both("sv48", Sv48::<false>::new),
+        || both("sv57", Sv57::<false>::new),
+        || both("aarch64", Aarch64::<12, 48, false>::new),
+        || both("aarch64, 52 bits", Aarch64::<12, 52, false>::new),
         || both("flattened", || Split::flattened().expect("two levels can be")),
         || both("linear", || Split::linear().expect("six levels can be")),
         || both("mpt", Mpt::new),

@@ -158,6 +158,12 @@ impl<F: Format> Radix<F> {
         Ok(())
     }
 
+    /// Whether `slot` is all that an entry of `level` covers.
+    fn is_whole(&self, level: u8, slot: Part) -> bool {
+        let mask = (1 << self.format.entry_shift(level)) - 1;
+        slot.last.get() - slot.start.get() == mask
+    }
+
     /// How many entries of the next lower level one of `level` covers.
     fn entries_below(&self, level: u8) -> u64 {
         1 << (self.format.entry_shift(level) - self.format.entry_shift(level - 1))
@@ -181,7 +187,11 @@ impl<F: Format> Radix<F> {
                 Entry::Table(next) if level > job.level => {
                     self.resize_table(level - 1, next, slot, job);
                 }
-                Entry::Table(next) => self.merge(level, (at, entry), next, start, job),
+                // Of a table that lies in the range in part, no page does.
+                Entry::Table(next) if self.is_whole(level, slot) => {
+                    self.merge(level, (at, entry), next, start, job);
+                }
+                Entry::Table(_) => {}
                 Entry::Page if level > job.level => self.split(level, (at, entry), start, job),
                 Entry::Page if F::REPLICATES => {
                     let last = self.resize_copies(level, table, entry, start, job);

@@ -2,16 +2,20 @@
 
 mod common;
 
+mod aarch64;
 mod adaptive;
 mod arm;
 mod cached;
 mod cuckoo;
+mod decode;
 mod guarded;
 mod hashed;
 mod irix;
+mod live;
 mod mpt;
 mod notes;
 mod race;
+mod riscv;
 mod sparc;
 mod split;
 mod x86_32;

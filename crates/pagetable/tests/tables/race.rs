@@ -140,6 +140,16 @@ fn no_bit_of_a_walker_is_lost() {
             let dirty = Usage { dirty: true, ..Usage::default() };
             assert_eq!(found.usage, dirty, "after the accessed bits of {range:?} were cleared");
         }
+        // A page of 2M that is split and merged again.
+        let last = ranges[4];
+        for (to, pages) in [(k4, 512), (PageSize::SIZE_2M, 1)] {
+            let resized = table.resize(space, last, to, &mut memory, &mut frames).unwrap();
+            table.complete(&resized, &mut memory);
+            resized.flush.done(&mut frames);
+            let mut found = Vec::new();
+            table.visit(space, last, &memory, &mut |mapping| found.push(mapping.usage));
+            assert_eq!(found, vec![MARKED; pages], "pages of {to}");
+        }
         for range in ranges {
             let each = &mut |mapping: pagetable::Mapping| told.push(mapping.usage);
             let flush = table.unmap(space, range, &mut memory, each).unwrap();

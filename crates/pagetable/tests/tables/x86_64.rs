@@ -1,11 +1,15 @@
 //! The x86-64 page table: against the model, and bit by bit against the manual.
 
-use addr::{Kind, Memory, PageSize, PhysAddr, RangeError, Rights, VirtAddr, VirtRange};
+use addr::{
+    Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, RangeError, Rights, VirtAddr,
+    VirtRange,
+};
 use pagetable::{
     Error, Fault, PageTable, Reference, Space, Translation, Tree, Unfit, Usage, X86_64,
 };
 
 use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::decode;
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
@@ -28,6 +32,54 @@ fn streams_of_operations_do_what_the_model_does() {
     run_streams::<5>(&[3]);
 }
 
+/// All types of memory, with and without a key.
+fn attributes() -> Vec<Attributes> {
+    let with = |key| move |memory| Attributes { memory, key };
+    MemoryType::ALL.into_iter().map(with(0)).chain(MemoryType::ALL.map(with(11))).collect()
+}
+
+/// PWT 8 and PCD 10 choose a field of IA32_PAT; the key is in bits 59 to 62. Changed rights leave both.
+#[test]
+fn attributes_are_those_of_the_manual() {
+    let pat = pagetable::X86Entries::<4, true>::PAT.to_le_bytes();
+    let cases = [
+        (MemoryType::WriteBack, 0x00, 6),
+        (MemoryType::WriteCombining, 0x08, 1),
+        (MemoryType::Uncached, 0x10, 7),
+        (MemoryType::Device, 0x18, 0),
+    ];
+    for (size, ps) in [(K4, 0), (M2, 0x80), (G1, 0x80)] {
+        for (number, (memory, bits, kind)) in cases.into_iter().enumerate() {
+            assert_eq!(pat[number], kind, "{memory} is what the register says");
+            let attributes = Attributes { memory, key: 9 };
+            let first = page(0x4000_0000, size, 0x8000_0000, Rights::ALL).with(attributes);
+            let mut world = World::new(X86_64::<4>::new());
+            world.apply(Op::Create);
+            world.attributes = vec![attributes];
+            world.apply(Op::Map { space: 0, first, count: 1 });
+            let space = world.spaces[0].0;
+            let (found, references) = walk(&mut world, space, 0x4000_0000, Kind::Load);
+            assert_eq!(found.unwrap().attributes, attributes);
+            let at = references.iter().rfind(|reference| !reference.write).unwrap().addr;
+            let entry = 0x4800_0000_8000_0027 | ps | bits;
+            assert_eq!(world.physical.read_u64(at), entry, "{size} {memory}");
+            let range = range(0x4000_0000, size.bytes());
+            for rights in [Rights::NONE, Rights::READ] {
+                let memory = &mut world.physical;
+                let flush = world.table.protect(space, range, rights, memory, &mut |_| {});
+                flush.unwrap().done(memory);
+            }
+            assert_eq!(world.physical.read_u64(at), entry & !6 | 1 << 63, "{size} {memory}");
+        }
+    }
+    let mut world = World::new(X86_64::<4>::new());
+    world.apply(Op::Create);
+    let first = page(0, K4, 0, Rights::ALL).with(Attributes { key: 16, ..Attributes::NORMAL });
+    let (memory, frames) = (&mut world.physical.clone(), &mut world.physical.clone());
+    let refused = world.table.map(world.spaces[0].0, first, 1, memory, frames);
+    assert_eq!(refused.err(), Some(Error::Unfit(Unfit::Key(16))));
+}
+
 fn run_streams<const LEVELS: u8>(seeds: &[u64]) {
     for &seed in seeds {
         let stream = Stream {
@@ -39,7 +91,11 @@ fn run_streams<const LEVELS: u8>(seeds: &[u64]) {
             steps: 6000,
             seed,
         };
-        stream.run(World::new(X86_64::<LEVELS>::new()));
+        let mut world = World::new(X86_64::<LEVELS>::new());
+        (world.resizes, world.attributes) = (true, attributes());
+        stream.run_with(world, |world| {
+            decode::check(world, |root, addr| decode::x86_64(&world.physical, root, addr, LEVELS));
+        });
         let mut world = World::new(X86_64::<LEVELS, false>::new());
         world.walks_mark = false;
         stream.run(world);

@@ -4,8 +4,8 @@ use addr::{Memory, PageSize, VirtRange};
 use description::{self, Description, WalkerKind, units::Bytes};
 use hat::Hat;
 use pagetable::{
-    Arm, CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix, Tree,
-    X86_32, X86_64,
+    Aarch64, Arm, CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable,
+    Radix, Riscv, Tree, X86_32, X86_64,
 };
 
 use super::{flat::Flat, formats::Format, page_table_formats, small};
@@ -39,6 +39,7 @@ pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'stati
 fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusal> {
     let given = [
         ("levels", table.levels.is_some()),
+        ("address_bits", table.address_bits.is_some()),
         ("nodes", table.nodes.is_some()),
         ("table", table.table.is_some()),
         ("entry_pages", table.entry_pages.is_some()),
@@ -114,6 +115,22 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
             self.radix(X86_64::<LEVELS, true>::new())
         } else {
             self.radix(X86_64::<LEVELS, false>::new())
+        }
+    }
+
+    pub(super) fn riscv<const LEVELS: u8>(self) -> Mounting {
+        if self.marks {
+            self.radix(Riscv::<LEVELS, true>::new())
+        } else {
+            self.radix(Riscv::<LEVELS, false>::new())
+        }
+    }
+
+    pub(super) fn aarch64<const GRANULE: u8, const BITS: u8>(self) -> Mounting {
+        if self.marks {
+            self.radix(Aarch64::<GRANULE, BITS, true>::new())
+        } else {
+            self.radix(Aarch64::<GRANULE, BITS, false>::new())
         }
     }
 

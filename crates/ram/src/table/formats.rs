@@ -21,6 +21,13 @@ use super::{
 /// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).
 const PCID_BITS: u8 = 12;
 
+/// Of satp, 16 bits are the ASID in RV64 (Privileged Architecture, "Supervisor Address Translation and
+/// Protection Register").
+const SATP_ASID_BITS: u8 = 16;
+
+/// Of a TTBR, 16 bits are the ASID (DDI 0487, TTBR0_EL1; with TCR_EL1.AS = 1).
+const TTBR_ASID_BITS: u8 = 16;
+
 /// The contexts of the SuperSPARC, 65,536 (K94 §6.2).
 const SPARC_CONTEXT_BITS: u8 = 16;
 
@@ -99,7 +106,7 @@ pub struct Format<M> {
 
 impl<M: Memory + Send + Sync + 'static> Format<M> {
     /// All of them.
-    pub const ALL: [Format<M>; 17] = [
+    pub const ALL: [Format<M>; 21] = [
         Format {
             name: "x86-64",
             keys: &["software_tlb", "levels", "remembers_leaf"],
@@ -165,6 +172,69 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
                     build.radix(SparcReference::<true>::new())
                 } else {
                     build.radix(SparcReference::<false>::new())
+                }
+            },
+        },
+        Format {
+            name: "sv39",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: SATP_ASID_BITS,
+            has_marks: true,
+            relocation: None,
+            // As of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.riscv::<3>(),
+        },
+        Format {
+            name: "sv48",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: SATP_ASID_BITS,
+            has_marks: true,
+            relocation: None,
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.riscv::<4>(),
+        },
+        Format {
+            name: "sv57",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: SATP_ASID_BITS,
+            has_marks: true,
+            relocation: None,
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.riscv::<5>(),
+        },
+        Format {
+            name: "aarch64",
+            keys: &["software_tlb", "remembers_leaf", "address_bits"],
+            walked: Walked::Physically,
+            context_bits: TTBR_ASID_BITS,
+            has_marks: true,
+            relocation: None,
+            // As of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| {
+                let bits = build.table.address_bits.unwrap_or(48);
+                match (build.base.shift(), bits) {
+                    (12, 48) => build.aarch64::<12, 48>(),
+                    (12, 52) => build.aarch64::<12, 52>(),
+                    (14, 48) => build.aarch64::<14, 48>(),
+                    (14, 52) => build.aarch64::<14, 52>(),
+                    (16, 48) => build.aarch64::<16, 48>(),
+                    (16, 52) => build.aarch64::<16, 52>(),
+                    (12 | 14 | 16, bits) => {
+                        let what = format!("addresses of aarch64 have 48 or 52 bits, not {bits}");
+                        Err(("page_table.address_bits".to_owned(), what))
+                    }
+                    (_, _) => {
+                        let what = format!(
+                            "aarch64 has granules of 4K, 16K and 64K, not base pages of {}",
+                            build.base
+                        );
+                        Err(("os.base_page".to_owned(), what))
+                    }
                 }
             },
         },

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use addr::PageSize;
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Irix, Mount, Mounted, Mpt,
-    SparcReference, SparseMemory, Split, X86_32, X86_64,
+    Aarch64, CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Irix, Mount, Mounted,
+    Mpt, SparcReference, SparseMemory, Split, Sv39, X86_32, X86_64,
 };
 use vm::Reference;
 
@@ -38,13 +38,15 @@ fn hashed(shape: HashedShape) -> Hashed {
     Hashed::new(shape.with_large_pages()).unwrap()
 }
 
-pub(crate) const TABLES: [Table; 20] = [
+pub(crate) const TABLES: [Table; 22] = [
     table!("x86-64", Hardware, tree, X86_64::<4>::new()),
     table!("x86-64, 5 levels", Hardware, tree, X86_64::<5>::new()),
     table!("x86-64, no bits", ValidBit, tree, X86_64::<4, false>::new()),
     table!("x86-32", Hardware, tree, X86_32::<false>::new()),
     table!("x86-pae", Hardware, tree, X86_32::<true>::new()),
     table!("sparc-reference", Hardware, tree, SparcReference::<true>::new()),
+    table!("sv39", Hardware, tree, Sv39::<true>::new()),
+    table!("aarch64", Hardware, tree, Aarch64::<12>::new()),
     table!("flattened", Hardware, 60, tree, Split::flattened().unwrap().with_usage()),
     table!("mpt", ValidBit, tree, Mpt::new()),
     table!("mpt, bits", Hardware, tree, Mpt::with_usage()),

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use addr::{Kind, Page, Rights, VirtAddr, VirtRange};
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Mapping, Scope, Translation, Usage};
 
 /// One space of the obvious page table: its pages by their first byte.
@@ -61,6 +61,43 @@ impl Model {
             self.put(Mapping { translation, ..*mapping });
         }
         Ok(changed)
+    }
+
+    /// The pages in `range` become ones of the size `to`; those that were of another. `None` if that cannot
+    /// be, or the range is none of such pages.
+    pub(crate) fn resize(&mut self, range: VirtRange, to: PageSize) -> Option<Vec<Mapping>> {
+        let before = self.whole(range).ok()?;
+        let bytes = |mapping: &Mapping| mapping.translation.page.size().bytes();
+        let mut after: BTreeMap<u64, (Mapping, u64)> = BTreeMap::new();
+        for mapping in &before {
+            let Translation { page, frame, .. } = mapping.translation;
+            for into in (0..page.size().bytes()).step_by(to.bytes() as usize) {
+                let at = page.start().wrapping_add(into);
+                let offset = at.get() - at.align_down(to).get();
+                let start = frame.get().checked_add(into)?.checked_sub(offset)?;
+                let frame = PhysAddr::new(start);
+                if !frame.is_aligned(to) || !range.covers(VirtRange::of_page(at.page(to))) {
+                    return None;
+                }
+                let wanted = Translation { page: at.page(to), frame, ..mapping.translation };
+                let part = Mapping { translation: wanted, note: 0, ..*mapping };
+                let (whole, filled) = after.entry(wanted.page.start().get()).or_insert((part, 0));
+                if whole.translation != wanted {
+                    return None;
+                }
+                whole.usage.referenced |= mapping.usage.referenced;
+                whole.usage.dirty |= mapping.usage.dirty;
+                *filled += bytes(mapping).min(to.bytes());
+            }
+        }
+        if after.values().any(|(_, filled)| *filled != to.bytes()) {
+            return None;
+        }
+        for gone in &before {
+            self.pages.remove(&gone.translation.page.start().get());
+        }
+        after.into_values().for_each(|(mapping, _)| self.put(mapping));
+        Some(before.into_iter().filter(|mapping| mapping.translation.page.size() != to).collect())
     }
 
     pub(crate) fn clear_usage(

@@ -44,7 +44,12 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Runs the stream, comparing everything every few steps, and at last ends all spaces.
-    pub(crate) fn run<P: PageTable>(&self, mut world: World<P>) {
+    pub(crate) fn run<P: PageTable>(&self, world: World<P>) {
+        self.run_with(world, |_| {});
+    }
+
+    /// The same; whenever everything is compared, `each` compares too.
+    pub(crate) fn run_with<P: PageTable>(&self, mut world: World<P>, each: impl Fn(&World<P>)) {
         println!("seed {:#x}", self.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         world.apply(Op::Create);
@@ -56,9 +61,14 @@ impl Stream {
                 let frames_max = world.physical.frames_out() + room;
                 world.physical.limit(if limited { frames_max } else { usize::MAX });
             }
-            world.apply(self.op(&mut rng, world.spaces.len()));
+            let op = match world.resizes && rng.random_bool(0.1) {
+                true => self.resize(&mut rng, world.spaces.len()),
+                false => self.op(&mut rng, world.spaces.len()),
+            };
+            world.apply(op);
             if step % 50 == 0 {
                 world.check();
+                each(&world);
             }
         }
         world.check();
@@ -92,6 +102,19 @@ impl Stream {
             68..72 => Op::SetNote { space, addr: self.addr(rng) },
             _ => Op::Walk { space, addr: self.addr(rng), kind: Kind::ALL[rng.random_range(0..3)] },
         }
+    }
+
+    /// A split or a merge of what lies in the place of a page, by a factor that leaves a model which can be
+    /// looked through.
+    fn resize(&self, rng: &mut Xoshiro256PlusPlus, spaces: usize) -> Op {
+        let space = rng.random_range(0..spaces.max(1));
+        let to = self.one_of(rng, &self.sizes);
+        let near = |size: &&PageSize| {
+            size.bytes().max(to.bytes()) / size.bytes().min(to.bytes()) <= 1 << 13
+        };
+        let sizes: Vec<PageSize> = self.sizes.iter().filter(near).copied().collect();
+        let page = self.addr(rng).page(self.one_of(rng, &sizes));
+        Op::Resize { space, range: VirtRange::of_page(page), to }
     }
 
     fn run_of_pages(&self, rng: &mut Xoshiro256PlusPlus) -> (Translation, u64) {

@@ -1,4 +1,4 @@
-use addr::{Kind, Page, Rights, VirtAddr, VirtRange};
+use addr::{Attributes, Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{
     Error, Fault, Flush, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
 };
@@ -36,6 +36,12 @@ pub(crate) enum Op {
         rights: Rights,
         gives: bool,
     },
+    /// In all three steps, where the world [resizes](World::resizes).
+    Resize {
+        space: usize,
+        range: VirtRange,
+        to: PageSize,
+    },
     ClearUsage {
         space: usize,
         range: VirtRange,
@@ -68,6 +74,10 @@ pub(crate) struct World<P> {
     pub(crate) walks_mark: bool,
     /// Whether some base pages have no room for a note.
     pub(crate) loses_notes: bool,
+    /// Whether pages change their size while they are mapped.
+    pub(crate) resizes: bool,
+    /// Attributes that pages are mapped with, in turn.
+    pub(crate) attributes: Vec<Attributes>,
     /// The last note that was given.
     note: u32,
 }
@@ -75,7 +85,21 @@ pub(crate) struct World<P> {
 impl<P: PageTable> World<P> {
     pub(crate) fn new(table: P) -> World<P> {
         let (physical, spaces) = (Physical::new(), Vec::new());
-        World { table, physical, spaces, walks_mark: true, loses_notes: false, note: 0 }
+        World {
+            table,
+            physical,
+            spaces,
+            walks_mark: true,
+            loses_notes: false,
+            resizes: false,
+            attributes: vec![Attributes::NORMAL],
+            note: 0,
+        }
+    }
+
+    /// The same, in which pages change their size while they are mapped.
+    pub(crate) fn resizing(self) -> World<P> {
+        World { resizes: true, ..self }
     }
 
     /// So many notes that were never given, where the table has any.
@@ -129,6 +153,8 @@ impl<P: PageTable> World<P> {
                 let notes =
                     if self.note.is_multiple_of(2) { self.notes(count) } else { Vec::new() };
                 self.note += 1;
+                let attributes = self.attributes[self.note as usize % self.attributes.len()];
+                let first = first.with(attributes);
                 let (space, model) = &mut self.spaces[index];
                 let mapped = if notes.is_empty() {
                     self.table.map(*space, first, count, memory, frames)
@@ -168,6 +194,7 @@ impl<P: PageTable> World<P> {
             Op::ProtectPage { space, page, rights, gives } => {
                 self.protect_page(space, page, rights, gives);
             }
+            Op::Resize { space, range, to } => self.resize(space, range, to),
             Op::ClearUsage { space, range, bits } => self.change(
                 space,
                 |table, space, physical, changed| {
@@ -194,6 +221,32 @@ impl<P: PageTable> World<P> {
                 if let Some(index) = self.index(space) {
                     self.walk(index, addr, kind);
                 }
+            }
+        }
+    }
+
+    fn resize(&mut self, space: usize, range: VirtRange, to: PageSize) {
+        let Some(index) = self.index(space).filter(|_| self.resizes) else { return };
+        let before = self.physical.bytes_out();
+        let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
+        let (space, model) = &mut self.spaces[index];
+        let mut after = model.clone();
+        let changed = after.resize(range, to);
+        match self.table.resize(*space, range, to, memory, frames) {
+            Ok(resized) => {
+                let changed = changed.expect("what cannot be resized is refused");
+                check_flush(&resized.flush, &changed);
+                assert_eq!(resized.lost, []);
+                self.table.complete(&resized, memory);
+                let expected: Vec<_> = after.overlapping(range);
+                assert_eq!(resized.mapped, expected);
+                *model = after;
+                self.done(resized.flush);
+            }
+            Err(Error::OutOfFrames(_)) => assert_eq!(self.physical.bytes_out(), before),
+            Err(_) => {
+                assert_eq!(changed, None);
+                assert_eq!(self.physical.bytes_out(), before);
             }
         }
     }
