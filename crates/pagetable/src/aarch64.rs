@@ -392,9 +392,8 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
     }
 
     #[inline]
-    fn other_size(&self, entry: u64, addr: VirtAddr, size: PageSize) -> u64 {
-        // Where entries of this level are no run: the size is that of an entry.
-        let _ = addr;
+    fn other_size(&self, entry: u64, _addr: VirtAddr, size: PageSize) -> u64 {
+        // A page of the size of an entry is no run, at whatever level.
         let is_run = (1..=Self::LEVELS).all(|level| size.shift() != Self::shift(level));
         if (entry & CONTIGUOUS != 0) == is_run { 0 } else { CONTIGUOUS }
     }

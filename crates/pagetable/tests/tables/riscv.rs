@@ -102,15 +102,15 @@ fn entries_are_those_of_the_manual() {
         let kind = if first.rights.allows(Kind::Store) { Kind::Store } else { Kind::Load };
         let walked = world.table.walk(space, VirtAddr::new(addr), kind, memory, each);
         // Sv39 reads an entry of 8 bytes a level, each at 8 times the index.
-        let reads = references.iter().filter(|reference| !reference.write);
-        let levels: Vec<u8> = reads.clone().map(|reference| reference.level).collect();
+        let reads: Vec<_> = references.iter().filter(|reference| !reference.write).collect();
+        let levels: Vec<u8> = reads.iter().map(|reference| reference.level).collect();
         let last = match first.page.size().shift() {
             12 | 16 => 1,
             21 => 2,
             _ => 3,
         };
         assert_eq!(levels, (last..=3).rev().collect::<Vec<u8>>());
-        let at = reads.last().unwrap().addr;
+        let at = reads[reads.len() - 1].addr;
         let used = if walked.is_ok() { if kind == Kind::Store { 0xc0 } else { 0x40 } } else { 0 };
         assert_eq!(memory.read_u64(at), expected | used, "{first:?}");
         if last < 3 {
