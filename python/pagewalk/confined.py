@@ -1,12 +1,12 @@
 """Programs of 32 bits in few addresses, as small spaces take them (U02 section 3.3).
 
 ```
- 0            program, heap          128M ...        libraries, mmap        stack   SMALL
- |------------|----------------------|---------------|----------------------|-------|
+ 0             a third: stack, libraries, mmap     128M: program, heap        SMALL
+ |-------------|-----------------------------------|--------------------------|
 ```
 
-`qemu-i386` reserves that many addresses for the program and refuses it more. It puts the stack
-right below the end and libraries below the stack. Programs and their libraries may lie in a folder
+`qemu-i386` reserves that many addresses for the program and refuses it more. It puts the stack,
+libraries and other mappings from a third of them on upwards. Programs and their libraries may lie in a folder
 of their own, as `dpkg-deb -x` unpacks them.
 """
 
