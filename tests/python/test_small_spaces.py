@@ -86,7 +86,7 @@ def test_a_confined_program_runs_small(program: Path, tmp_path: Path) -> None:
     assert spaces["copies"] >= 2  # Its code and data; the block, which lies behind its stack.
     # In a slot that is smaller than what it has reserved it becomes large.
     few = Machine("pentium4", ["os.small.slot=256M"])
-    wide = record([str(program), "200"], tmp_path / "w.pwt", small=512 << 20)
+    wide = record([str(program), "200"], tmp_path / "w.pwt", small=1 << 30)
     outgrown = few.run(wide, check=True).data
     assert outgrown["small_spaces"]["promoted"] == 1
     assert outgrown["faults"]["first_touch"] == few_faults(wide)
