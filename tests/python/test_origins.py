@@ -272,8 +272,10 @@ def test_an_address_is_of_the_site_that_has_it(compiled: Compile) -> None:
     # The TLB has 512 entries: each pass over 1024 pages misses on all, and so does the copy.
     # A block's first page is that of its header, which was just written.
     assert sites["first (reuse.c:6)"] == pytest.approx(pages, abs=20)
-    assert sites["second (reuse.c:7)"] == pytest.approx(3 * pages, abs=20)
-    assert sites["third (reuse.c:8)"] == pytest.approx(5 * pages, abs=20)
+    # The C library copies forwards or backwards, as the addresses are. Backwards, a quarter of the
+    # pages is still in the TLB for the loads of the copy, and a quarter for the pass that follows.
+    assert 2.7 * pages < sites["second (reuse.c:7)"] < 3 * pages + 20
+    assert 3.7 * pages < sites["third (reuse.c:8)"] < 5 * pages + 20
     counts = {site.name: site for site in results.origins.sites}
     assert counts["third (reuse.c:8)"].peak_bytes == 32 << 20
     assert counts["first (reuse.c:6)"].bytes == 4 << 20
