@@ -6,8 +6,8 @@
 ```
 
 `qemu-i386` reserves that many addresses for the program and refuses it more. It puts the stack,
-libraries and other mappings from a third of them on upwards. Programs and their libraries may lie in a folder
-of their own, as `dpkg-deb -x` unpacks them.
+libraries and other mappings from a third of them on upwards. Programs and their libraries may lie
+in a folder of their own, as `dpkg-deb -x` unpacks them.
 """
 
 import os
