@@ -32,6 +32,12 @@ fn is(value: u64, bit: u32) -> bool {
     bits(value, bit, bit) == 1
 }
 
+/// Whether the bits from `low` up are all alike.
+fn is_extended(va: u64, low: u32) -> bool {
+    let above = bits(va, 63, low);
+    above == 0 || above == bits(u64::MAX, 63, low)
+}
+
 /// Eight bytes, the lowest first.
 fn entry(memory: &Physical, at: u64) -> u64 {
     (0..8).fold(0, |entry, n| entry | u64::from(memory.read_u8(PhysAddr::new(at + n))) << (8 * n))
@@ -39,6 +45,9 @@ fn entry(memory: &Physical, at: u64) -> u64 {
 
 /// Intel SDM vol. 3A tables 4-15 to 4-20; memory types by the PAT that Linux loads.
 pub(crate) fn x86_64(memory: &Physical, root: u64, va: u64, levels: u8) -> Option<Decoded> {
+    if !is_extended(va, 11 + 9 * u32::from(levels)) {
+        return None;
+    }
     let mut table = root;
     let (mut write, mut user, mut execute) = (true, true, true);
     for level in (0..u32::from(levels)).rev() {
@@ -80,6 +89,9 @@ pub(crate) fn x86_64(memory: &Physical, root: u64, va: u64, levels: u8) -> Optio
 
 /// Privileged Architecture, "Virtual Address Translation Process", with Svnapot and Svpbmt.
 pub(crate) fn riscv(memory: &Physical, root: u64, va: u64, levels: u8) -> Option<Decoded> {
+    if !is_extended(va, 11 + 9 * u32::from(levels)) {
+        return None;
+    }
     let mut table = root;
     for level in (0..u32::from(levels)).rev() {
         let low = 12 + 9 * level;
@@ -128,6 +140,9 @@ pub(crate) fn aarch64(
     va: u64,
     (granule, size): (u32, u32),
 ) -> Option<Decoded> {
+    if !is_extended(va, size) {
+        return None;
+    }
     let index_bits = granule - 3;
     let lookups = (size - granule).div_ceil(index_bits);
     let top = size - granule - index_bits * (lookups - 1);
