@@ -68,7 +68,7 @@ pub(super) fn lines() -> Vec<Line> {
     ] {
         add("neoverse-n1", table, &STREAMS);
     }
-    for table in [&["os.page_size=64K"][..], &["os.page_size=2M"], &["page_table.format=sv39"]] {
+    for table in [&["os.page_size=64K"][..], &["os.page_size=2M"]] {
         add("xiangshan-kunminghu", table, &STREAMS);
     }
     for table in [
