@@ -122,251 +122,325 @@ fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
 /// Compares counts that were made in different places and must agree.
 pub fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     let mut check = Checker(Vec::new());
-    for (tlb, witness) in results.tlbs.iter().zip(&witness.tlbs) {
-        let name = &tlb.name;
-        let TlbWitness { own, table_lookups, table_invalid, dropped } = witness;
-        for kind in Kind::ALL {
-            // Pages of the page table are asked for by loads.
-            let (hits, misses) = match kind {
-                Kind::Load => (tlb.table_hits, table_lookups.saturating_sub(tlb.table_hits)),
-                Kind::Fetch | Kind::Store => (0, 0),
-            };
-            let (counted, kind_name) = (tlb.by_kind.of(kind), kind.name());
-            let own_hits = own.hits[kind as usize];
-            check.equal(&format!("{name}: {kind_name} hits"), own_hits, counted.hits + hits);
-            let own_misses = own.misses[kind as usize];
-            check.equal(
-                &format!("{name}: {kind_name} misses"),
-                own_misses,
-                counted.misses + misses,
-            );
-        }
-        check.equal(&format!("{name}: evictions"), own.evictions, tlb.evictions);
-        check.equal(&format!("{name}: denied"), own.denied, tlb.denied);
-        check.equal(&format!("{name}: invalid"), own.invalid, tlb.invalid + table_invalid);
-        let gone = tlb.flushed + dropped;
-        check.equal(&format!("{name}: entries flushed or dropped"), own.flushed, gone);
-        let sizes = tlb.by_page_size.values();
-        check.equal(
-            &format!("{name}: hits by page size"),
-            sizes.clone().map(|size| size.hits).sum(),
-            tlb.total.hits,
-        );
-        check.equal(
-            &format!("{name}: misses by page size"),
-            sizes.map(|size| size.misses).sum(),
-            tlb.total.misses,
-        );
-    }
-    let first_level = results.tlbs.iter().filter(|tlb| tlb.level == 1);
-    check.equal(
-        "cold misses of the first level = cold walks",
-        first_level.clone().map(|tlb| tlb.cold_misses).sum(),
-        results.walks.cold,
-    );
-    let further: u64 = witness.crossing_lookups.iter().sum();
-    let crossings = results.page_crossings;
-    check.equal("page crossings with a lookup more each", crossings.min(further), crossings);
-    let first_level_lookups: u64 = first_level.clone().map(|tlb| tlb.total.lookups).sum();
-    for kind in Kind::ALL {
-        let mut serving = first_level.clone().filter(|tlb| tlb.serves.contains(&kind.name()));
-        if let Some(tlb) = serving.next() {
-            check.equal(
-                &format!("accesses of kind {} + their crossings = lookups", kind.name()),
-                results.accesses.of(kind) + witness.crossing_lookups[kind as usize],
-                tlb.by_kind.of(kind).lookups,
-            );
-        }
-    }
-    check.levels("", &results.tlbs, results.range_tlb.as_ref(), &results.walks);
-    for one in &results.processors {
-        let whose = format!("processor {}: ", one.number);
-        check.levels(&whose, &one.tlbs, one.range_tlb.as_ref(), &one.walks);
-    }
-    let references = results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
-        + results.nested.as_ref().map_or(0, |host| host.references);
-    check.equal("references by level", references, results.walks.references);
-    if let Some(restseg) = &results.restseg {
-        let of_level = results.walks.by_level.iter().find(|level| level.level == 0);
-        check.equal(
-            "references of level 0 = lines of arrays that the lookups in segments read",
-            of_level.map_or(0, |level| level.references),
-            restseg.filter_reads + restseg.tag_reads,
-        );
-    }
-    if let Some(caches) = &witness.caches {
-        check.equal(
-            "accesses served by the data caches or memory = lookups",
-            caches.program_served,
-            first_level_lookups,
-        );
-        if let Some(requests) = caches.walker_requests {
-            let lines = references + caches.further_lines;
-            check.equal("lines of references = requests of the walker", lines, requests);
-        }
-    }
-    if let Some(numa) = &results.numa {
-        let sum = |of: fn(&NodeCounts) -> &Vec<u64>| numa.nodes.iter().flat_map(of).sum::<u64>();
-        check.equal("misses by node = walks", sum(|node| &node.misses), results.walks.walks);
-        let memory = results.walks.by_level.iter().filter_map(|level| level.served.get("memory"));
-        check.equal(
-            "walk references by node = those that memory served",
-            sum(|node| &node.walk_references),
-            memory.sum(),
-        );
-        if let Some(caches) = &witness.caches {
-            check.equal(
-                "accesses by node = those that memory served",
-                sum(|node| &node.accesses),
-                caches.memory_served,
-            );
-        }
-    }
-    if witness.on_touch {
-        check.equal("cold walks = first touches", results.walks.cold, results.faults.first_touch);
-    }
-    if let Some(manager) = &results.manager {
-        let faults = results.faults;
-        check.equal(
-            "faults that the memory manager answered = faults",
-            manager.faults.values().sum(),
-            faults.first_touch + faults.returned + faults.protection,
-        );
-    }
-    if let Some(kernel) = results.time.as_ref().and_then(|time| time.kernel.as_ref()) {
-        let elsewhere = ["switches", "shootdowns", "cache flushes"];
-        let elsewhere = elsewhere.map(|work| kernel.by_work.get(work).copied().unwrap_or(0));
-        check.equal(
-            "cycles of the kernel's work = those that its processors spent",
-            kernel.cycles + kernel.io_cycles - elsewhere.iter().sum::<u64>(),
-            witness.kernel_cycles,
-        );
-    }
-    check.equal(
-        "references per walk, walks that are not cold",
-        results.walks.references_per_walk.iter().map(|(_, walks)| walks).sum(),
-        results.walks.walks - results.walks.cold,
-    );
-    check.equal(
-        "references per walk",
-        results.walks.references_per_walk.iter().map(|(refs, walks)| refs * walks).sum(),
-        references.saturating_sub(results.walks.cold_references),
-    );
-    if let Some(spec) = &results.spec_tlb {
-        check.spec_tlb(spec, results, witness);
-    }
-    for upper in results.mmu_cache.iter().flat_map(|cache| &cache.by_level) {
-        let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
-        let mut made = made.map_or(0, |level| level.references);
-        if upper.level == 0 {
-            // Pages: each walk is for one.
-            made = results.walks.walks;
-        }
-        // What is not held is read; references that set bits, or read pages, come on top.
-        let fetched = upper.needed - upper.held;
-        let what = format!("entries of level {} not in the MMU cache", upper.level);
-        check.equal(&what, fetched.min(made), fetched);
-    }
-    let regions = results.regions.iter();
-    check.equal(
-        "lookups by region",
-        regions.clone().map(|region| region.lookups).sum(),
-        first_level_lookups,
-    );
-    check.equal(
-        "cold misses by region",
-        regions.clone().map(|region| region.cold_misses).sum(),
-        results.walks.cold,
-    );
-    check.equal(
-        "misses by region",
-        regions.clone().map(|region| region.misses).sum(),
-        results.walks.walks,
-    );
-    check.equal(
-        "walk references by region",
-        regions.map(|region| region.walk_references).sum(),
-        results.walks.references,
-    );
-    if let Some(small) = &results.small_spaces {
-        let spaces = results.space_switches;
-        check.equal("switches of small and large spaces", small.switches, spaces.switches);
-        check.equal("roots loaded", small.root_loads, spaces.root_loads);
-        check.equal("segments loaded", small.segment_loads, spaces.segment_loads);
-        check.equal("entries copied", small.copies, witness.copies);
-    }
-    if let Some(cache) = &results.trace_cache {
-        check.equal(
-            "fetches that a trace cache delivered + those that went to a TLB = all",
-            cache.delivered + results.accesses.fetch,
-            witness.fetches,
-        );
-    }
-    if let Some(time) = &results.time {
-        check.equal(
-            "cycles of lookups and walks by region",
-            results.regions.iter().filter_map(|region| region.walk_cycles).sum(),
-            time.translation_cycles.hi,
-        );
-    }
-    if let Some(nested) = &results.nested {
-        check.nested_spec_tlb(nested, results);
-    }
-    if let Some((host, tlb)) = results.nested.as_ref().and_then(|host| Some((host, host.tlb?))) {
-        check.equal("misses of the nested TLB = walks of the host", tlb.misses, host.walks);
-    }
-    let memory = &results.memory;
-    let blocks = memory
-        .free_by_size
-        .iter()
-        .map(|(size, blocks)| size.parse().map_or(0, |size: addr::PageSize| size.bytes()) * blocks);
-    let reserved = results.manager.as_ref().map_or(0, |manager| manager.bytes.reserved);
-    check.equal(
-        "free blocks + what is reserved = frames that are not used",
-        blocks.sum::<u64>() + reserved,
-        memory.frames_total_bytes - memory.frames_used_bytes,
-    );
-    check.equal(
-        "frames in use = frames mapped + of tables + of before + of devices",
-        memory.frames_used_bytes,
-        memory.mapped_bytes + memory.table_bytes + memory.aged_bytes + memory.device_bytes,
-    );
-    let first_level_misses = first_level.clone().map(|tlb| tlb.total.misses).sum();
-    check.equal(
-        "misses of the first level by region",
-        results.regions.iter().map(|region| region.l1_misses).sum(),
-        first_level_misses,
-    );
-    let timeline = &results.timeline;
-    let l1_misses_over_time = timeline.l1_misses.iter().sum();
-    check.equal("misses of the first level over time", l1_misses_over_time, first_level_misses);
-    check.equal("misses over time", timeline.misses.iter().sum(), results.walks.walks);
-    check.equal("cold misses over time", timeline.cold_misses.iter().sum(), results.walks.cold);
-    check.equal(
-        "misses over address by owner",
-        results.map.owners.iter().map(|owner| owner.2).sum(),
-        results.walks.walks,
-    );
-    check.equal(
-        "misses over address and time",
-        results.map.cells.iter().map(|cell| cell.2).sum(),
-        results.walks.walks,
-    );
-    if let Some(origins) = &results.origins {
-        check.origins(origins, results);
-    }
-    let shot = &results.shootdowns;
-    check.equal("processors asked = interrupts received", shot.asked, shot.received);
-    let of_each = |count: fn(&ProcessorCounts) -> u64| results.processors.iter().map(count).sum();
-    if !results.processors.is_empty() {
-        let lookups = results.tlbs.iter().map(|tlb| tlb.total.lookups).sum();
-        let of_tlbs = |one: &ProcessorCounts| one.tlbs.iter().map(|tlb| tlb.total.lookups).sum();
-        check.equal("lookups by processor", of_each(of_tlbs), lookups);
-    }
+    check.tlbs(results, witness);
+    check.accesses(results, witness);
+    check.walks(results, witness);
+    check.nodes(results, witness);
+    check.kernel(results, witness);
+    check.per_walk(results, witness);
+    check.regions(results, witness);
+    check.memory(results);
+    check.over_time(results);
+    check.processors(results);
     check.finish()
 }
 
+/// The TLBs that an access is looked up in first.
+fn first_level(results: &Results) -> impl Iterator<Item = &TlbCounts> + Clone {
+    results.tlbs.iter().filter(|tlb| tlb.level == 1)
+}
+
+fn first_level_lookups(results: &Results) -> u64 {
+    first_level(results).map(|tlb| tlb.total.lookups).sum()
+}
+
+/// References of walks by level, with those of a host.
+fn references(results: &Results) -> u64 {
+    results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
+        + results.nested.as_ref().map_or(0, |host| host.references)
+}
+
 struct Checker(Vec<String>);
+
+/// A group of identities each.
+impl Checker {
+    /// What each TLB counted itself = what its results say.
+    fn tlbs(&mut self, results: &Results, witness: &Witness) {
+        for (tlb, witness) in results.tlbs.iter().zip(&witness.tlbs) {
+            let name = &tlb.name;
+            let TlbWitness { own, table_lookups, table_invalid, dropped } = witness;
+            for kind in Kind::ALL {
+                // Pages of the page table are asked for by loads.
+                let (hits, misses) = match kind {
+                    Kind::Load => (tlb.table_hits, table_lookups.saturating_sub(tlb.table_hits)),
+                    Kind::Fetch | Kind::Store => (0, 0),
+                };
+                let (counted, kind_name) = (tlb.by_kind.of(kind), kind.name());
+                let own_hits = own.hits[kind as usize];
+                self.equal(&format!("{name}: {kind_name} hits"), own_hits, counted.hits + hits);
+                let own_misses = own.misses[kind as usize];
+                self.equal(
+                    &format!("{name}: {kind_name} misses"),
+                    own_misses,
+                    counted.misses + misses,
+                );
+            }
+            self.equal(&format!("{name}: evictions"), own.evictions, tlb.evictions);
+            self.equal(&format!("{name}: denied"), own.denied, tlb.denied);
+            self.equal(&format!("{name}: invalid"), own.invalid, tlb.invalid + table_invalid);
+            let gone = tlb.flushed + dropped;
+            self.equal(&format!("{name}: entries flushed or dropped"), own.flushed, gone);
+            let sizes = tlb.by_page_size.values();
+            self.equal(
+                &format!("{name}: hits by page size"),
+                sizes.clone().map(|size| size.hits).sum(),
+                tlb.total.hits,
+            );
+            self.equal(
+                &format!("{name}: misses by page size"),
+                sizes.map(|size| size.misses).sum(),
+                tlb.total.misses,
+            );
+        }
+    }
+
+    /// Accesses, crossings and cold misses = lookups and misses of the first level.
+    fn accesses(&mut self, results: &Results, witness: &Witness) {
+        let first_level = first_level(results);
+        self.equal(
+            "cold misses of the first level = cold walks",
+            first_level.clone().map(|tlb| tlb.cold_misses).sum(),
+            results.walks.cold,
+        );
+        let further: u64 = witness.crossing_lookups.iter().sum();
+        let crossings = results.page_crossings;
+        self.equal("page crossings with a lookup more each", crossings.min(further), crossings);
+        for kind in Kind::ALL {
+            let mut serving = first_level.clone().filter(|tlb| tlb.serves.contains(&kind.name()));
+            if let Some(tlb) = serving.next() {
+                self.equal(
+                    &format!("accesses of kind {} + their crossings = lookups", kind.name()),
+                    results.accesses.of(kind) + witness.crossing_lookups[kind as usize],
+                    tlb.by_kind.of(kind).lookups,
+                );
+            }
+        }
+    }
+
+    /// Misses of one level = lookups of the next; references by level, by cache and by walk.
+    fn walks(&mut self, results: &Results, witness: &Witness) {
+        self.levels("", &results.tlbs, results.range_tlb.as_ref(), &results.walks);
+        for one in &results.processors {
+            let whose = format!("processor {}: ", one.number);
+            self.levels(&whose, &one.tlbs, one.range_tlb.as_ref(), &one.walks);
+        }
+        let references = references(results);
+        self.equal("references by level", references, results.walks.references);
+        if let Some(restseg) = &results.restseg {
+            let of_level = results.walks.by_level.iter().find(|level| level.level == 0);
+            self.equal(
+                "references of level 0 = lines of arrays that the lookups in segments read",
+                of_level.map_or(0, |level| level.references),
+                restseg.filter_reads + restseg.tag_reads,
+            );
+        }
+        if let Some(caches) = &witness.caches {
+            self.equal(
+                "accesses served by the data caches or memory = lookups",
+                caches.program_served,
+                first_level_lookups(results),
+            );
+            if let Some(requests) = caches.walker_requests {
+                let lines = references + caches.further_lines;
+                self.equal("lines of references = requests of the walker", lines, requests);
+            }
+        }
+    }
+
+    /// What memory with nodes counted by node.
+    fn nodes(&mut self, results: &Results, witness: &Witness) {
+        if let Some(numa) = &results.numa {
+            let sum =
+                |of: fn(&NodeCounts) -> &Vec<u64>| numa.nodes.iter().flat_map(of).sum::<u64>();
+            self.equal("misses by node = walks", sum(|node| &node.misses), results.walks.walks);
+            let memory =
+                results.walks.by_level.iter().filter_map(|level| level.served.get("memory"));
+            self.equal(
+                "walk references by node = those that memory served",
+                sum(|node| &node.walk_references),
+                memory.sum(),
+            );
+            if let Some(caches) = &witness.caches {
+                self.equal(
+                    "accesses by node = those that memory served",
+                    sum(|node| &node.accesses),
+                    caches.memory_served,
+                );
+            }
+        }
+    }
+
+    /// Faults, and cycles of the kernel.
+    fn kernel(&mut self, results: &Results, witness: &Witness) {
+        if witness.on_touch {
+            self.equal(
+                "cold walks = first touches",
+                results.walks.cold,
+                results.faults.first_touch,
+            );
+        }
+        if let Some(manager) = &results.manager {
+            let faults = results.faults;
+            self.equal(
+                "faults that the memory manager answered = faults",
+                manager.faults.values().sum(),
+                faults.first_touch + faults.returned + faults.protection,
+            );
+        }
+        if let Some(kernel) = results.time.as_ref().and_then(|time| time.kernel.as_ref()) {
+            let elsewhere = ["switches", "shootdowns", "cache flushes"];
+            let elsewhere = elsewhere.map(|work| kernel.by_work.get(work).copied().unwrap_or(0));
+            self.equal(
+                "cycles of the kernel's work = those that its processors spent",
+                kernel.cycles + kernel.io_cycles - elsewhere.iter().sum::<u64>(),
+                witness.kernel_cycles,
+            );
+        }
+    }
+
+    /// References per walk, predictions, and what the MMU cache let walks skip.
+    fn per_walk(&mut self, results: &Results, witness: &Witness) {
+        self.equal(
+            "references per walk, walks that are not cold",
+            results.walks.references_per_walk.iter().map(|(_, walks)| walks).sum(),
+            results.walks.walks - results.walks.cold,
+        );
+        self.equal(
+            "references per walk",
+            results.walks.references_per_walk.iter().map(|(refs, walks)| refs * walks).sum(),
+            references(results).saturating_sub(results.walks.cold_references),
+        );
+        if let Some(spec) = &results.spec_tlb {
+            self.spec_tlb(spec, results, witness);
+        }
+        for upper in results.mmu_cache.iter().flat_map(|cache| &cache.by_level) {
+            let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
+            let mut made = made.map_or(0, |level| level.references);
+            if upper.level == 0 {
+                // Pages: each walk is for one.
+                made = results.walks.walks;
+            }
+            // What is not held is read; references that set bits, or read pages, come on top.
+            let fetched = upper.needed - upper.held;
+            let what = format!("entries of level {} not in the MMU cache", upper.level);
+            self.equal(&what, fetched.min(made), fetched);
+        }
+    }
+
+    /// What was counted by region, and by space.
+    fn regions(&mut self, results: &Results, witness: &Witness) {
+        let regions = results.regions.iter();
+        self.equal(
+            "lookups by region",
+            regions.clone().map(|region| region.lookups).sum(),
+            first_level_lookups(results),
+        );
+        self.equal(
+            "cold misses by region",
+            regions.clone().map(|region| region.cold_misses).sum(),
+            results.walks.cold,
+        );
+        self.equal(
+            "misses by region",
+            regions.clone().map(|region| region.misses).sum(),
+            results.walks.walks,
+        );
+        self.equal(
+            "walk references by region",
+            regions.map(|region| region.walk_references).sum(),
+            results.walks.references,
+        );
+        if let Some(small) = &results.small_spaces {
+            let spaces = results.space_switches;
+            self.equal("switches of small and large spaces", small.switches, spaces.switches);
+            self.equal("roots loaded", small.root_loads, spaces.root_loads);
+            self.equal("segments loaded", small.segment_loads, spaces.segment_loads);
+            self.equal("entries copied", small.copies, witness.copies);
+        }
+        if let Some(cache) = &results.trace_cache {
+            self.equal(
+                "fetches that a trace cache delivered + those that went to a TLB = all",
+                cache.delivered + results.accesses.fetch,
+                witness.fetches,
+            );
+        }
+        if let Some(time) = &results.time {
+            self.equal(
+                "cycles of lookups and walks by region",
+                results.regions.iter().filter_map(|region| region.walk_cycles).sum(),
+                time.translation_cycles.hi,
+            );
+        }
+        if let Some(nested) = &results.nested {
+            self.nested_spec_tlb(nested, results);
+        }
+        if let Some((host, tlb)) = results.nested.as_ref().and_then(|host| Some((host, host.tlb?)))
+        {
+            self.equal("misses of the nested TLB = walks of the host", tlb.misses, host.walks);
+        }
+    }
+
+    /// Frames that are free and in use.
+    fn memory(&mut self, results: &Results) {
+        let memory = &results.memory;
+        let blocks = memory.free_by_size.iter().map(|(size, blocks)| {
+            size.parse().map_or(0, |size: addr::PageSize| size.bytes()) * blocks
+        });
+        let reserved = results.manager.as_ref().map_or(0, |manager| manager.bytes.reserved);
+        self.equal(
+            "free blocks + what is reserved = frames that are not used",
+            blocks.sum::<u64>() + reserved,
+            memory.frames_total_bytes - memory.frames_used_bytes,
+        );
+        self.equal(
+            "frames in use = frames mapped + of tables + of before + of devices",
+            memory.frames_used_bytes,
+            memory.mapped_bytes + memory.table_bytes + memory.aged_bytes + memory.device_bytes,
+        );
+    }
+
+    /// Misses over time, over addresses and by origin.
+    fn over_time(&mut self, results: &Results) {
+        let first_level_misses = first_level(results).map(|tlb| tlb.total.misses).sum();
+        self.equal(
+            "misses of the first level by region",
+            results.regions.iter().map(|region| region.l1_misses).sum(),
+            first_level_misses,
+        );
+        let timeline = &results.timeline;
+        let l1_misses_over_time = timeline.l1_misses.iter().sum();
+        self.equal("misses of the first level over time", l1_misses_over_time, first_level_misses);
+        self.equal("misses over time", timeline.misses.iter().sum(), results.walks.walks);
+        self.equal("cold misses over time", timeline.cold_misses.iter().sum(), results.walks.cold);
+        self.equal(
+            "misses over address by owner",
+            results.map.owners.iter().map(|owner| owner.2).sum(),
+            results.walks.walks,
+        );
+        self.equal(
+            "misses over address and time",
+            results.map.cells.iter().map(|cell| cell.2).sum(),
+            results.walks.walks,
+        );
+        if let Some(origins) = &results.origins {
+            self.origins(origins, results);
+        }
+    }
+
+    /// What processors asked of each other, and counted together.
+    fn processors(&mut self, results: &Results) {
+        let shot = &results.shootdowns;
+        self.equal("processors asked = interrupts received", shot.asked, shot.received);
+        let of_each =
+            |count: fn(&ProcessorCounts) -> u64| results.processors.iter().map(count).sum();
+        if !results.processors.is_empty() {
+            let lookups = results.tlbs.iter().map(|tlb| tlb.total.lookups).sum();
+            let of_tlbs =
+                |one: &ProcessorCounts| one.tlbs.iter().map(|tlb| tlb.total.lookups).sum();
+            self.equal("lookups by processor", of_each(of_tlbs), lookups);
+        }
+    }
+}
 
 impl Checker {
     fn equal(&mut self, what: &str, left: u64, right: u64) {
