@@ -1,6 +1,7 @@
 //! From what a run counted to its [`Results`].
 
 mod nodes;
+mod not_modelled;
 mod processors;
 pub mod spaces;
 mod spec_tlb;
@@ -8,7 +9,7 @@ mod spec_tlb;
 use std::collections::BTreeMap;
 
 use addr::{Kind, PageSize};
-use description::{self, Description, managers::keeps_tables_apart};
+use description::{self, Description};
 use hardware::{
     processor,
     tlbs::{TlbUnits, Unit},
@@ -23,10 +24,11 @@ use results::{
     MmuCacheLevel, NestedCounts, RegionCounts, Results, SCHEMA, TlbCounts, TraceSummary, Walks,
     count::origins, sum::Sum,
 };
-use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
+use trace::{Process, Source, adjoin, joined_bytes, name_in_space};
 
 use super::time;
 use crate::run::{Run, promotion::Promotion, small::Small};
+use not_modelled::not_modelled;
 
 /// The results of a run that has come to its end.
 pub fn summarize(
@@ -403,169 +405,35 @@ fn owners(labeled: &[(u64, u32, u64)], places: &[u32]) -> Vec<(u64, u32, u64)> {
     owners.into_iter().map(|((granule, region), misses)| (granule, region, misses)).collect()
 }
 
-/// Adds `next`, which is not lower, to the inferred `region` of its cluster.
+/// Adds `next`, which is not lower, to the inferred `region` of its cluster, which keeps what it is called and what it
+/// allows.
 fn absorb(region: &mut RegionCounts, next: &RegionCounts) {
-    region.bytes = joined_bytes(region.start, region.bytes, next.start, next.bytes);
-    region.pages += next.pages;
-    region.lookups += next.lookups;
-    region.by_kind.fetch += next.by_kind.fetch;
-    region.by_kind.load += next.by_kind.load;
-    region.by_kind.store += next.by_kind.store;
-    region.l1_misses += next.l1_misses;
-    region.misses += next.misses;
-    region.cold_misses += next.cold_misses;
-    region.walk_references += next.walk_references;
-    region.walk_cycles = region.walk_cycles.zip(next.walk_cycles).map(|(a, b)| a + b);
-}
-
-/// What the run left out, for whoever reads the numbers.
-fn not_modelled(
-    description: &Description,
-    source: &dyn Source,
-    run: &Run,
-    walkers: &Walkers,
-) -> Vec<String> {
-    let walker = &walkers.here;
-    let header = source.header();
-    let mut notes: Vec<String> = Vec::new();
-    let mut say = |note: &str| notes.push(note.to_owned());
-    if description.page_table.is_some() {
-        say("several walks under way at once: each walk ends before the next access begins");
-        if description.walker.lowest_only {
-            say("entries above the last that a walk reads: they cost nothing (walker.lowest_only)");
-        } else if walker.dimension.params.is_none() && walker.handler.is_none() {
-            say("MMU caches: every walk starts at the root of the page table");
-        }
-        if walker.speculates() {
-            say(
-                "what a wrong prediction costs, and how far a reorder buffer lets a right one help",
-            );
-        }
-        say("the kernel's own accesses: what it reads and writes to answer a fault");
-        if let Some(host) = &walker.host {
-            if host.dimension.params.is_none() {
-                say("MMU caches of the host: its walks start at the root of its page table");
-            }
-            say("exits to the hypervisor: a page of the host is there when it is first needed");
-            if host.shared.is_none() {
-                say("one MMU cache for both dimensions: guest and host have their own");
-            }
-            if !description.nested.as_ref().is_none_or(|nested| nested.holes.is_empty()) {
-                say("accesses of the guest to its devices (nested.holes)");
-            }
-        }
-        if description.range_tlb.is_some() {
-            say("reads of the range table, which go on beside the walk");
-        }
-        if description.restseg.is_some() {
-            say(
-                "writes to the arrays of restrictive segments, and page tables without their pages",
-            );
-        }
-        if !description.walker.tracks_dirty {
-            say(match walker.handler {
-                None => "the assist of a first store to a clean page (walker.tracks_dirty)",
-                Some(_) => "the trap of a first store to a clean page (walker.tracks_dirty)",
-            });
-        }
-        if walker.handler.is_some() {
-            say("the refill handler's instructions in the instruction cache, and what it saves");
-        }
-    } else {
-        say("walks, rights, data caches and time: the machine consists of TLBs alone");
-    }
-    if !description.core.fetches {
-        say("fetches: the machine looks at data accesses only");
-    } else if !header.fetches {
-        say("fetches: the trace has none");
-    }
-    if description.cache.present().next().is_some() {
-        say("prefetching, and coherence with other processors' caches");
-    }
-    let page_size = description.os.page_size.0;
-    if description.os.uniform && page_size > PageSize::SIZE_4K {
-        notes.push(format!(
-            "where regions begin and end and what they allow: every page has {page_size} \
-             (os.uniform), which no operating system can map"
-        ));
-    } else if let Some(large) = description.os.large()
-        && !run.saw_events
-    {
-        notes.push(format!(
-            "where pages of {large} fit: each aligned block of 2M in which something is \
-             touched counts as one mapping"
-        ));
-    }
-    if let Some(inject) = description.os.inject {
-        notes.push(format!("a machine without defects: os.inject is {inject}"));
-    }
-    let mut say = |note: &str| notes.push(note.to_owned());
-    if description.os.populated {
-        say("faults of first touches: each page is mapped before its first walk");
-    }
-    let pages_leave = run.system.counts(&run.stack.guest).is_some();
-    if pages_leave {
-        if !run.saw_calls {
-            say("files that are read and written by calls: the trace has no such calls");
-        }
-        if description.swap.as_ref().is_none_or(|swap| swap.io_cycles == 0) {
-            say("what waiting for disks takes: the machine file has no swap.io_cycles");
-        }
-    } else {
-        say("sharing, copy-on-write, file caching and replacement: each page is mapped at its \
-             first touch");
-    }
-    say("wrong-path accesses: the trace holds what the program really did");
-    if !run.saw_events {
-        say("mappings: the trace has no VM calls, so regions are inferred and nothing is unmapped");
-    }
-    if description.swap.is_some() && !pages_leave {
-        say("[swap]: this manager has no page leave memory");
-    }
-    if run.saw_physical && !keeps_tables_apart(&description.os) {
-        say("the physical addresses of the trace: frames are the machine's own");
-    }
-    let several = run.processors.count() > 1;
-    if !several && run.threads.iter().filter(|seen| **seen).count() > 1 {
-        say("processors apart: all threads share one set of TLBs and caches (core.count)");
-    }
-    if several {
-        say("time that passes: processors run in the trace's order, and their cycles are added up");
-    }
-    if run.had_deadline && run.clock() != description.os.clock {
-        say("the full clock: what the operating system does by time is timed in instructions, so \
-             that all designs of the sweep see one history");
-    }
-    if several && description.os.costs.is_none() {
-        say("what shootdowns cost: the machine file has no [os.costs]");
-    }
-    if description.os.small.is_some() {
-        say(
-            "what the kernel keeps of small spaces beyond their roots, and calls that name memory of \
-             another space",
-        );
-    }
-    if description.core.virtual_caches {
-        say(
-            "two lines of a virtual cache that are of one frame, of which the kernel lets no more than one \
-             be dirty",
-        );
-    }
-    if run.saw_kernel {
-        say("a kernel that was recorded: its path is a model with stated pages and lines");
-    }
-    if header.filter == Filter::Page16 {
-        say(
-            "accesses that the page16 filter dropped: lookups are those that it kept, and misses are \
-             exact for LRU TLBs of 16 sets and more that serve code or data alone",
-        );
-    }
-    if run.gap_accesses > 0 {
-        notes.push(format!("{} accesses that are not in the trace", run.gap_accesses));
-    }
-    if !walker.port.latencies.known && description.page_table.is_some() {
-        notes.push("time: the machine file leaves a latency out".to_owned());
-    }
-    notes.extend(header.notes.iter().cloned());
-    notes
+    let RegionCounts {
+        name: _,
+        start,
+        bytes,
+        rights: _,
+        inferred: _,
+        backing: _,
+        populated: _,
+        mapped_by_site: _,
+        site: _,
+        pages,
+        lookups,
+        by_kind,
+        l1_misses,
+        misses,
+        cold_misses,
+        walk_references,
+        walk_cycles,
+    } = next;
+    region.bytes = joined_bytes(region.start, region.bytes, *start, *bytes);
+    region.pages += pages;
+    region.lookups += lookups;
+    region.by_kind.add(by_kind);
+    region.l1_misses += l1_misses;
+    region.misses += misses;
+    region.cold_misses += cold_misses;
+    region.walk_references += walk_references;
+    region.walk_cycles.add(walk_cycles);
 }
