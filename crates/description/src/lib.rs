@@ -39,6 +39,7 @@ mod numa;
 mod os;
 mod page_table;
 mod range_tlb;
+mod refusal;
 pub mod settings;
 mod small;
 mod spec_tlb;
@@ -71,6 +72,7 @@ pub use self::{
     },
     page_table::PageTable,
     range_tlb::RangeTlb,
+    refusal::Refusal,
     small::{Revoke, Schedule, Small},
     spec_tlb::SpecTlb,
     tlb::{Array, Blocks, Tlb, Tlbs},

@@ -1,11 +1,8 @@
 //! What references to nodes of memory take, by how far a node is from the processor.
 
 use addr::PhysAddr;
-use description::Description;
+use description::{Description, Refusal};
 use ram::topology::{OWN, Topology};
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
 
 /// What the references of a processor to memory count, by node.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! A processor: its TLBs, the context of the space that runs on it, and what it has counted.
 
 use addr::{Asid, Kind};
-use description::Description;
+use description::{Description, Refusal};
 use mmu::{TraceCache, TraceCacheParams};
 use results::count::census::Census;
 
@@ -63,7 +63,7 @@ pub struct Shootdowns {
 
 impl Processor {
     /// Builds what `description` says; an error comes with the key that is wrong.
-    pub fn new(description: &Description) -> Result<Processor, (String, String)> {
+    pub fn new(description: &Description) -> Result<Processor, Refusal> {
         Ok(Processor {
             hardware: TlbUnits::new(description)?,
             trace_cache: trace_cache(description)?,
@@ -82,7 +82,7 @@ impl Processor {
 }
 
 /// The trace cache that `description` has; an error comes with the key that is wrong.
-fn trace_cache(description: &Description) -> Result<Option<TraceCache>, (String, String)> {
+fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal> {
     let Some(described) = &description.trace_cache else { return Ok(None) };
     let params = TraceCacheParams {
         uops: described.uops,
@@ -92,11 +92,11 @@ fn trace_cache(description: &Description) -> Result<Option<TraceCache>, (String,
     let key = |key: &str| format!("trace_cache.{key}");
     if !(0.1..=16.0).contains(&described.uops_per_instruction) {
         let what = "an instruction is 0.1 to 16 micro-ops".to_owned();
-        return Err((key("uops_per_instruction"), what));
+        return Err(Refusal::new(key("uops_per_instruction"), what));
     }
     if !description.core.fetches {
         let what = "core.fetches = false leaves fetches out, and a trace cache is for nothing else";
-        return Err(("trace_cache".to_owned(), what.to_owned()));
+        return Err(Refusal::new("trace_cache", what.to_owned()));
     }
-    TraceCache::new(params).map(Some).map_err(|error| (key("ways"), error.to_string()))
+    TraceCache::new(params).map(Some).map_err(|error| Refusal::new(key("ways"), error.to_string()))
 }

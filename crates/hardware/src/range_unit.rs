@@ -1,7 +1,7 @@
 //! The range TLB of a processor, and what it has counted.
 
 use addr::{Asid, Kind, VirtAddr};
-use description::{Description, WalkerKind};
+use description::{Description, Refusal, WalkerKind};
 use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
 use results::RangeTlbCounts;
 
@@ -36,9 +36,9 @@ pub struct RangeUnit {
 
 impl RangeUnit {
     /// The one that `description` has, if any; an error comes with the key that is wrong.
-    pub fn of(description: &Description) -> Result<Option<RangeUnit>, (String, String)> {
+    pub fn of(description: &Description) -> Result<Option<RangeUnit>, Refusal> {
         let Some(described) = &description.range_tlb else { return Ok(None) };
-        let refuse = |key: &str, what: String| Err((format!("range_tlb{key}"), what));
+        let refuse = |key: &str, what: String| Err(Refusal::new(format!("range_tlb{key}"), what));
         if description.page_table.is_none() || description.walker.kind == WalkerKind::Software {
             let what = "ranges are read from a table by hardware that walks: give the machine a \
                         page_table and walker.kind=hardware, or leave [range_tlb] out";
@@ -61,7 +61,7 @@ impl RangeUnit {
         let params =
             RangeTlbParams { entries: described.entries, replacement, seed: described.seed };
         let tlb = RangeTlb::new(params);
-        let tlb = tlb.map_err(|error| ("range_tlb.entries".to_owned(), error.to_string()))?;
+        let tlb = tlb.map_err(|error| Refusal::new("range_tlb.entries", error.to_string()))?;
         let pages_min = described.pages_min.into();
         let known = RangesFrom::ALL.into_iter().find(|from| from.name() == described.from);
         let Some(from) = known else {

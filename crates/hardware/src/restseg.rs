@@ -16,7 +16,7 @@
 //! walk: their time adds up. A line of an array is kept whatever is written there, as caches are coherent.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
-use description::Description;
+use description::{Description, Refusal};
 use mmu::{CacheParams, GeometryError, Hierarchy, HierarchyParams, Policy, Requester, Served};
 use pagetable::{Leads, Reference, Translation};
 use physmem::Segment;
@@ -51,13 +51,13 @@ pub struct RestSegUnit {
 
 impl RestSegUnit {
     /// The one that `description` has, if any; an error comes with the key that is wrong.
-    pub fn of(description: &Description) -> Result<Option<RestSegUnit>, (String, String)> {
+    pub fn of(description: &Description) -> Result<Option<RestSegUnit>, Refusal> {
         hashed::check(description)?;
         let Some(described) = &description.restseg else { return Ok(None) };
         let Some(kept) = hashed::kept(description)? else { return Ok(None) };
         let lines = |key: &str, count: u32| {
             lines(count, described.ways)
-                .map_err(|wrong| (format!("restseg.{key}"), wrong.to_string()))
+                .map_err(|wrong| Refusal::new(format!("restseg.{key}"), wrong.to_string()))
         };
         Ok(Some(RestSegUnit {
             kept,

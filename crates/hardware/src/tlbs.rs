@@ -2,7 +2,7 @@
 
 use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 use description::{
-    self, BITS_MAX, DEFAULT_SIZES, Description, managers::reservations, units::Ways,
+    self, BITS_MAX, DEFAULT_SIZES, Description, Refusal, managers::reservations, units::Ways,
 };
 use mmu::{
     ArrayParams, BlockKind, BlockParams, Evicted, GeometryError, Hit, Miss, NOTHING, Policy, Tlb,
@@ -72,7 +72,7 @@ pub struct TlbUnits {
 
 impl TlbUnits {
     /// Builds what `description` says; an error comes with the key that is wrong.
-    pub fn new(description: &Description) -> Result<TlbUnits, (String, String)> {
+    pub fn new(description: &Description) -> Result<TlbUnits, Refusal> {
         let bits = description.core.asid_bits;
         let format = description.page_table.as_ref().and_then(|table| Format::named(&table.format));
         let bits_max = format.as_ref().map_or(BITS_MAX, |format| format.context_bits);
@@ -82,12 +82,12 @@ impl TlbUnits {
                 .map_or(String::new(), |format| format!(" of format {}", format.name));
             let write = if bits_max == 0 { "0".to_owned() } else { format!("0 to {bits_max}") };
             let what = format!("a page table{of} has no contexts of {bits} bits: write {write}");
-            return Err(("core.asid_bits".to_owned(), what));
+            return Err(Refusal::new("core.asid_bits", what));
         }
         let count = description.core.count;
         if !(1..=PROCESSORS_MAX).contains(&count) {
             let what = format!("a machine has 1 to {PROCESSORS_MAX} processors, not {count}");
-            return Err(("core.count".to_owned(), what));
+            return Err(Refusal::new("core.count", what));
         }
         let contexts = Contexts::new(description.core.contexts, bits, count as usize);
         if bits > 0 && contexts.are_shared() && 1 << bits < count {
@@ -97,7 +97,7 @@ impl TlbUnits {
                  or more, 0, or core.contexts=per-processor",
                 1 << bits
             );
-            return Err(("core.asid_bits".to_owned(), what));
+            return Err(Refusal::new("core.asid_bits", what));
         }
         let default_sizes = match &description.page_table {
             Some(_) => DEFAULT_SIZES.to_vec(),
@@ -117,8 +117,9 @@ impl TlbUnits {
         for (name, level, tlb) in description.tlb.present() {
             let params = tlb_params(name, tlb, &default_sizes)?;
             let build = if level == 1 { Tlb::new } else { Tlb::behind_another };
-            let mut built = build(&params)
-                .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
+            let mut built = build(&params).map_err(|error| {
+                Refusal::new(geometry_key(name, tlb, &error), error.to_string())
+            })?;
             built.favour(granules.0, granules.1);
             let latency_cycles = u64::from(tlb.latency_cycles);
             let counts = TlbCensus::default();
@@ -142,13 +143,13 @@ impl TlbUnits {
                     kind.name(),
                     if kind == Kind::Fetch { ", or set core.fetches = false" } else { "" }
                 );
-                return Err(("tlb".to_owned(), what));
+                return Err(Refusal::new("tlb", what));
             }
         }
         for unit in &units {
             let index = units.iter().position(|other| other.name == unit.name).unwrap_or(NONE);
             if !first.contains(&index) && !second.contains(&index) {
-                return Err((format!("tlb.{}", unit.name), unused(unit, description)));
+                return Err(Refusal::new(format!("tlb.{}", unit.name), unused(unit, description)));
             }
         }
         for unit in units.iter().filter(|unit| unit.level == 1) {
@@ -268,7 +269,7 @@ fn unused(unit: &Unit, description: &Description) -> String {
 }
 
 /// The refusal of pages of `size`, which a first-level TLB is given and does not hold.
-fn not_held(unit: &Unit, size: PageSize, description: &Description) -> (String, String) {
+fn not_held(unit: &Unit, size: PageSize, description: &Description) -> Refusal {
     let sizes = unit.params.arrays.iter().flat_map(|array| &array.page_sizes);
     let mut sizes: Vec<PageSize> = sizes.copied().collect();
     sizes.sort_unstable();
@@ -285,28 +286,28 @@ fn not_held(unit: &Unit, size: PageSize, description: &Description) -> (String, 
         "tlb.{name} holds pages of {sizes}, none of {size}{why}: give it \"{size}\" in \
          tlb.{name}.page_sizes, or map pages that it holds"
     );
-    (key.to_owned(), what)
+    Refusal::new(key, what)
 }
 
 pub fn tlb_params(
     name: &str,
     tlb: &description::Tlb,
     default_sizes: &[PageSize],
-) -> Result<TlbParams, (String, String)> {
+) -> Result<TlbParams, Refusal> {
     let arrays = tlb.arrays();
     if arrays.is_empty() {
         let what = "how many entries it has is missing".to_owned();
-        return Err((format!("tlb.{name}.entries"), what));
+        return Err(Refusal::new(format!("tlb.{name}.entries"), what));
     }
     if tlb.entries.is_some() && !tlb.array.is_empty() {
         let what = "give entries for one array, or a list of arrays, not both".to_owned();
-        return Err((format!("tlb.{name}.array"), what));
+        return Err(Refusal::new(format!("tlb.{name}.array"), what));
     }
-    let params = |array: &description::Array| -> Result<ArrayParams, (String, String)> {
+    let params = |array: &description::Array| -> Result<ArrayParams, Refusal> {
         let replacement = array.replacement.as_deref().unwrap_or(&tlb.replacement);
         let replacement: Policy = replacement
             .parse()
-            .map_err(|error| (format!("tlb.{name}.replacement"), format!("{error}")))?;
+            .map_err(|error| Refusal::new(format!("tlb.{name}.replacement"), format!("{error}")))?;
         let page_sizes = match array.page_sizes.as_ref().or(tlb.page_sizes.as_ref()) {
             Some(sizes) => sizes.iter().map(|size| size.0).collect(),
             None => default_sizes.to_vec(),
@@ -319,8 +320,9 @@ pub fn tlb_params(
     Ok(TlbParams { arrays, paired: tlb.paired, blocks })
 }
 
-fn block_params(name: &str, blocks: &description::Blocks) -> Result<BlockParams, (String, String)> {
-    let refuse = |key: &str, what: String| Err((format!("tlb.{name}.blocks.{key}"), what));
+fn block_params(name: &str, blocks: &description::Blocks) -> Result<BlockParams, Refusal> {
+    let refuse =
+        |key: &str, what: String| Err(Refusal::new(format!("tlb.{name}.blocks.{key}"), what));
     let Some(kind) = BlockKind::ALL.into_iter().find(|kind| kind.name() == blocks.kind) else {
         let known = BlockKind::ALL.map(BlockKind::name).join(", ");
         return refuse("kind", format!("there is no `{}`: choose one of {known}", blocks.kind));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use description::{
-    Clock, Description, Error, builtin, digest,
+    Clock, Description, Error, Refusal, builtin, digest,
     settings::{self, Applied, Written},
 };
 use hardware::{processor::Processor, walker};
@@ -55,7 +55,7 @@ impl Machine {
             origin: origin.to_owned(),
             settings: settings.to_vec(),
         };
-        let refused = |(key, what): (String, String)| written.locate(&key, &what);
+        let refused = |Refusal { key, what }| written.locate(&key, &what);
         Processor::new(&description).map_err(refused)?;
         Small::of(&description).map_err(refused)?;
         let mut stack = managers::host::stack(&description).map_err(refused)?;
@@ -152,7 +152,7 @@ impl Runnable for Machine {
     }
 
     fn start(&self, check: bool, clock: Clock) -> Result<Run, Error> {
-        let refused = |(key, what): (String, String)| self.written.locate(&key, &what);
+        let refused = |Refusal { key, what }| self.written.locate(&key, &what);
         let stack = managers::host::stack(&self.description).map_err(refused)?;
         let (mut system, changes) =
             managers::system(&self.description, &stack.guest).map_err(refused)?;
@@ -166,6 +166,6 @@ impl Runnable for Machine {
     fn walkers(&self) -> Result<walker::Walkers, Error> {
         let (tree, host_table) = (self.tree.clone(), self.host_table.clone());
         walker::Walkers::build(&self.description, &self.sizes, tree, host_table)
-            .map_err(|(key, what)| self.written.locate(&key, &what))
+            .map_err(|Refusal { key, what }| self.written.locate(&key, &what))
     }
 }

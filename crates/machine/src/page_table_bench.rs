@@ -17,6 +17,7 @@
 //! those of the kernel's path ([`crate::kernel_path`]). Without the meter, the same operations
 //! run at the speed of the host, and what they take is time.
 
+use description::Refusal;
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -79,7 +80,7 @@ impl PageTableBench {
     /// The page table of `machine`, empty; `metered` decides between counts and speed.
     pub fn new(machine: &Machine, metered: bool) -> Result<PageTableBench, String> {
         let description = machine.description();
-        let text = |(key, what): (String, String)| format!("{key}: {what}");
+        let text = |Refusal { key, what }| format!("{key}: {what}");
         if description.page_table.is_none() {
             return Err(format!("the machine {} has no page table", machine.name()));
         }

@@ -1,13 +1,13 @@
 //! What a machine file changes while the machine runs, each change tried on a machine before a trace runs.
 
-use description::{Description, settings};
+use description::{Description, Refusal, settings};
 use os::{
     System,
     at::{Change, Setting},
 };
 use ram::Ram;
 
-use super::{Refusal, manager};
+use super::manager;
 
 /// What `description` wants to change of `system`, in the order of time; an error comes with the
 /// key that is wrong.
@@ -22,10 +22,10 @@ pub(crate) fn changes(
     let mut changes = Vec::new();
     for (place, at) in entries {
         let what = setting(&at.key, system, &description.os.manager)
-            .map_err(|what| (format!("os.at.{place}.key"), what))?;
-        let wrong = |what: String| (format!("os.at.{place}.value"), what);
+            .map_err(|what| Refusal::new(format!("os.at.{place}.key"), what))?;
+        let wrong = |what: String| Refusal::new(format!("os.at.{place}.value"), what);
         current = settings::with(&current, &at.key, &at.value).map_err(wrong)?;
-        manager(&current, ram).map_err(|(key, what)| wrong(format!("{key}: {what}")))?;
+        manager(&current, ram).map_err(|Refusal { key, what }| wrong(format!("{key}: {what}")))?;
         let (description, value) = (current.clone(), at.value.to_string());
         changes.push(Change { time: at.time, what, value, description });
     }

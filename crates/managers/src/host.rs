@@ -2,11 +2,11 @@
 //! backs each page of the guest's memory when it is first needed.
 
 use addr::PageSize;
-use description::{self, Description};
+use description::{self, Description, Refusal};
 use os::host::{Host, Stack};
 use ram::{Ram, is_linear};
 
-use super::{Refusal, first_touch::FirstTouch};
+use super::first_touch::FirstTouch;
 
 /// The memory of a machine, and the host below it if there is one; an error comes with the key that is wrong.
 pub fn stack(description: &Description) -> Result<Stack, Refusal> {
@@ -25,7 +25,7 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
         }
         Some(_) => return backing(description, nested).map(Some),
     };
-    Err(("nested".to_owned(), what.to_owned()))
+    Err(Refusal::new("nested", what.to_owned()))
 }
 
 /// A host that backs nothing yet; an error comes with the key that is wrong.
@@ -48,14 +48,15 @@ fn backing(description: &Description, nested: &description::Nested) -> Result<Ho
     };
     check(description, nested)?;
     let ram = Ram::of_host(&below, nested, description.memory.size.0);
-    let mut ram = ram.map_err(|(wrong, what)| match wrong.as_str() {
-        "memory.size" => (key("memory"), what),
-        wrong if wrong.starts_with("nested.") => (wrong.to_owned(), what),
-        wrong => (key(wrong.trim_start_matches("page_table.")), what),
+    let mut ram = ram.map_err(|Refusal { key: wrong, what }| match wrong.as_str() {
+        "memory.size" => Refusal::new(key("memory"), what),
+        wrong if wrong.starts_with("nested.") => Refusal::new(wrong, what),
+        wrong => Refusal::new(key(wrong.trim_start_matches("page_table.")), what),
     })?;
-    let system = FirstTouch::new(&below.os, ram.page_sizes())
-        .map_err(|what| (key("page_size"), what.replacen("the page", "the host's", 1)))?;
-    let space = ram.first_space().map_err(|(_, what)| (key("memory"), what))?;
+    let system = FirstTouch::new(&below.os, ram.page_sizes()).map_err(|what| {
+        Refusal::new(key("page_size"), what.replacen("the page", "the host's", 1))
+    })?;
+    let space = ram.first_space().map_err(|refusal| Refusal::new(key("memory"), refusal.what))?;
     let keeps_room = nested.reservations.is_some();
     Ok(Host::new((ram, space), Box::new(system), page_size, keeps_room))
 }
@@ -69,7 +70,7 @@ fn check(description: &Description, nested: &description::Nested) -> Result<(), 
             "room for large pages fills with pages of 4K, and the host has pages of {size}: write \
              nested.page_size=4K, or leave nested.reservations out"
         );
-        return Err(("nested.reservations".to_owned(), what));
+        return Err(Refusal::new("nested.reservations", what));
     }
     let end = description.memory.size.0;
     let cut = nested.holes.iter().find(|hole| {
@@ -81,7 +82,7 @@ fn check(description: &Description, nested: &description::Nested) -> Result<(), 
             "the hole {hole} is part of a page of {size} of the host, which can then not map the rest \
              of it either: write nested.page_size=4K, or leave the hole out"
         );
-        return Err(("nested.holes".to_owned(), what));
+        return Err(Refusal::new("nested.holes", what));
     }
     Ok(())
 }

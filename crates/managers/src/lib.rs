@@ -12,7 +12,7 @@ mod place;
 mod sites;
 
 use description::{
-    Description,
+    Description, Refusal,
     managers::{Huge, RECORDED, RESERVING, huge},
 };
 use os::{System, at::Change};
@@ -22,9 +22,6 @@ use self::{
     base::Base,
     first_touch::{FirstTouch, recorded::Recorded},
 };
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
 
 /// Makes a system over this memory.
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
@@ -65,7 +62,7 @@ fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refu
         }
         None => {
             let names = MANAGERS.map(|(name, _)| name).join(", ");
-            Err(("os.manager".to_owned(), format!("there is no `{name}`: choose {names}")))
+            Err(Refusal::new("os.manager", format!("there is no `{name}`: choose {names}")))
         }
     }
 }
@@ -81,7 +78,7 @@ fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
         "base pages of {base} are larger than the pages of {page_size} that os.page_size asks for: \
          set os.page_size = \"{base}\" or larger, or leave this out"
     );
-    Err(("os.base_page".to_owned(), what))
+    Err(Refusal::new("os.base_page", what))
 }
 
 /// That only managers that have such are told of reservations, and of wishes for page sizes.
@@ -90,12 +87,12 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     if os.reservations.is_some() && name != RESERVING {
         let what =
             format!("the manager `{name}` has no reservations: use os.manager = \"{RESERVING}\"");
-        return Err(("os.reservations".to_owned(), what));
+        return Err(Refusal::new("os.reservations", what));
     }
     let kind = huge(os);
     let refuse = |key: &str, of: &str| {
         let what = format!("the manager `{name}` has none of these knobs: use os.manager = {of}");
-        Err((key.to_owned(), what))
+        Err(Refusal::new(key, what))
     };
     if os.linux.is_some() && kind.is_none() {
         return refuse("os.linux", "\"linux\"");
@@ -113,7 +110,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
             let what = format!(
                 "`{name}` and `{manager}` both choose the blocks that become large pages: leave one out"
             );
-            return Err((key.to_owned(), what));
+            return Err(Refusal::new(key, what));
         }
         return refuse(key, &format!("\"{manager}\""));
     }
@@ -127,7 +124,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         let what = format!(
             "the manager `{name}` {why}: use os.manager = \"base\" or \"linux\", or leave this out"
         );
-        return Err(("os.eager_paging".to_owned(), what));
+        return Err(Refusal::new("os.eager_paging", what));
     }
     if os.ranger.is_some() && kind.is_none() {
         return refuse("os.ranger", "\"translation-ranger\"");
@@ -137,14 +134,14 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
             "the manager `{name}` has a daemon of its own that brings free memory together, kcompactd: \
              leave os.coalesced out, or use os.manager = \"irix\""
         );
-        return Err(("os.coalesced".to_owned(), what));
+        return Err(Refusal::new("os.coalesced", what));
     }
     if os.devices.is_some() && matches!(name, "first-touch" | RECORDED) {
         let what = format!(
             "the manager `{name}` lends no frames to devices: use os.manager = \"base\", \"freebsd\" \
              or another with a page cache"
         );
-        return Err(("os.devices".to_owned(), what));
+        return Err(Refusal::new("os.devices", what));
     }
     let key = match () {
         () if !os.place.is_empty() => "os.place",
@@ -167,5 +164,5 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         "the manager `{name}` {lacks}: use os.manager = \"{}\", or leave this out",
         hears.join("\" or \"")
     );
-    Err((key.to_owned(), what))
+    Err(Refusal::new(key, what))
 }

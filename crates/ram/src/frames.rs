@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use addr::{PageSize, PhysAddr};
 use description::{
-    self, Description,
+    self, Description, Refusal,
     managers::{page_blocks, places},
     units,
 };
@@ -105,7 +105,7 @@ pub fn lists(
     base: PageSize,
     sizes: &[PageSize],
     frames: Option<Range<u32>>,
-) -> Result<Lists, (String, String)> {
+) -> Result<Lists, Refusal> {
     let memory = &description.memory;
     let allocator = memory.allocator.as_deref().unwrap_or(match description.os.manager.as_str() {
         "irix" => "size-lists",
@@ -117,17 +117,17 @@ pub fn lists(
         "size-lists" => {}
         "buddy" | "page-blocks" if memory.ordered => {
             let what = "only the allocator `size-lists` orders chunks by what can be moved";
-            return Err(("memory.ordered".to_owned(), what.to_owned()));
+            return Err(Refusal::new("memory.ordered", what.to_owned()));
         }
         "buddy" => return Ok(Lists::Buddy),
         "page-blocks" => return Ok(Lists::Blocks(order_max)),
         other => {
             let what =
                 format!("there is no allocator `{other}`: choose buddy, page-blocks, size-lists");
-            return Err(("memory.allocator".to_owned(), what));
+            return Err(Refusal::new("memory.allocator", what));
         }
     }
-    let error = |error: &dyn std::fmt::Display| ("memory.allocator".to_owned(), error.to_string());
+    let error = |error: &dyn std::fmt::Display| Refusal::new("memory.allocator", error.to_string());
     let count = u32::try_from(memory.size.0 >> base.shift())
         .map_err(|_| error(&"memory has too many frames"))?;
     let largest = PageSize::from_shift(24).unwrap_or(base);
@@ -153,7 +153,7 @@ pub fn lists(
                 size.0,
                 listed.join(", ")
             );
-            return Err(("os.coalesced.watermarks".to_owned(), what));
+            return Err(Refusal::new("os.coalesced.watermarks", what));
         }
     }
     Ok(Lists::Sizes(Box::new(lists)))
@@ -164,18 +164,18 @@ pub fn wished(
     description: &Description,
     kept: Option<&Kept>,
     topology: Option<&Topology>,
-) -> Result<Wished, (String, String)> {
+) -> Result<Wished, Refusal> {
     let Some(order) = places(&description.os) else {
         return Ok(kept.map_or(Wished::Nowhere, |kept| Wished::Segments(kept.first())));
     };
     if topology.is_some() {
         let what = "regions are placed in a memory of one node: leave memory.numa out";
-        return Err(("os.manager".to_owned(), what.to_owned()));
+        return Err(Refusal::new("os.manager", what.to_owned()));
     }
     if description.memory.allocator.as_deref() == Some("size-lists") {
         let what = "its lists do not tell what is free side by side, which os.manager = \"ca\" asks: \
                     choose page-blocks or buddy";
-        return Err(("memory.allocator".to_owned(), what.to_owned()));
+        return Err(Refusal::new("memory.allocator", what.to_owned()));
     }
     Ok(Wished::Regions(order))
 }
@@ -186,9 +186,9 @@ pub fn reserved(
     base: PageSize,
     key: &str,
     sizes: Option<Vec<units::PageSize>>,
-) -> Result<Vec<u32>, (String, String)> {
+) -> Result<Vec<u32>, Refusal> {
     let Some(sizes) = sizes else { return Ok(Vec::new()) };
-    let refuse = |what: String| Err((format!("{key}.sizes"), what));
+    let refuse = |what: String| Err(Refusal::new(format!("{key}.sizes"), what));
     if sizes.is_empty() {
         return refuse(format!("write at least one size, or leave {key} out"));
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use addr::{PageSize, PhysAddr};
 use description::{
-    self, Description, WalkerKind,
+    self, Description, Refusal, WalkerKind,
     managers::{Huge, huge},
     units::Bytes,
 };
@@ -21,9 +21,6 @@ use physmem::{FrameId, Iceberg, Segment, State};
 use vm::Hashed;
 
 use crate::FrameStore;
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
 
 /// Bytes of a tag.
 pub const TAG_BYTES: u64 = 8;
@@ -72,7 +69,7 @@ pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
                  memory.size, {}: write smaller numbers, and a front yard of 1 frame or more",
                 description.memory.size
             );
-            Err(("os.mosaic".to_owned(), what))
+            Err(Refusal::new("os.mosaic", what))
         }
     }
 }
@@ -81,14 +78,14 @@ pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
 fn frames(description: &Description, base: PageSize) -> Result<Range<u32>, Refusal> {
     let count = u32::try_from(description.memory.size.0 >> base.shift());
     count.map(|count| 0..count).map_err(|_| {
-        ("memory.size".to_owned(), "memory has too many frames to be told apart".to_owned())
+        Refusal::new("memory.size", "memory has too many frames to be told apart".to_owned())
     })
 }
 
 /// What is kept for restrictive segments, if there are some.
 pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     let Some(utopia) = &description.os.utopia else { return Ok(None) };
-    let refuse = |key: &str, what: String| Err((format!("os.utopia{key}"), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.utopia{key}"), what));
     let base = description.os.frame();
     let all = frames(description, base)?;
     let size = utopia.size.unwrap_or(Bytes(description.memory.size.0 / 16));
@@ -112,7 +109,7 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
                  memory.size, {}, or has no set: write another size or other ways",
                 description.memory.size
             );
-            return Err((format!("os.utopia{key}"), what));
+            return Err(Refusal::new(format!("os.utopia{key}"), what));
         }
         let sets = sets as u32;
         end -= (sets * ways) << order;
@@ -152,7 +149,7 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
 /// That the manager and the rest of the machine can do with frames by address what `description` asks for.
 pub fn check(description: &Description) -> Result<(), Refusal> {
     let os = &description.os;
-    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
     let asks_tlb = description.tlb.present().find_map(|(name, _, tlb)| {
         let is_mosaic = tlb.blocks.as_ref().is_some_and(|blocks| blocks.kind == "mosaic");
         is_mosaic.then(|| format!("tlb.{name}.blocks.kind"))

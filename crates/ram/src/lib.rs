@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, slice};
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use description::{
-    self, Description,
+    self, Description, Refusal,
     managers::{keeps_tables_apart, reservations},
     units,
 };
@@ -127,7 +127,7 @@ pub struct Ram {
 
 impl Ram {
     /// Empty memory; an error comes with the key that is wrong.
-    pub fn new(description: &Description) -> Result<Ram, (String, String)> {
+    pub fn new(description: &Description) -> Result<Ram, Refusal> {
         let sizes = reservations(&description.os).map(|asked| asked.sizes);
         Ram::with(description, "os.reservations", sizes)
     }
@@ -138,14 +138,14 @@ impl Ram {
         description: &Description,
         nested: &description::Nested,
         guest_bytes: u64,
-    ) -> Result<Ram, (String, String)> {
+    ) -> Result<Ram, Refusal> {
         let asked = nested.reservations.clone().map(|asked| asked.sizes);
         let keeps_room = asked.is_some();
         let mut ram = Ram::with(description, HOST, asked)?;
         let base = description.os.frame();
         if let Some(former) = &nested.former {
             let left = room::have_had(ram.frames.get_mut(), former);
-            let left = left.map_err(|what| ("nested.former".to_owned(), what))?;
+            let left = left.map_err(|what| Refusal::new("nested.former", what))?;
             ram.aged_bytes += left * base.bytes();
         }
         ram.guest = keeps_room.then(|| Guest::new(guest_bytes, base));
@@ -156,7 +156,7 @@ impl Ram {
         description: &Description,
         key: &str,
         sizes: Option<Vec<units::PageSize>>,
-    ) -> Result<Ram, (String, String)> {
+    ) -> Result<Ram, Refusal> {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
@@ -172,19 +172,19 @@ impl Ram {
         let wished = wished(description, kept.as_ref(), topology.as_ref())?;
         let memory = &description.memory;
         let frames = frames(memory, base, &lists, &reserved, wished, apart, topology.as_ref());
-        let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
+        let mut frames = frames.map_err(|error| Refusal::new("memory.size", error))?;
         let arrays = kept.map_or(Ok(0), |kept| kept.take(&mut frames));
-        let arrays = arrays.map_err(|what| ("os.utopia".to_owned(), what))?;
+        let arrays = arrays.map_err(|what| Refusal::new("os.utopia", what))?;
         let holes = description.nested.as_ref().map_or(&[][..], |nested| nested.holes.as_slice());
         let absent = room::leave_out(&mut frames, holes)
-            .map_err(|what| ("nested.holes".to_owned(), what))?;
+            .map_err(|what| Refusal::new("nested.holes", what))?;
         let aged_frames = match &description.memory.aged {
             Some(aged) if description.page_table.is_some() => {
-                age(&mut frames, aged).map_err(|error| ("memory.aged".to_owned(), error))?
+                age(&mut frames, aged).map_err(|error| Refusal::new("memory.aged", error))?
             }
             Some(_) => {
                 let what = "a machine of TLBs alone has no frames that could be in use";
-                return Err(("memory.aged".to_owned(), what.to_owned()));
+                return Err(Refusal::new("memory.aged", what.to_owned()));
             }
             None => 0,
         };
@@ -302,10 +302,10 @@ impl Ram {
     }
 
     /// The space that runs when a trace begins; an error comes with the key that is wrong.
-    pub fn first_space(&mut self) -> Result<Space, (String, String)> {
+    pub fn first_space(&mut self) -> Result<Space, Refusal> {
         self.space(0).map_err(|_| {
             let what = "not even the root of a page table fits".to_owned();
-            ("memory.size".to_owned(), what)
+            Refusal::new("memory.size", what)
         })
     }
 

@@ -9,10 +9,7 @@
 //! ```
 
 use addr::PhysAddr;
-use description::Description;
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
+use description::{Description, Refusal};
 
 /// The distance of a node to itself.
 pub const OWN: u32 = 10;
@@ -31,12 +28,12 @@ pub struct Topology {
 impl Topology {
     /// As `description` has them, if memory has several; an error comes with the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<Topology>, Refusal> {
-        let refuse = |key: &str, what: String| Err((format!("memory.numa{key}"), what));
+        let refuse = |key: &str, what: String| Err(Refusal::new(format!("memory.numa{key}"), what));
         let Some(numa) = &description.memory.numa else {
             return match &description.os.numa {
                 Some(_) => {
                     let what = "memory is one node: write [memory.numa] with nodes = 2 or more";
-                    Err(("os.numa".to_owned(), what.to_owned()))
+                    Err(Refusal::new("os.numa", what.to_owned()))
                 }
                 None => Ok(None),
             };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use description::{
-    Clock, Description, Error, builtin,
+    Clock, Description, Error, Refusal, builtin,
     settings::{self, Written},
 };
 use hardware::walker::Walkers;
@@ -55,7 +55,7 @@ impl Runnable for Machine {
     }
 
     fn start(&self, check: bool, clock: Clock) -> Result<Run, Error> {
-        let refused = |(key, what): (String, String)| self.written.locate(&key, &what);
+        let refused = |Refusal { key, what }| self.written.locate(&key, &what);
         let stack = managers::host::stack(&self.description).map_err(refused)?;
         let (system, changes) =
             managers::system(&self.description, &stack.guest).map_err(refused)?;
@@ -65,9 +65,9 @@ impl Runnable for Machine {
 
     fn walkers(&self) -> Result<Walkers, Error> {
         let stack = managers::host::stack(&self.description)
-            .map_err(|(key, what)| self.written.locate(&key, &what))?;
+            .map_err(|Refusal { key, what }| self.written.locate(&key, &what))?;
         let (tree, host) = (stack.guest.tree_shape(), stack.host().map(Host::table));
         Walkers::build(&self.description, stack.guest.page_sizes(), tree, host)
-            .map_err(|(key, what)| self.written.locate(&key, &what))
+            .map_err(|Refusal { key, what }| self.written.locate(&key, &what))
     }
 }

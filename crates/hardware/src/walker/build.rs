@@ -2,7 +2,7 @@
 
 use addr::{Asid, Kind, PageSize, VirtAddr};
 use description::{
-    self, Description, Shared,
+    self, Description, Refusal, Shared,
     units::{Bytes, Ways},
 };
 use mmu::{
@@ -24,9 +24,6 @@ use crate::{
     nodes::References,
     tlbs::{geometry_key, tlb_params},
 };
-
-/// A key of the machine file, and what is wrong with it.
-pub(super) type Refusal = (String, String);
 
 impl Walker {
     /// Builds what `description` says; an error comes with the key that is wrong.
@@ -58,13 +55,13 @@ impl Walker {
         if cached && !is_hardware {
             let what = "software refills the TLB, so no walker has an MMU cache: \
                         set walker.kind=hardware, or mmu_cache.design=none";
-            return Err(("mmu_cache.design".to_owned(), what.to_owned()));
+            return Err(Refusal::new("mmu_cache.design", what.to_owned()));
         }
         let lowest_only = description.walker.lowest_only;
         if lowest_only && (cached || host.is_some() || !is_hardware) {
             let what = "a walk of the lowest level alone has no MMU cache, no host and no handler in \
                         software: leave those out, or this";
-            return Err(("walker.lowest_only".to_owned(), what.to_owned()));
+            return Err(Refusal::new("walker.lowest_only", what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
         let holds_pages = shared >= Shared::NestedTlb;
@@ -114,10 +111,12 @@ fn host_side(
     Ok(HostSide {
         tlb: match &nested.tlb {
             Some(tlb) => {
-                let own = |(key, what): Refusal| (key.replacen("tlb.nested", "nested", 1), what);
+                let own = |Refusal { key, what }| {
+                    Refusal::new(key.replacen("tlb.nested", "nested", 1), what)
+                };
                 let params = tlb_params("nested.tlb", tlb, &sizes).map_err(own)?;
                 let refuse = |error: GeometryError| {
-                    own((geometry_key("nested.tlb", tlb, &error), error.to_string()))
+                    own(Refusal::new(geometry_key("nested.tlb", tlb, &error), error.to_string()))
                 };
                 Some(Tlb::behind_another(&params).map_err(refuse)?)
             }
@@ -138,7 +137,7 @@ fn check_shared(
     nested: &description::Nested,
     host_tree: Option<&TreeShape>,
 ) -> Result<(), Refusal> {
-    let refuse = |key: &str, what: &str| Err((key.to_owned(), what.to_owned()));
+    let refuse = |key: &str, what: &str| Err(Refusal::new(key, what.to_owned()));
     let cache = description.mmu_cache.as_ref().filter(|cache| cache.design != "none");
     let Some(cache) = cache else {
         return refuse("nested.shared", "there is no [mmu_cache] to share: give it a design");
@@ -176,7 +175,7 @@ fn check_shared(
 
 /// What hinders caches to hold lines by virtual addresses, of a page table for so many bits of them.
 fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result<(), Refusal> {
-    let refuse = |what: &str| Err(("core.virtual_caches".to_owned(), what.to_owned()));
+    let refuse = |what: &str| Err(Refusal::new("core.virtual_caches", what.to_owned()));
     if address_bits != Some(VIRTUAL_CACHE_BITS) {
         return refuse("write false, or use a page table for addresses of 32 bits");
     }
@@ -229,7 +228,7 @@ fn dimension(
 ) -> Result<Dimension, Refusal> {
     let none = Dimension::new(AnyWalkCache::None, None, 0);
     let Some(described) = cache.filter(|cache| cache.design != "none") else { return Ok(none) };
-    let own = |(part, what): Refusal| (format!("{key}.{part}"), what);
+    let own = |Refusal { key: part, what }| Refusal::new(format!("{key}.{part}"), what);
     let params = mmu_cache_params(described, page_table, tree).map_err(own)?;
     let params = WalkCacheParams { pages, ..params };
     let cache = AnyWalkCache::new(&params).map_err(|(array, error)| {
@@ -237,7 +236,7 @@ fn dimension(
             GeometryError::Ways { .. } if described.ways != Ways::Full => "ways",
             _ => entries_key(described, array),
         };
-        own((part.to_owned(), error.to_string()))
+        own(Refusal::new(part, error.to_string()))
     })?;
     Ok(Dimension::new(cache, Some(params), described.latency_cycles.into()))
 }
@@ -254,7 +253,7 @@ fn mmu_cache_params(
     page_table: Option<&description::PageTable>,
     tree: Option<TreeShape>,
 ) -> Result<WalkCacheParams, Refusal> {
-    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
     let design: Design = match cache.design.parse() {
         Ok(design) => design,
         Err(error) => return refuse("design", format!("{error}")),
@@ -385,7 +384,7 @@ pub fn hierarchy(description: &Description) -> Result<Option<Hierarchy>, Refusal
             GeometryError::NoSuchCache(_) => "walker.enters".to_owned(),
             _ => format!("cache.{}", place.name()),
         };
-        (key, error.to_string())
+        Refusal::new(key, error.to_string())
     };
     Hierarchy::new(&params).map(Some).map_err(wrong)
 }
@@ -394,7 +393,7 @@ fn walker_enters(cache: &str) -> Result<Served, Refusal> {
     Served::ALL.into_iter().find(|place| place.name() == cache).ok_or_else(|| {
         let known: Vec<&str> = Served::ALL.iter().map(|place| place.name()).collect();
         let what = format!("there is no cache `{cache}`: choose one of {}", known.join(", "));
-        ("walker.enters".to_owned(), what)
+        Refusal::new("walker.enters", what)
     })
 }
 
@@ -402,12 +401,17 @@ fn cache_params(name: &str, cache: &description::Cache) -> Result<CacheParams, R
     let key = |part: &str| format!("cache.{name}.{part}");
     let (Bytes(size_bytes), Bytes(line)) = (cache.size, cache.line);
     let line_bytes = u32::try_from(line)
-        .map_err(|_| (key("line"), format!("a line of {} is too long", cache.line)))?;
+        .map_err(|_| Refusal::new(key("line"), format!("a line of {} is too long", cache.line)))?;
     let lines = size_bytes.checked_div(line).and_then(|lines| u32::try_from(lines).ok());
     let lines = lines.ok_or_else(|| {
-        (key("size"), format!("{} is no sensible number of lines of {}", cache.size, cache.line))
+        Refusal::new(
+            key("size"),
+            format!("{} is no sensible number of lines of {}", cache.size, cache.line),
+        )
     })?;
-    let replacement: Policy =
-        cache.replacement.parse().map_err(|error| (key("replacement"), format!("{error}")))?;
+    let replacement: Policy = cache
+        .replacement
+        .parse()
+        .map_err(|error| Refusal::new(key("replacement"), format!("{error}")))?;
     Ok(CacheParams { size_bytes, line_bytes, ways: cache.ways.of(lines), replacement, seed: 1 })
 }

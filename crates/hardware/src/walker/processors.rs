@@ -10,12 +10,12 @@
 //! Lines that another processor has written stay in the near caches: coherence is not modelled.
 
 use addr::{Kind, PageSize, PhysAddr};
-use description::Description;
+use description::{Description, Refusal};
 use mmu::{Hierarchy, Spot};
 use pagetable::{Node, Reference, TreeShape};
 use ram::walk::{HostTable, Walk, Way};
 
-use super::{RegionWalks, Speculator, Walker, build::Refusal};
+use super::{RegionWalks, Speculator, Walker};
 use crate::{
     behind::{Behind, Forget, Refill},
     in_turn::InTurn,

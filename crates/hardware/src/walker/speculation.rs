@@ -18,10 +18,8 @@ use mmu::{
     Offsets, OffsetsParams, Policy, Served, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot,
 };
 
-use description::{self, Description};
+use description::{self, Description, Refusal};
 use rustc_hash::FxHashSet;
-
-use super::build::Refusal;
 
 /// What a walk has read until its end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,23 +187,24 @@ impl Speculator {
         sizes: &[PageSize],
     ) -> Result<Option<Speculator>, Refusal> {
         let Some(described) = &description.spec_tlb else { return Ok(None) };
-        let own = |(key, what): (&str, String)| (format!("spec_tlb.{key}"), what);
+        let own = |Refusal { key, what }: Refusal| Refusal::new(format!("spec_tlb.{key}"), what);
         if description.walker.kind == description::WalkerKind::Software {
             let what = "software refills the TLB, so no walk goes on beside the access: set \
                         walker.kind=hardware, or leave [spec_tlb] out";
-            return Err(("spec_tlb".to_owned(), what.to_owned()));
+            return Err(Refusal::new("spec_tlb", what.to_owned()));
         }
         if description.page_table.is_none() {
             let what = "the machine has no page table, so no walk can check a prediction: leave \
                         [spec_tlb] out, or give the machine a page_table";
-            return Err(("spec_tlb".to_owned(), what.to_owned()));
+            return Err(Refusal::new("spec_tlb", what.to_owned()));
         }
         if described.fill == OFFSETS {
             let offsets = offsets(described).map_err(own)?;
             return Ok(Some(Speculator::new(Predictor::Offsets(offsets), described)));
         }
         let params = params(described, sizes, description.marks_reservations()).map_err(own)?;
-        let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
+        let tlb = SpecTlb::new(params)
+            .map_err(|error| own(Refusal::new("entries", error.to_string())))?;
         Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
     }
 
@@ -220,7 +219,8 @@ impl Speculator {
         sizes: &[PageSize],
     ) -> Result<Option<Speculator>, Refusal> {
         let Some(described) = &nested.spec_tlb else { return Ok(None) };
-        let own = |(key, what): (&str, String)| (format!("nested.spec_tlb.{key}"), what);
+        let own =
+            |Refusal { key, what }: Refusal| Refusal::new(format!("nested.spec_tlb.{key}"), what);
         let set = [
             ("keeps_absent", described.keeps_absent),
             ("keeps_on_switch", described.keeps_on_switch),
@@ -229,14 +229,15 @@ impl Speculator {
         if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
             let what = "the host's walks find all that is asked for, in one space, and its devices are \
                         none of ours: leave this out";
-            return Err(own((key, what.to_owned())));
+            return Err(own(Refusal::new(key, what.to_owned())));
         }
         if described.fill == OFFSETS {
             let what = "walks of a host are of no instruction: choose heuristic";
-            return Err(own(("fill", what.to_owned())));
+            return Err(own(Refusal::new("fill", what.to_owned())));
         }
         let params = params(described, sizes, false).map_err(own)?;
-        let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
+        let tlb = SpecTlb::new(params)
+            .map_err(|error| own(Refusal::new("entries", error.to_string())))?;
         Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
     }
 
@@ -298,22 +299,22 @@ impl Speculator {
 }
 
 /// A table of offsets.
-fn offsets(described: &description::SpecTlb) -> Result<Offsets, (&'static str, String)> {
+fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     if described.keeps_absent {
         let what =
             "an entry of an instruction stays where it was wrong in any case: leave this out";
-        return Err(("keeps_absent", what.to_owned()));
+        return Err(Refusal::new("keeps_absent", what.to_owned()));
     }
     if described.replacement.parse() != Ok(Policy::Lru) {
         let what = "the least recently used of the entries that say nothing makes room: write lru";
-        return Err(("replacement", what.to_owned()));
+        return Err(Refusal::new("replacement", what.to_owned()));
     }
     if described.pages_min > Spot::RUN_MAX {
-        return Err(("pages_min", format!("write {} or less", Spot::RUN_MAX)));
+        return Err(Refusal::new("pages_min", format!("write {} or less", Spot::RUN_MAX)));
     }
     let ways = described.ways.of(described.entries);
     let params = OffsetsParams { entries: described.entries, ways, pages_min: described.pages_min };
-    Offsets::new(params).map_err(|error| ("entries", error.to_string()))
+    Offsets::new(params).map_err(|error| Refusal::new("entries", error.to_string()))
 }
 
 /// Its parameters beside a page table with pages of `sizes`, in which pages are marked or not.
@@ -321,7 +322,7 @@ fn params(
     described: &description::SpecTlb,
     sizes: &[PageSize],
     has_marks: bool,
-) -> Result<SpecTlbParams, (&'static str, String)> {
+) -> Result<SpecTlbParams, Refusal> {
     let page_size = described.page_size.0;
     let larger: Vec<String> = sizes.iter().skip(1).map(ToString::to_string).collect();
     if !sizes.iter().skip(1).any(|size| *size == page_size) {
@@ -334,16 +335,19 @@ fn params(
                 larger.join(", ")
             ),
         };
-        return Err(("page_size", what));
+        return Err(Refusal::new("page_size", what));
     }
     let Some(fill) = SpecFill::ALL.into_iter().find(|fill| fill.name() == described.fill) else {
         let known = SpecFill::ALL.map(SpecFill::name).join(", ") + ", " + OFFSETS;
-        return Err(("fill", format!("there is no `{}`: choose one of {known}", described.fill)));
+        return Err(Refusal::new(
+            "fill",
+            format!("there is no `{}`: choose one of {known}", described.fill),
+        ));
     };
     if fill == SpecFill::Marks && !has_marks {
         let what = "the operating system sets no marks: use os.manager = \"freebsd\" with \
                     os.reservations.marks, or fill = \"heuristic\"";
-        return Err(("fill", what.to_owned()));
+        return Err(Refusal::new("fill", what.to_owned()));
     }
     Ok(SpecTlbParams {
         entries: described.entries,
@@ -351,7 +355,7 @@ fn params(
         replacement: described
             .replacement
             .parse()
-            .map_err(|error| ("replacement", format!("{error}")))?,
+            .map_err(|error| Refusal::new("replacement", format!("{error}")))?,
         seed: described.seed,
         page_size,
         fill,

@@ -13,13 +13,13 @@
 use std::collections::VecDeque;
 
 use addr::Frames;
-use description::{self, Description, MarksOfBroken};
+use description::{self, Description, MarksOfBroken, Refusal};
 use os::Platform;
 use physmem::{FrameId, Request, State};
 use ram::FrameStore;
 use results::DeviceCounts;
 
-use super::{Base, HUGE, Refusal, reservations::clear_marks};
+use super::{Base, HUGE, reservations::clear_marks};
 
 /// What devices have.
 pub(super) struct Devices {
@@ -39,7 +39,7 @@ impl Devices {
     /// None yet; an error comes with the key that is wrong.
     pub(super) fn new(description: &Description) -> Result<Option<Devices>, Refusal> {
         let Some(asked) = description.os.devices.clone() else { return Ok(None) };
-        let refuse = |key: &str, what: String| Err((format!("os.devices.{key}"), what));
+        let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.devices.{key}"), what));
         let most = (description.memory.size.0 >> description.os.frame().shift()) / 4;
         if asked.pages == 0 || u64::from(asked.pages) > most {
             let what = format!("devices have 1 to {most} pages, a quarter of memory.size");

@@ -2,7 +2,7 @@
 
 use addr::PageSize;
 use description::{
-    self, Defrag, Description, Enabled, OrderEnabled,
+    self, Defrag, Description, Enabled, OrderEnabled, Refusal,
     managers::{Huge, huge, linux, page_blocks},
 };
 use os::Platform;
@@ -16,7 +16,7 @@ use vm::{
     ScanResult, Thp,
 };
 
-use super::{Base, Refusal};
+use super::Base;
 
 /// The only base page of a kernel whose knobs these are.
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -28,7 +28,7 @@ const HUGE_PAGES: u64 = 512;
 /// What the knobs come to, for pages of `sizes`; an error comes with the key that is wrong.
 pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Option<Thp>, Refusal> {
     let Some(asked) = linux(&description.os) else { return Ok(None) };
-    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
     let name = &description.os.manager;
     if !sizes.starts_with(&[BASE, HUGE]) {
         let what = format!(
@@ -128,7 +128,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
 /// What the managers have that are made of Linux.
 fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
     let os = &description.os;
-    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
     match huge(os) {
         None | Some(Huge::Linux) => {}
         Some(Huge::Ingens) => {
@@ -211,7 +211,7 @@ const MIN_FREE_KBYTES: (u64, u64) = (128, 262_144);
 /// The marks that the knobs come to, for a memory of `pages` base pages.
 pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refusal> {
     let asked = linux(&description.os).unwrap_or_default();
-    let refuse = |key: &str, what: String| Err((format!("os.linux.{key}"), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.linux.{key}"), what));
     if !(1..=3000).contains(&asked.watermark_scale_factor) {
         let what = format!("the kernel refuses {}: write 1 to 3000", asked.watermark_scale_factor);
         return refuse("watermark_scale_factor", what);

@@ -32,7 +32,7 @@ mod sizes;
 use std::collections::{BTreeSet, VecDeque};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use description::{Description, MarksOfBroken, managers::reservations, units::Bytes};
+use description::{Description, MarksOfBroken, Refusal, managers::reservations, units::Bytes};
 use hat::HatSpace;
 use os::{Answer, Ask, Platform, Spent, System, Who, at::Setting, names::Names, stale, unfit};
 use pagetable::{Fault, Flush, Mounted, Space};
@@ -58,9 +58,6 @@ const BLOCK: PageSize = PageSize::SIZE_2M;
 const UNEXPLAINED: &str = "unexplained";
 /// Samples of memory over time; where there are more, every second one goes.
 const SAMPLES_MAX: usize = 512;
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
 
 /// The system.
 pub(super) struct Base {
@@ -226,7 +223,7 @@ impl Base {
     }
 
     fn new(description: &Description, ram: &Ram, larger: Larger) -> Result<Base, Refusal> {
-        let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+        let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
         let base = ram.page_sizes()[0];
         if description.page_table.is_none() {
             let what = "a machine of TLBs alone has no frames that could be managed: choose \
@@ -267,7 +264,7 @@ impl Base {
         }
         let Settings { replacement, .. } = settings;
         let vm = Vm::new(settings, pages);
-        let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
+        let vm = vm.map_err(|error| Refusal::new("os.marks", error.to_string()))?;
         let sizes = Sizes::new(description, &vm, &sizes, larger)?;
         let topology = Topology::of(description)?;
         Ok(Base {
@@ -605,7 +602,7 @@ impl System for Base {
     ) -> Result<(), Failure> {
         let sizes = [self.vm.base()];
         let to = settings(description, platform.ram(), &sizes);
-        let to = to.map_err(|(_, what)| Failure::Table(what))?;
+        let to = to.map_err(|refusal| Failure::Table(refusal.what))?;
         let (hat, memory) = platform.ram().parts();
         let mut board = Board::default();
         let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board);

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use addr::{PhysAddr, VirtAddr};
-use description::{Description, MarksOfBroken, managers::reservations};
+use description::{Description, MarksOfBroken, Refusal, managers::reservations};
 use hat::{Hat, HatSpace};
 use pagetable::{Flush, Space, Usage};
 use physmem::{Allocator, Broken, FrameId};
 use ram::{Failure, FrameStore, Ram, reservations::by_size, table::Format};
 use results::{ReservationCounts, ReservationSample};
 
-use super::{Base, Larger, Refusal};
+use super::{Base, Larger};
 
 /// The mark of a page in a reservation.
 const MARK: Usage = Usage { referenced: false, dirty: false, marked: true };
@@ -26,7 +26,7 @@ pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, 
              page_table.format=x86-64, or leave marks out",
             format.unwrap_or_default()
         );
-        return Err(("os.reservations.marks".to_owned(), what));
+        return Err(Refusal::new("os.reservations.marks", what));
     }
     Ok(marks)
 }

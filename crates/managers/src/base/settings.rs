@@ -1,11 +1,9 @@
 //! The settings of a manager, as a machine file asks for them.
 
 use addr::PageSize;
-use description::{self, Description, WalkerKind, managers::reservations, units::Bytes};
+use description::{self, Description, Refusal, WalkerKind, managers::reservations, units::Bytes};
 use ram::{Ram, hashed::hashed};
 use vm::{Marks, Reference, Reserving, Settings};
-
-use super::Refusal;
 
 /// The settings of a manager over this memory, as a machine file asks for them.
 pub(super) fn settings<'a>(
@@ -13,7 +11,7 @@ pub(super) fn settings<'a>(
     ram: &Ram,
     sizes: &'a [PageSize],
 ) -> Result<Settings<'a>, Refusal> {
-    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
     let base = sizes[0];
     let in_pages = |bytes: u64| bytes >> base.shift();
     let swap_bytes = description.swap.as_ref().map_or(0, |swap| swap.size.0);
@@ -24,7 +22,7 @@ pub(super) fn settings<'a>(
     let marks = match &description.os.marks {
         None => Marks::of(all, base),
         Some(asked) => marks(asked, description.memory.size, base)
-            .map_err(|what| ("os.marks".to_owned(), what))?,
+            .map_err(|what| Refusal::new("os.marks", what))?,
     };
     let known = vm::POLICIES.iter().map(|(name, _)| *name);
     let name = description.os.replacement.as_str();
@@ -58,7 +56,7 @@ pub(super) fn settings<'a>(
 /// Cache colours of base pages.
 fn colors(description: &Description) -> Result<u32, Refusal> {
     match description.os.colors {
-        Some(0) => Err(("os.colors".to_owned(), "write 1 or more, or leave it out".to_owned())),
+        Some(0) => Err(Refusal::new("os.colors", "write 1 or more, or leave it out".to_owned())),
         colors => Ok(colors.unwrap_or(1)),
     }
 }

@@ -1,7 +1,7 @@
 //! Pages of several sizes: what is wished for them, and when the daemon runs.
 
 use addr::{PageSize, VirtRange};
-use description::{self, DEFAULT_SIZES, Description};
+use description::{self, DEFAULT_SIZES, Description, Refusal};
 use hat::HatSpace;
 use os::Platform;
 use physmem::{Coalesced, Level};
@@ -10,7 +10,7 @@ use results::{DaemonCounts, DaemonSample, LevelPasses};
 use trace::Event;
 use vm::{Fallback, Module, Vm};
 
-use super::{Base, Daemon, Larger, Refusal, Sizes, nodes};
+use super::{Base, Daemon, Larger, Sizes, nodes};
 use crate::place::{Kind, Mapped, Rules, Wish};
 
 /// Samples of the daemon over time; where there are more, two become one.
@@ -64,7 +64,7 @@ impl Sizes {
         larger: Larger,
     ) -> Result<Sizes, Refusal> {
         let os = &description.os;
-        let refuse = |key: &str, what: String| (key.to_owned(), what);
+        let refuse = |key: &str, what: String| Refusal::new(key, what);
         let rules = Rules::parse(&os.place, sizes).map_err(|what| refuse("os.place", what))?;
         check_rules(&rules, description, larger).map_err(|what| refuse("os.place", what))?;
         for (name, level, tlb) in description.tlb.present().filter(|_| sizes.len() > 1) {
@@ -143,7 +143,9 @@ impl Daemon {
         vm: &Vm,
         sizes: &[PageSize],
     ) -> Result<Daemon, Refusal> {
-        let refuse = |key: &str, what: &str| Err((format!("os.coalesced.{key}"), what.to_owned()));
+        let refuse = |key: &str, what: &str| {
+            Err(Refusal::new(format!("os.coalesced.{key}"), what.to_owned()))
+        };
         if !(0.0..=1.0).contains(&coalesced.mild_share) {
             return refuse(
                 "mild_share",

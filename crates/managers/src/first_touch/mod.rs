@@ -32,7 +32,7 @@ pub(crate) mod recorded;
 use std::collections::hash_map::Entry;
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use description::{self, Description};
+use description::{self, Description, Refusal};
 use os::{
     self, Answer, Ask, Platform, System, Who,
     events::{Ends, Request, request},
@@ -86,15 +86,12 @@ impl FirstTouch {
     }
 
     /// The same, as a machine file asks for it.
-    pub(super) fn build(
-        description: &Description,
-        ram: &Ram,
-    ) -> Result<Box<dyn System>, (String, String)> {
+    pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         let os = &description.os;
         let rules = placed::rules(os, ram.page_sizes());
-        let rules = rules.map_err(|what| ("os.place".to_owned(), what))?;
+        let rules = rules.map_err(|what| Refusal::new("os.place", what))?;
         let system = FirstTouch::new(os, ram.page_sizes());
-        let system = system.map_err(|what| ("os.page_size".to_owned(), what))?;
+        let system = system.map_err(|what| Refusal::new("os.page_size", what))?;
         Ok(Box::new(FirstTouch { rules, ..system }))
     }
 

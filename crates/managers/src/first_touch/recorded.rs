@@ -21,7 +21,7 @@
 use std::ops::Range;
 
 use addr::{Page, PageSize, PhysAddr, VirtAddr, VirtRange};
-use description::Description;
+use description::{Description, Refusal};
 use os::{self, Platform, Read, System, Who};
 use ram::{Failure, Ram};
 use rustc_hash::FxHashMap;
@@ -48,22 +48,19 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// The manager, as a machine file asks for it; an error comes with the key that is wrong.
-    pub(crate) fn build(
-        description: &Description,
-        ram: &Ram,
-    ) -> Result<Box<dyn System>, (String, String)> {
+    pub(crate) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         if description.page_table.is_none() {
             let what = "a machine of TLBs alone has no frames that could be those of a trace: \
                         choose \"first-touch\", or give it a page_table";
-            return Err(("os.manager".to_owned(), what.to_owned()));
+            return Err(Refusal::new("os.manager", what.to_owned()));
         }
         if description.memory.aged.is_some() {
             let what = "the manager `recorded` has the frames of the trace, and none of them may \
                         be in use before: leave memory.aged out";
-            return Err(("memory.aged".to_owned(), what.to_owned()));
+            return Err(Refusal::new("memory.aged", what.to_owned()));
         }
         let mut system = FirstTouch::new(&description.os, ram.page_sizes())
-            .map_err(|what| ("os.page_size".to_owned(), what))?;
+            .map_err(|what| Refusal::new("os.page_size", what))?;
         system.recorded = Some(Recorded {
             base: system.base,
             has_large: system.large.is_some(),

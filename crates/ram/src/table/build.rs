@@ -1,7 +1,7 @@
 //! From the names and numbers of a machine file to a table.
 
 use addr::{Memory, PageSize, VirtRange};
-use description::{self, Description, WalkerKind, units::Bytes};
+use description::{self, Description, Refusal, WalkerKind, units::Bytes};
 use hat::Hat;
 use pagetable::{
     Aarch64, Arm, CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable,
@@ -9,9 +9,6 @@ use pagetable::{
 };
 
 use super::{flat::Flat, formats::Format, page_table_formats, small};
-
-/// A key of the machine file, and what is wrong with it.
-pub(super) type Refusal = (String, String);
 
 /// A table in its memory, below the mapping lists of its frames, or why there is none.
 pub(super) type Mounting = Result<Hat, Refusal>;
@@ -24,7 +21,7 @@ pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'stati
         let names: Vec<&str> = page_table_formats().collect();
         let what =
             format!("there is no page table `{}`: choose {}", table.format, names.join(", "));
-        ("page_table.format".to_owned(), what)
+        Refusal::new("page_table.format", what)
     })?;
     check_keys(table, format.keys)?;
     let marks = description.walker.kind == WalkerKind::Hardware;
@@ -51,7 +48,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
     match given.into_iter().find(|(key, given)| *given && !own.contains(key)) {
         Some((key, _)) => {
             let what = format!("a page table of format {} has no {key}", table.format);
-            Err((format!("page_table.{key}"), what))
+            Err(Refusal::new(format!("page_table.{key}"), what))
         }
         None => Ok(()),
     }
@@ -63,7 +60,7 @@ pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
 }
 
 pub(super) fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
-    move |error| (format!("page_table.{key}"), error.to_string())
+    move |error| Refusal::new(format!("page_table.{key}"), error.to_string())
 }
 
 /// What a table needs besides its organisation.
@@ -135,7 +132,7 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
     }
 
     pub(super) fn x86_32<const PAE: bool>(self) -> Mounting {
-        let wrong = |error: pagetable::Error| ("os.small.area".to_owned(), error.to_string());
+        let wrong = |error: pagetable::Error| Refusal::new("os.small.area", error.to_string());
         match (self.area, self.marks) {
             (None, true) => self.radix(X86_32::<PAE, true>::new()),
             (None, false) => self.radix(X86_32::<PAE, false>::new()),
@@ -147,7 +144,7 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
     }
 
     pub(super) fn arm(self) -> Mounting {
-        let wrong = |error: pagetable::Error| ("os.small.area".to_owned(), error.to_string());
+        let wrong = |error: pagetable::Error| Refusal::new("os.small.area", error.to_string());
         match self.area {
             None => self.radix(Arm::new()),
             Some(area) => self.radix(Arm::with_area(area).map_err(wrong)?),

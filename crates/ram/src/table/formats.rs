@@ -10,7 +10,7 @@
 //! asks for a format by its name.
 
 use addr::Memory;
-use description::BITS_MAX;
+use description::{BITS_MAX, Refusal};
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
 
 use super::{
@@ -121,7 +121,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
                 5 => build.x86_64::<5>(),
                 levels => {
                     let what = format!("x86-64 has 4 or 5 levels, not {levels}");
-                    Err(("page_table.levels".to_owned(), what))
+                    Err(Refusal::new("page_table.levels", what))
                 }
             },
         },
@@ -226,14 +226,14 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
                     (16, 52) => build.aarch64::<16, 52>(),
                     (12 | 14 | 16, bits) => {
                         let what = format!("addresses of aarch64 have 48 or 52 bits, not {bits}");
-                        Err(("page_table.address_bits".to_owned(), what))
+                        Err(Refusal::new("page_table.address_bits", what))
                     }
                     (_, _) => {
                         let what = format!(
                             "aarch64 has granules of 4K, 16K and 64K, not base pages of {}",
                             build.base
                         );
-                        Err(("os.base_page".to_owned(), what))
+                        Err(Refusal::new("os.base_page", what))
                     }
                 }
             },
@@ -279,7 +279,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
                 let irix = Irix::new(build.base)
-                    .map_err(|error| ("os.base_page".to_owned(), error.to_string()))?;
+                    .map_err(|error| Refusal::new("os.base_page", error.to_string()))?;
                 let irix = if build.marks { irix.with_usage() } else { irix };
                 build.radix(irix)
             },

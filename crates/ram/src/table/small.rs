@@ -1,13 +1,10 @@
 //! Where the slots lie, by what the machine has to relocate addresses with.
 
 use addr::{VirtAddr, VirtRange};
-use description::{Description, units::Bytes};
+use description::{Description, Refusal, units::Bytes};
 use hat::small::{Layout, LayoutError};
 
 use super::{Format, Relocation};
-
-/// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
 
 /// What relocates addresses on a machine that `description` wants small spaces on.
 pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
@@ -21,14 +18,14 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
              without page_table.software_tlb",
             names.join(", ")
         );
-        ("os.small".to_owned(), what)
+        Refusal::new("os.small", what)
     })
 }
 
 /// The area that `description` asks for: where its page table lets spaces see others' tables.
 pub fn layout(description: &Description) -> Result<Option<Layout>, Refusal> {
     let Some(small) = &description.os.small else { return Ok(None) };
-    let refuse = |key: &str, what: String| Err((format!("os.small{key}"), what));
+    let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.small{key}"), what));
     let relocation = relocation(description)?;
     let Relocation { covers, slots_max, has_global, .. } = relocation;
     let has = [

@@ -14,7 +14,7 @@
 //! fields, so that none is forgotten.
 
 use addr::{PageSize, PhysAddr};
-use description::{Description, Error};
+use description::{Description, Error, Refusal};
 use hardware::{behind::Behind, range_unit::RangesFrom};
 use os::{System, events::Gone, ranges::RangeTable};
 use pagetable::{Flush, Scope, Translation};
@@ -43,7 +43,7 @@ impl Hooks {
         description: &Description,
         system: &dyn System,
         ranges: Option<RangesFrom>,
-    ) -> Result<Hooks, (String, String)> {
+    ) -> Result<Hooks, Refusal> {
         let mut hooks = Hooks {
             promotion: Promotion::of(description, system)?,
             nodes: Nodes::of(description, system)?,

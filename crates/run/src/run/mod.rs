@@ -42,7 +42,9 @@ mod watch;
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use addr::{Kind, PageSize, PhysAddr, Rights};
-use description::{Clock, Description, Error, Inject, PageMask, WalkerKind, settings::Written};
+use description::{
+    Clock, Description, Error, Inject, PageMask, Refusal, WalkerKind, settings::Written,
+};
 use hardware::{
     behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
 };
@@ -196,7 +198,7 @@ impl Run {
     ) -> Result<Run, Error> {
         let Parts { written, mut stack, system, changes } = parts;
         // Whoever read the description has refused what cannot be built.
-        let refused = |(key, what): (String, String)| written.locate(&key, &what);
+        let refused = |Refusal { key, what }| written.locate(&key, &what);
         let processor = || Processor::new(description).map_err(refused);
         let (first, others) = (processor()?, 1..description.core.count);
         let others: Vec<Processor> = others.map(|_| processor()).collect::<Result<_, _>>()?;
@@ -293,7 +295,7 @@ impl Run {
             Some(small) => small.begin(processes, &mut self.stack.guest),
             None => Ok(()),
         }
-        .map_err(|(key, what)| self.written.locate(&key, &what))
+        .map_err(|Refusal { key, what }| self.written.locate(&key, &what))
     }
 
     /// At the end of a trace: what was wished and never came.
@@ -302,7 +304,7 @@ impl Run {
             return Err(Error::Place(wrong));
         }
         let wrong = self.small.as_ref().and_then(Small::unmet);
-        wrong.map_or(Ok(()), |(key, what)| Err(self.written.locate(&key, &what)))
+        wrong.map_or(Ok(()), |Refusal { key, what }| Err(self.written.locate(&key, &what)))
     }
 
     /// Runs the accesses and events of one batch in their order.

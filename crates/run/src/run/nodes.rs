@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use addr::VirtAddr;
-use description::{self, Description, Error};
+use description::{self, Description, Error, Refusal};
 use hardware::behind::Behind;
 use os::System;
 use pagetable::Translation;
@@ -47,17 +47,14 @@ pub struct Nodes {
 
 impl Nodes {
     /// As `description` has them, if memory has several; an error comes with the key that is wrong.
-    pub fn of(
-        description: &Description,
-        system: &dyn System,
-    ) -> Result<Option<Nodes>, (String, String)> {
+    pub fn of(description: &Description, system: &dyn System) -> Result<Option<Nodes>, Refusal> {
         let Some(topology) = Topology::of(description)? else { return Ok(None) };
         let policy = description.os.numa.clone().unwrap_or_default();
         if let description::Placement::Node(node) = policy.placement
             && usize::from(node) >= topology.count()
         {
             let what = format!("there is no node {node}: the last one is {}", topology.count() - 1);
-            return Err(("os.numa.placement".to_owned(), what));
+            return Err(Refusal::new("os.numa.placement", what));
         }
         let migrates = system.moves_to_nodes();
         if policy.migrate_after.is_some() && !migrates {
@@ -65,7 +62,7 @@ impl Nodes {
                 "pages of the manager `{}` stay on their nodes: use os.manager = \"irix\" or \"base\"",
                 description.os.manager
             );
-            return Err(("os.numa.migrate_after".to_owned(), what));
+            return Err(Refusal::new("os.numa.migrate_after", what));
         }
         let count = topology.count();
         Ok(Some(Nodes {

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use description::{Description, Metric};
+use description::{Description, Metric, Refusal};
 
 /// Counts of each space since they were asked for last.
 pub struct Overheads {
@@ -24,7 +24,7 @@ pub struct Overheads {
 impl Overheads {
     /// Those that the manager of `description` wants to know, if it does; an error comes with the key that
     /// is wrong.
-    pub fn of(description: &Description) -> Result<Option<Overheads>, (String, String)> {
+    pub fn of(description: &Description) -> Result<Option<Overheads>, Refusal> {
         let asked = description.os.hawkeye.as_ref();
         if asked.is_none_or(|asked| asked.metric == Metric::RoundRobin) {
             return Ok(None);
@@ -32,7 +32,7 @@ impl Overheads {
         let Some(costs) = &description.os.costs else {
             let what = "what walks take is os.costs.walk_cycles: give the machine a table os.costs, or \
                         write \"round-robin\"";
-            return Err(("os.hawkeye.metric".to_owned(), what.to_owned()));
+            return Err(Refusal::new("os.hawkeye.metric", what.to_owned()));
         };
         Ok(Some(Overheads {
             walk_cycles: costs.walk_cycles.into(),

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use addr::{Kind, PageSize, VirtAddr, VirtRange};
-use description::{Description, Error};
+use description::{Description, Error, Refusal};
 use hardware::{behind::Behind, processor::Processor, tlbs::NONE};
 use os::System;
 use results::{PromotionCounts, PromotionsOfSize};
@@ -69,10 +69,11 @@ impl Promotion {
     pub fn of(
         description: &Description,
         system: &dyn System,
-    ) -> Result<Option<Promotion>, (String, String)> {
+    ) -> Result<Option<Promotion>, Refusal> {
         let os = &description.os;
         let Some(asked) = &os.promotion else { return Ok(None) };
-        let refuse = |key: &str, what: String| Err((format!("os.promotion{key}"), what));
+        let refuse =
+            |key: &str, what: String| Err(Refusal::new(format!("os.promotion{key}"), what));
         let all = system.promotes_to();
         if all.is_empty() {
             let what = format!(

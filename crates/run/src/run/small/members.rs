@@ -1,11 +1,12 @@
 //! Which of a trace's spaces are to be small, by the names that a machine file has for them.
 
+use description::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ram::Ram;
 use trace::Process;
 
-use super::{Refusal, Small};
+use super::Small;
 
 /// What a space of the trace is to be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +51,7 @@ impl Small {
                              os.small.everywhere alone; of several programs of one name, write the \
                              numbers of their spaces"
                         );
-                        return Err(("os.small.groups".to_owned(), what));
+                        return Err(Refusal::new("os.small.groups", what));
                     }
                 }
             }
@@ -65,7 +66,7 @@ impl Small {
         let (missing, wish) = self.wishes.iter().flatten().find(|(number, _)| !has_run(number))?;
         let known: Vec<String> = self.known.keys().map(u32::to_string).collect();
         let what = format!("no space {missing} has run in this trace; it has {}", known.join(", "));
-        Some((format!("os.small.{}", wish.key.unwrap_or("members")), what))
+        Some(Refusal::new(format!("os.small.{}", wish.key.unwrap_or("members")), what))
     }
 
     /// What `number` is to be, if it is to be small.
@@ -79,7 +80,7 @@ impl Small {
 
 fn out_of_frames() -> Refusal {
     let what = "no frame is left for the root of a group: give the machine a larger memory.size";
-    ("os.small.groups".to_owned(), what.to_owned())
+    Refusal::new("os.small.groups", what.to_owned())
 }
 
 /// The spaces that `name`, in the list `key`, means.
@@ -102,7 +103,7 @@ fn numbers(key: &str, name: &str, processes: &[Process]) -> Result<Vec<u32>, Ref
             format!("it has {}", names.join(", "))
         };
         let what = format!("no program `{name}` in this trace; {has}");
-        return Err((format!("os.small.{key}"), what));
+        return Err(Refusal::new(format!("os.small.{key}"), what));
     }
     Ok(found)
 }

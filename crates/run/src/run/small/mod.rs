@@ -18,7 +18,7 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use description::{self, Description};
+use description::{self, Description, Refusal};
 use hat::{
     HatSpace,
     small::{Counts, Layout, Revoke, Schedule, SmallSpaces},
@@ -35,8 +35,6 @@ pub(super) use self::view::{View, moved, relocate};
 
 /// Bytes of a line, and of an entry of a root: where a root is looked through.
 const LINE_BYTES: u64 = 64;
-
-type Refusal = (String, String);
 
 /// A space that has run.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +81,8 @@ impl Small {
     pub fn of(description: &Description) -> Result<Option<Small>, Refusal> {
         let Some(layout) = layout(description)? else { return Ok(None) };
         let Some(described) = description.os.small.clone() else { return Ok(None) };
-        let refuse = |key: &str, what: &str| Err((format!("os.small.{key}"), what.to_owned()));
+        let refuse =
+            |key: &str, what: &str| Err(Refusal::new(format!("os.small.{key}"), what.to_owned()));
         let revoke = match described.revoke {
             description::Revoke::Purge => Revoke::Purge,
             description::Revoke::Versioned => Revoke::Versioned,
@@ -110,7 +109,7 @@ impl Small {
                 described.everywhere.len(),
                 layout.slots()
             );
-            return Err(("os.small.everywhere".to_owned(), what));
+            return Err(Refusal::new("os.small.everywhere", what));
         }
         let schedule = match described.schedule {
             description::Schedule::FirstCome => Schedule::FirstCome,
