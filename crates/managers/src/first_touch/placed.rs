@@ -1,7 +1,6 @@
 //! Large pages where a place file wishes for them, as madvise would on Linux.
 
 use addr::{PageSize, VirtAddr, VirtRange};
-use description;
 use os::Who;
 use results::count::labels::Layout;
 
