@@ -18,8 +18,8 @@ const NARROW: [&str; 4] = [
     "zipf,size=64M,bits=32,accesses=60000",
     "join,table=16M,bits=32,accesses=60000",
 ];
-/// Page tables of 32-bit addresses, and of physical addresses that reach no further.
-const NARROW_FORMATS: [&str; 4] = ["x86-32", "x86-pae", "arm", "sparc-reference"];
+/// Page tables whose addresses are too short for the others.
+const NARROW_FORMATS: [&str; 5] = ["x86-32", "x86-pae", "arm", "sparc-reference", "sv39"];
 /// Processes that take turns, and a kernel.
 const TURNS: [&str; 5] = [
     "pingpong,itlb=30,dtlb=40,ipc=266,idle=1,bits=32,accesses=40000",
