@@ -32,6 +32,12 @@ impl Rights {
         self.0
     }
 
+    /// These rights without the one to store.
+    #[inline]
+    pub const fn without_write(self) -> Rights {
+        Rights(self.0 & !Rights::WRITE.0)
+    }
+
     /// Whether all of `other` is allowed.
     #[inline]
     pub const fn contains(self, other: Rights) -> bool {

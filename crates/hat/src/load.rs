@@ -4,7 +4,7 @@
 use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use addr::{Page, PhysAddr, Rights, VirtRange};
+use addr::{Page, PhysAddr, VirtRange};
 use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit, Translation, Unfit};
 use smallvec::SmallVec;
 
@@ -339,7 +339,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             platform.work(Step::Operation, 1);
             let shared = self.write_protected(held, from, range, platform)?;
             let copy = |mapping: &Mapping| {
-                let rights = without_write(mapping.translation.rights);
+                let rights = mapping.translation.rights.without_write();
                 (*mapping, Translation { rights, ..mapping.translation })
             };
             let pages: Vec<_> = shared.iter().map(copy).collect();
@@ -366,7 +366,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 part.table().ok_or(LoadError::NoSpace(space))?.visit(entry.inner, range, each);
                 platform.work(Step::TableRead, shared.len() as u64);
                 for Mapping { translation, .. } in &shared {
-                    let rights = without_write(translation.rights);
+                    let rights = translation.rights.without_write();
                     if rights != translation.rights {
                         let range = VirtRange::of_page(translation.page);
                         let edit = SubtreeEdit::Protect(rights);
@@ -417,8 +417,4 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 pub(crate) fn hull(pages: impl Iterator<Item = Page>) -> VirtRange {
     let ranges = pages.map(VirtRange::of_page);
     ranges.reduce(|hull, page| hull.hull(page)).unwrap_or(VirtRange::ALL)
-}
-
-fn without_write(rights: Rights) -> Rights {
-    Rights::from_bits(rights.bits() & !Rights::WRITE.bits())
 }

@@ -277,8 +277,7 @@ where
             }
         };
         let Place::Resident(frame) = place else { return None };
-        let rights =
-            if writable { region.rights } else { crate::fault::without_write(region.rights) };
+        let rights = if writable { region.rights } else { region.rights.without_write() };
         Some((frame, rights))
     }
 }

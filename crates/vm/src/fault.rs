@@ -273,7 +273,7 @@ where
         if is_own && !has_own {
             at.known.regions.set_own(page);
         }
-        let rights = if writable { rights } else { without_write(rights) };
+        let rights = if writable { rights } else { rights.without_write() };
         Ok(Needed { frame, rights, is_new, left })
     }
 
@@ -502,9 +502,4 @@ where
         self.platform.transfer(Io { write: true, frame, store });
         self.work.writes += 1;
     }
-}
-
-/// These rights without the one to store.
-pub(crate) fn without_write(rights: Rights) -> Rights {
-    Rights::from_bits(rights.bits() & !Rights::WRITE.bits())
 }

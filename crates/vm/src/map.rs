@@ -21,7 +21,6 @@ use physmem::{Allocator, FrameId, Identity};
 
 use crate::{
     error::Error,
-    fault::without_write,
     frames::{Owner, REFERENCED},
     kernel::Kernel,
     object::{ObjectId, Place},
@@ -137,7 +136,7 @@ where
             return self.unload_used(at, range);
         }
         let (hat, mut below) = self.hat();
-        hat.protect(at.space, range, without_write(rights), &mut below).map_err(Error::Table)
+        hat.protect(at.space, range, rights.without_write(), &mut below).map_err(Error::Table)
     }
 
     /// What is mapped in `from` is at `to` from here on, and `to_bytes` long; what was there is

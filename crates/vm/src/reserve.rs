@@ -28,7 +28,6 @@ use physmem::{Allocator, Neighbor};
 use crate::{
     anon::AnonId,
     error::{Error, Stop},
-    fault::without_write,
     kernel::Kernel,
     large::{Presence, outside},
     object::{Object, ObjectId, Place},
@@ -237,7 +236,7 @@ where
         }
         // A page of a file that others have brought: the rest is loaded with it.
         let may_store = writable && all.contains(Rights::WRITE);
-        if (if may_store { region.rights } else { without_write(region.rights) }) != all {
+        if (if may_store { region.rights } else { region.rights.without_write() }) != all {
             return Err(Stopped::Why(Why::MixedRights));
         }
         self.unload(at, block)?;
@@ -252,7 +251,7 @@ where
         let is_clean =
             self.vm.reference == Reference::Hardware && !held.usage.dirty && stored != Some(page);
         let rights = held.translation.rights;
-        if is_clean { without_write(rights) } else { rights }
+        if is_clean { rights.without_write() } else { rights }
     }
 
     /// Takes the right to store from clean pages, so that their first store makes a fault.

@@ -38,7 +38,7 @@ use physmem::{Allocator, FrameId};
 
 use crate::{
     error::{Error, Stop},
-    fault::{Needed, Said, without_write},
+    fault::{Needed, Said},
     frames::{DIRTY, REFERENCED},
     kernel::Kernel,
     object::{ObjectId, Place},
@@ -395,7 +395,7 @@ where
     ) -> Result<bool, Stop> {
         self.not_idle(frame);
         self.keep_apart(at, pages.clone())?;
-        let rights = if writable { region.rights } else { without_write(region.rights) };
+        let rights = if writable { region.rights } else { region.rights.without_write() };
         let size = self.vm.size_of(pages);
         let page = self.vm.addr_of(pages.start).page(size);
         let translation = Translation::new(page, self.address(frame), rights);

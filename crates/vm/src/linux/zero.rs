@@ -22,7 +22,6 @@ use physmem::{Allocator, FrameId, Request, State};
 use crate::{
     anon::AnonId,
     error::{Error, Stop},
-    fault::without_write,
     frames::{DIRTY, Owner},
     kernel::Kernel,
     object::Place,
@@ -149,7 +148,7 @@ where
                 continue;
             }
             let is_dirty = self.pfdat(frame).flags & DIRTY != 0;
-            let rights = if is_shared && is_dirty { rights } else { without_write(rights) };
+            let rights = if is_shared && is_dirty { rights } else { rights.without_write() };
             let (page, frame) = (addr.page(self.vm.base), self.address(frame));
             let (hat, mut below) = self.hat();
             let page = Translation::new(page, frame, rights);
