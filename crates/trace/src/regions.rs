@@ -282,7 +282,37 @@ impl Regions {
             }
             Event::Allocate { addr, bytes, site } => self.allocate(*addr, *bytes, *site),
             Event::Free { addr } => self.allocations.free(*addr),
-            _ => {}
+            // Calls that failed, and what changes no map.
+            Event::Mmap { .. }
+            | Event::Munmap { .. }
+            | Event::Mprotect { .. }
+            | Event::Mremap { .. }
+            | Event::Brk { .. }
+            | Event::Madvise { .. }
+            | Event::ProcessMadvise { .. }
+            | Event::Mlock { .. }
+            | Event::Munlock { .. }
+            | Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::Msync { .. }
+            | Event::Shmat { .. }
+            | Event::Shmdt { .. }
+            | Event::Mbind { .. }
+            | Event::HugePages { .. }
+            | Event::Marker { .. }
+            | Event::PageSize { .. }
+            | Event::Clone { .. }
+            | Event::Fork { .. }
+            | Event::Execve { .. }
+            | Event::Call(_)
+            | Event::Exit { .. }
+            | Event::ThreadStart { .. }
+            | Event::ThreadEnd
+            | Event::Run { .. }
+            | Event::Process { .. }
+            | Event::ContextSwitch { .. }
+            | Event::WarmupEnd
+            | Event::Gap { .. } => {}
         }
     }
 
