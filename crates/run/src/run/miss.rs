@@ -589,10 +589,5 @@ impl Pair {
 #[inline]
 pub(super) fn without_dirt(ram: &Ram, who: Who, addr: VirtAddr, rights: Rights) -> Rights {
     let is_clean = rights.allows(Kind::Store) && ram.is_clean(who.space, addr);
-    if is_clean { read_only(rights) } else { rights }
-}
-
-/// These rights without the one to store.
-pub(super) fn read_only(rights: Rights) -> Rights {
-    Rights::from_bits(rights.bits() & !Rights::WRITE.bits())
+    if is_clean { rights.without_write() } else { rights }
 }

@@ -12,12 +12,7 @@ use hardware::{processor::Processor, tlbs::NONE};
 use mmu::{RangeEntry, TlbEntry};
 use pagetable::Translation;
 
-use super::{
-    Run,
-    access::Place,
-    hooks::Hooks,
-    miss::{Pair, read_only},
-};
+use super::{Run, access::Place, hooks::Hooks, miss::Pair};
 
 /// Entries in a line of 64 bytes of a page table whose entries have 8.
 const LINE_PAGES: u64 = 8;
@@ -38,7 +33,7 @@ impl Run {
         let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
         let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;
         let page = addr.page(self.granules.0);
-        let rights = if is_clean { read_only(found.rights) } else { found.rights };
+        let rights = if is_clean { found.rights.without_write() } else { found.rights };
         let entry = TlbEntry::single(page, found.apply(page.start()), asid, false, rights);
         if second != NONE {
             self.unit(second).counts.missed(kind, page.size(), false);
