@@ -12,8 +12,7 @@ from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.report.measures import TRACE
-from pagewalk.sweep.vary import MACHINE, values
+from pagewalk.sweep.vary import MACHINE, TRACE, values
 from pagewalk.terminal import say
 
 EPILOG = """\

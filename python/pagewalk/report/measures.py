@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagewalk import text
+from pagewalk.sweep.vary import TRACE
 
 Row = Mapping[str, Any]
-
-TRACE = "trace"
-"""The key of a sweep over several traces."""
 
 MEAN = "geometric mean"
 """What stands in place of a trace where the value is the mean over all of them."""

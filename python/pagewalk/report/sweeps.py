@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.report import scales
-from pagewalk.report.measures import BY_KEY, MEAN, TRACE, Measure, Row, comparison
+from pagewalk.report.measures import BY_KEY, MEAN, Measure, Row, comparison
 from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
+from pagewalk.sweep.vary import TRACE
 
 if TYPE_CHECKING:
     from pagewalk.report.charts import Chart

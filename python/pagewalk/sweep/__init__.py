@@ -8,9 +8,8 @@ r"""Sweeps: many designs over one trace or several, as a table with a row per de
 ```
 """
 
-from pagewalk.report.measures import TRACE
 from pagewalk.sweep.result import Sweep
 from pagewalk.sweep.run import sweep
-from pagewalk.sweep.vary import MACHINE, combinations, values
+from pagewalk.sweep.vary import MACHINE, TRACE, combinations, values
 
 __all__ = ["MACHINE", "TRACE", "Sweep", "combinations", "sweep", "values"]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import _native
 from pagewalk.machine import DEFAULT, Machine
 from pagewalk.memory_share import memory_settings
-from pagewalk.report.measures import TRACE
-from pagewalk.sweep.vary import MACHINE, combinations
+from pagewalk.sweep.vary import MACHINE, TRACE, combinations
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -9,6 +9,9 @@ from pagewalk._native import Error
 MACHINE = "machine"
 """The key of a sweep that varies over machines; no key of a machine's file is called so."""
 
+TRACE = "trace"
+"""The key of a sweep over several traces."""
+
 VALUES_MAX = 100_000
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
