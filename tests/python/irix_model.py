@@ -136,9 +136,7 @@ class Irix:
             for page in [page for page in self.loaded if page in pages]:
                 del self.loaded[page]
         if step.number == MPROTECT:
-            self.cut(pages)
-            for page in pages:
-                self.mapped[page] = self.mapped[page]._replace(rights=step.what)
+            self.change(pages, rights=step.what)
         elif step.number in (MMAP, MUNMAP):
             for page in pages:
                 self.mapped.pop(page, None)
@@ -146,12 +144,22 @@ class Irix:
                     wishes = [s for start, end, s in self.places if start <= page * BASE < end]
                     self.mapped[page] = Attributes(step.what, *wishes)
         elif step.what in (HUGEPAGE, NOHUGEPAGE):
-            self.cut(pages)
-            wish = ADVISED if step.what == HUGEPAGE else BASE
-            for page in pages:
-                self.mapped[page] = self.mapped[page]._replace(wish=wish)
+            self.change(pages, wish=ADVISED if step.what == HUGEPAGE else BASE)
         elif step.what == COLLAPSE:
             self.upgrade(pages)
+
+    def change(self, pages: range, **what: int) -> None:
+        """Changes attributes; where they are so already, no page is cut."""
+        differs = [self.mapped[page]._replace(**what) != self.mapped[page] for page in pages]
+        start = None
+        for page, is_other in zip([*pages, pages.stop], [*differs, False], strict=True):
+            if is_other and start is None:
+                start = page
+            elif not is_other and start is not None:
+                self.cut(range(start, page))
+                for one in range(start, page):
+                    self.mapped[one] = self.mapped[one]._replace(**what)
+                start = None
 
     # Looking.
 

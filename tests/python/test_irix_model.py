@@ -16,7 +16,7 @@ SEEDS = range(int(os.environ.get("PAGEWALK_SEEDS", "10")))
 
 def decided(document: dict[str, Any]) -> dict[tuple[str, str, str], int]:
     counts: dict[tuple[str, str, str], int] = {}
-    for one in document["manager"]["sizes"]:
+    for one in document["manager"].get("sizes", []):
         why = "attributes" if one["why"] in ATTRIBUTES else one["why"]
         key = one["wanted"], one["got"], why
         counts[key] = counts.get(key, 0) + one["pages"]
