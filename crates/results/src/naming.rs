@@ -193,20 +193,26 @@ fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
 
 /// The innermost call of a stack that is in the program's own sources.
 fn own(stack: &[CodePlace]) -> Option<usize> {
-    let is_of_others = |place: &CodePlace| {
-        let object = place.object.as_deref().unwrap_or("");
-        let is_library = object.contains(".so")
-            && OTHERS_OBJECTS.iter().any(|others| object.starts_with(others));
-        let is_header = |file: &str| OTHERS_SOURCES.iter().any(|others| file.contains(others));
-        is_library || place.file.as_deref().is_none_or(is_header)
-    };
+    let is_header = |file: &str| OTHERS_SOURCES.iter().any(|others| file.contains(others));
+    let is_of_others =
+        |place: &CodePlace| is_library(place) || place.file.as_deref().is_none_or(is_header);
     stack.iter().position(|place| !is_of_others(place))
 }
 
-/// What a site is called by the calls that led to it, innermost first.
+/// Whether a place is in a library of the system.
+fn is_library(place: &CodePlace) -> bool {
+    let object = place.object.as_deref().unwrap_or("");
+    object.contains(".so") && OTHERS_OBJECTS.iter().any(|others| object.starts_with(others))
+}
+
+/// What a site is called by the calls that led to it, innermost first. Without lines of its sources the program's own
+/// code comes before that of libraries, which may have lines.
 fn site_name(stack: &[CodePlace]) -> String {
+    let program = || stack.iter().filter(|place| !is_library(place));
     let place = own(stack)
         .map(|at| &stack[at])
+        .or_else(|| program().find(|place| place.function.is_some()))
+        .or_else(|| program().next())
         .or_else(|| stack.iter().find(|place| place.function.is_some()))
         .or(stack.first());
     place.map_or_else(|| "an unknown caller".to_owned(), code_name)
