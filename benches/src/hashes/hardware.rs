@@ -11,7 +11,7 @@ const STREAMS: [&str; 4] = [
     "zipf,size=64M,accesses=60000",
     "join,table=16M,accesses=60000",
 ];
-/// The same accesses in the addresses of programs of 32 bits.
+/// Streams like [`STREAMS`], at addresses that a 32-bit program has.
 const NARROW: [&str; 4] = [
     "uniform,size=8M,bits=32,accesses=60000",
     "uniform,size=1G,bits=32,accesses=30000",

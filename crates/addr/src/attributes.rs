@@ -38,7 +38,7 @@ impl MemoryType {
         MemoryType::Device,
     ];
 
-    /// The type of this number, of which the two lowest bits count.
+    /// The type whose number is in the two lowest bits; the other bits are ignored.
     #[inline]
     pub const fn from_bits(bits: u8) -> MemoryType {
         MemoryType::ALL[(bits & 3) as usize]

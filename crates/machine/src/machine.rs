@@ -22,7 +22,7 @@ pub struct Machine {
     sizes: Vec<addr::PageSize>,
     /// What its page table looks like, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
-    /// The same of the host's, in a virtual machine.
+    /// What the host's page table looks like, if the machine is a virtual one.
     host_table: Option<HostTable>,
     settings: Vec<String>,
     added: Vec<String>,

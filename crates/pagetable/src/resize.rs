@@ -1,4 +1,4 @@
-//! The same frames by pages of another size: a split, or a merge.
+//! A split or a merge: the frames stay, and pages of another size map them.
 //!
 //! ```text
 //!   one page of 2M, at frame f        <-->        512 pages of 4K, at f, f + 4K, ...

@@ -1,4 +1,4 @@
-//! The same frames by pages of another size, while processors walk the table.
+//! A split or a merge in a radix tree, while processors walk the tree.
 //!
 //! ```text
 //!   split     [ 2M ]  --one exchange-->  [ table ] --> [ 4K | 4K | ... | 4K ]    filled before it is linked
@@ -232,8 +232,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// A new table of `level`, which nobody sees yet, for the addresses from `addr` on, the first of which
-    /// is in the frame that `first` says.
+    /// Fills a new table of `level` with pages, before any entry leads to the table. Its first page begins at
+    /// `addr`, and has the frame, the rights and the attributes of `first`.
     fn build_split<M: Memory>(
         &self,
         level: u8,
@@ -363,7 +363,7 @@ impl<F: Format> Radix<F> {
         usage
     }
 
-    /// Hands a table that goes, and all below it, to the token.
+    /// Records a removed table, and all tables below it, in the token, which frees them after the flush.
     fn unlink_below<M: Memory>(&self, (level, table): (u8, PhysAddr), job: &mut Resize<'_, M>) {
         job.freed += self.table_footprint(level);
         job.flush.add_table(table, self.frame_size(level));

@@ -150,8 +150,8 @@ impl<F: Format> Radix<F> {
         is_used
     }
 
-    /// The same walk once more: the entry at its end has changed between the read and the update, which hardware
-    /// notices, as both are one there. The page may have gone, be a table, or have been used by another.
+    /// Repeats a walk whose last entry changed between the read and the update of its bits. Hardware does both in
+    /// one step, so that it would have seen the change. By now the page may be unmapped, split, or marked as used.
     #[cold]
     #[inline(never)]
     fn descend_again(
@@ -197,7 +197,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The same of the usage of a page.
+    /// Sets the usage bits of the page whose entry at `at` was `entry`, unless the page has meanwhile gone.
     pub(super) fn set_usage_of(
         &self,
         level: u8,

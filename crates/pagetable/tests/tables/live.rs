@@ -128,7 +128,7 @@ struct Board {
     written: Vec<AtomicBool>,
     /// Counts the times that faults are in order or are not: a walk counts if none lies in it. Odd: none is.
     strict: AtomicU64,
-    /// The same of stores.
+    /// Counts as `strict` does, for faults of stores alone.
     writable: AtomicU64,
     walks: AtomicU64,
     over: AtomicBool,

@@ -114,8 +114,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: None,
-            // As of an `mpt`, and a test whether the entry is a superpage (1).
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| match build.table.levels.unwrap_or(4) {
                 4 => build.x86_64::<4>(),
                 5 => build.x86_64::<5>(),
@@ -133,7 +132,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: Some(SEGMENTS),
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.x86_32::<false>(),
         },
         Format {
@@ -143,7 +142,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: Some(Relocation { covers: 1 << 30, entry_bytes: 8, ..SEGMENTS }),
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.x86_32::<true>(),
         },
         Format {
@@ -154,8 +153,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: 8,
             has_marks: true,
             relocation: Some(PID_AND_DOMAINS),
-            // As of `x86-64`.
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.arm(),
         },
         Format {
@@ -165,8 +163,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SPARC_CONTEXT_BITS,
             has_marks: false,
             relocation: None,
-            // As of `x86-64`.
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| {
                 if build.marks {
                     build.radix(SparcReference::<true>::new())
@@ -182,8 +179,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SATP_ASID_BITS,
             has_marks: true,
             relocation: None,
-            // As of `x86-64`.
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.riscv::<3>(),
         },
         Format {
@@ -193,7 +189,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SATP_ASID_BITS,
             has_marks: true,
             relocation: None,
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.riscv::<4>(),
         },
         Format {
@@ -203,7 +199,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SATP_ASID_BITS,
             has_marks: true,
             relocation: None,
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.riscv::<5>(),
         },
         Format {
@@ -213,8 +209,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: TTBR_ASID_BITS,
             has_marks: true,
             relocation: None,
-            // As of `x86-64`.
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| {
                 let bits = build.table.address_bits.unwrap_or(48);
                 match (build.base.shift(), bits) {
@@ -245,7 +240,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: false,
             relocation: None,
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
                 let split = if build.marks { split.with_usage() } else { split };
@@ -384,7 +379,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             // Behind the hashed table is a tree as of `x86-64`.
-            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            handler: RADIX,
             build: |build| build.powerpc(),
         },
         Format {
@@ -415,6 +410,9 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         Format::ALL.into_iter().find(|format| format.name == name)
     }
 }
+
+/// As of an `mpt`, and a test whether the entry is a superpage (1).
+const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
 
 /// At each node: shift by what the last guard says (1), mask (1), add (1), load guard and pointer
 /// (2), compare the guard as far as it goes (2), branch (1), the next shift (1), leave the loop at

@@ -54,17 +54,12 @@ pub struct Layout {
 pub struct Told {
     /// The spaces that have come.
     spaces: BTreeSet<u32>,
-    /// Those of them of which an event says what is mapped.
+    /// The spaces among `spaces` for which an event says what is mapped.
     told: BTreeSet<u32>,
 }
 
 impl Told {
-    /// The space `number` has come, and nothing is told of it.
-    pub fn of(number: u32) -> Told {
-        Told { spaces: BTreeSet::from([number]), told: BTreeSet::new() }
-    }
-
-    /// The space `number` comes.
+    /// Enters the space `number`, of which nothing is told yet.
     pub fn come(&mut self, number: u32) {
         self.spaces.insert(number);
     }

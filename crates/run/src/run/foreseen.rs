@@ -34,7 +34,8 @@ impl<'a> Foreseen<'a> {
     pub fn new(source: &'a mut dyn Source) -> Foreseen<'a> {
         let mut ahead = VecDeque::new();
         let (mut held, mut number) = (0, 0);
-        let mut told = Told::of(number);
+        let mut told = Told::default();
+        told.come(number);
         let mut is_settled = false;
         while !is_settled {
             let mut batch = Batch::default();
