@@ -65,7 +65,7 @@ test-rust: tools qemu
 	$(PART) test-rust cargo test --workspace --quiet
 
 test-python: tools build bench-built
-	BENCH=$(BENCH_PROGRAM) $(PART) test-python $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
+	BENCH=$(BENCH_PROGRAM) $(PART) test-python $(BIN)/pytest -n auto
 
 hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRITE=1 writes that file
 	$(PART) hashes $(BENCH_PROGRAM) --hashes benches/hashes.txt $(if $(WRITE),--write)

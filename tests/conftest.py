@@ -1,7 +1,7 @@
 """What all tests share: programs to record, and their traces, made once a session.
 
 ```
- pytest -n auto --dist loadgroup --no-loadscope-reorder
+ pytest -n auto
    FIRST       what takes longest begins first, so that no worker is left with it at the end
    other files a worker takes a file whole: fixtures of a file are made once
    SPREAD      a worker takes test after test; they need nothing of each other
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 sys.path.insert(0, str(Path(__file__).parent / "python"))
 from command import run_command
@@ -42,12 +44,21 @@ int main(int argc, char **argv) {
 """
 
 
-@pytest.hookimpl(tryfirst=True)
+class Files(LoadScopeScheduling):
+    """Hands out files whole, in the order of collection, and the tests of `SPREAD` one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return nodeid if Path(file).name in SPREAD else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files:
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says which tests a worker takes together, and which begin first."""
-    for item in items:
-        if item.path.name not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    """Puts first what takes longest, and last what fills the gaps."""
 
     def turn(item: pytest.Item) -> int:
         name = item.path.name
