@@ -1,4 +1,5 @@
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -139,6 +140,16 @@ def test_a_wrong_request_is_one_line_and_status_2(
     assert "error: " in last and words in last
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+    assert names(tmp_path) == []
+
+
+def test_a_folder_without_qemu_is_one_line_and_status_2(pagewalk, tmp_path: Path) -> None:
+    done = pagewalk(
+        "record", "--", "true", cwd=tmp_path, env={**os.environ, "PAGEWALK_QEMU_DIR": "/nowhere"}
+    )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "PAGEWALK_QEMU_DIR names /nowhere, which has no qemu-x86_64: name the folder" in line
     assert names(tmp_path) == []
 
 

@@ -1,10 +1,16 @@
 """No import points up: ARCHITECTURE.md has the edges between crates and the knots left."""
 
 import re
+import sys
 from pathlib import Path
 
 import layers
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 MAP = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -85,3 +91,19 @@ def test_a_circle_is_found_and_named() -> None:
         frozenset("abc"),
     }
     assert layers.knots({"a": {"b"}, "b": set()}) == set()
+
+
+def test_no_test_of_ours_is_left_out() -> None:
+    """No library is compiled for tests that it has not: what it has must be run."""
+    for manifest in (ROOT / "crates").glob("*/Cargo.toml"):
+        of = tomllib.loads(manifest.read_text(encoding="utf-8")).get("lib", {})
+        for source in (manifest.parent / "src").rglob("*.rs"):
+            text = source.read_text(encoding="utf-8")
+            is_tested = of.get("test", True) or "#[test]" not in text
+            assert is_tested, f"{source} has tests, which `test = false` in {manifest} leaves out"
+            fences = re.findall(r"^\s*//[/!] *```(.*)$", text, re.MULTILINE)[::2]
+            code = {fence.strip() for fence in fences} & {"", "rust", "no_run", "should_panic"}
+            is_run = of.get("doctest", True) or not code
+            assert is_run, (
+                f"{source} has examples, which `doctest = false` in {manifest} leaves out"
+            )

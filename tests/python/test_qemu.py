@@ -6,6 +6,7 @@ Compiling QEMU is `make qemu`, which no test does.
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +168,22 @@ def test_a_missing_tool_is_named_with_its_package(tmp_path: Path) -> None:
                 (few / path.name).symlink_to(path)
     said = built(tmp_path, PATH=few).stderr
     assert "QEMU's build needs ninja: install ninja-build" in said
+
+
+@pytest.mark.parametrize(("library", "package"), build.LIBRARIES.items())
+def test_a_missing_library_is_named_with_its_package(
+    tmp_path: Path, library: str, package: str
+) -> None:
+    # A compiler that finds all libraries but one: it answers with the bare name then.
+    few, compiler = tmp_path / "bin", shutil.which("cc")
+    few.mkdir()
+    answer = (
+        f'case "$*" in -print-file-name={library}) echo {library};; *) exec {compiler} "$@";; esac'
+    )
+    (few / "cc").write_text(f"#!/bin/sh\n{answer}\n")
+    (few / "cc").chmod(0o755)
+    said = built(tmp_path, PATH=f"{few}:{os.environ['PATH']}").stderr
+    assert f"QEMU's build links {library}, which is missing: install {package}" in said
 
 
 def test_what_is_linked_must_have_a_licence_that_fits(tmp_path: Path) -> None:

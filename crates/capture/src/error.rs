@@ -61,7 +61,10 @@ pub enum Error {
     #[error("there is no {0}: a QEMU is asked for by its path, as in --qemu /usr/bin/qemu-x86_64")]
     NoSuchQemu(PathBuf),
     /// The folder of QEMUs that the environment names does not have it.
-    #[error("PAGEWALK_QEMU_DIR names {folder}, which has no {name}")]
+    #[error(
+        "PAGEWALK_QEMU_DIR names {folder}, which has no {name}: name the folder that has it, or unset the variable to \
+         record in Pagewalk's own"
+    )]
     NotInFolder {
         /// The folder.
         folder: PathBuf,
