@@ -26,7 +26,8 @@ SOURCES = [
     ),
     ROOT / "crates/trace/src/process.rs",
     ROOT / "crates/trace/src/mix/mod.rs",
-    *(ROOT / f"crates/smp/src/{name}.rs" for name in ("run", "stats", "board", "host", "prices")),
+    *(ROOT / f"crates/smp/src/{name}.rs" for name in ("run", "board", "host")),
+    *(ROOT / f"crates/locks/src/{name}.rs" for name in ("stats", "prices")),
 ]
 TOP = "Results"
 OTHERS = {

@@ -19,11 +19,12 @@ use pagetable::{Flush, Mounted, Scope, Translation};
 use serde::Serialize;
 use vm::Io;
 
-use crate::{
+use locks::{
     baton::{interrupt, pass, spend, spend_on, with_me},
     costs::Costs,
-    load::{Processor, text},
 };
+
+use crate::load::{Processor, text};
 
 /// How processors are told to forget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -351,24 +352,5 @@ fn forget(tlb: &mut Tlb, flushes: &[(HatSpace, Flush)]) {
             let page = VirtAddr::new(start).page(entry.translation.page.size());
             of != *space || !flush.scope().covers(page)
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_of_all_sizes_lie_apart() {
-        let board = Board::new(1, Shootdowns::Interrupts, 64);
-        let mut cpu = Cpu::new(&board, 0);
-        let mut end = 0;
-        for shift in [12, 17, 12, 12, 14, 21, 12, 13, 17, 12] {
-            let size = PageSize::from_shift(shift).expect("a page size");
-            let frame = cpu.allocate(size).expect("frames are left");
-            assert_eq!(frame.offset_in(size), 0, "{frame}, {size}");
-            assert!(frame.get() >= end, "{frame} lies in a frame that ends at {end:#x}");
-            end = frame.get() + size.bytes();
-        }
     }
 }

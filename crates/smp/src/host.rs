@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use locks::prices::HostPrices;
+
 use crate::{
     load::Asked,
     predict::{Prediction, Predictor, Seen},
-    prices::HostPrices,
     run::tables,
     threads::{Pace, acquisitions, measure, measure_single},
 };

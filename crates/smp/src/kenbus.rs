@@ -22,18 +22,3 @@ pub const KENBUS: [(&str, &str); 18] = [
     ("cc", include_str!("../skeletons/cc.skeleton")),
     ("as", include_str!("../skeletons/as.skeleton")),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::skeleton::parse;
-
-    #[test]
-    fn each_command_has_a_skeleton_of_a_few_kilobytes_per_process() {
-        for (name, text) in KENBUS {
-            let skeleton = parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let bytes = text.len() / skeleton.processes.len();
-            assert!(bytes < 20 << 10, "{name}: {bytes} bytes per process");
-        }
-    }
-}

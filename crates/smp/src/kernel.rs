@@ -18,9 +18,9 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{Error, FileKey, Kernel, Source};
 
+use locks::{baton::spend, costs::Costs};
+
 use crate::{
-    baton::spend,
-    costs::Costs,
     load::{
         Asked, CACHE_PAGES, Call, DATA, Lie, Load, PART, PARTS, Processor, RECORD, RECORD_BURST,
         REGION, SIZE, SIZES, SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, range,

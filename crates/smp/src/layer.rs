@@ -6,9 +6,9 @@ use pagetable::{Mounted, Translation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use locks::{baton::spend, costs::Costs};
+
 use crate::{
-    baton::spend,
-    costs::Costs,
     load::{
         Asked, CACHE_PAGES, Call, DATA, Lie, Load, PART, PARTS, Processor, RECORD, RECORD_BURST,
         SIZE, SIZES, SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, frame, range,

@@ -34,8 +34,9 @@ use pagetable::Mounted;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use locks::baton::spend;
+
 use crate::{
-    baton::spend,
     kenbus::KENBUS,
     run::named,
     skeleton::{Skeleton, parse},

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Virtual time knows whose locks are whose when, and what is done under each, in instructions. How long that takes
-//! here, one thread shows who looks at the clock at each lock ([`crate::watched`]); how long an operation
+//! here, one thread shows who looks at the clock at each lock ([`locks::watched`]); how long an operation
 //! takes at all, one who does not. A lock and its line have [prices](HostPrices). A lock brings more than its own
 //! line: what it guards was written by another thread too. How much that is shows where threads take turns, so
 //! that nobody waits; all at once, each lock that comes from another thread brings its share.
@@ -16,16 +16,19 @@ use std::{collections::BTreeMap, time::Instant};
 
 use hat::locking::Class;
 
+use locks::{
+    costs::{Costs, LockKind, Pace, Paces},
+    prices::{HostPrices, timed},
+    stats::WorkIn,
+    watched::{Spent, Watch},
+};
+
 use crate::{
     board::Shootdowns,
-    costs::{Costs, LockKind, Pace, Paces},
     host::HostPlan,
     load::{Asked, Load},
-    prices::{HostPrices, timed},
     run::{HatOutcome, Order, Plan, run_in},
-    stats::WorkIn,
     threads::watch,
-    watched::{Spent, Watch},
 };
 
 /// What was seen in one round.
@@ -168,32 +171,4 @@ fn in_virtual_time(
         seed: plan.seed,
     };
     run_in(order, paces, &plan)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run::SCHEMES;
-
-    #[test]
-    fn who_takes_turns_waits_for_nobody_and_finds_each_lock_elsewhere() {
-        for scheme in SCHEMES {
-            let plan = HostPlan {
-                threads: 2,
-                scheme: scheme.to_owned(),
-                load: "fault".to_owned(),
-                skeleton: None,
-                table: "x86-64".to_owned(),
-                hat_only: true,
-                rounds: 1,
-                seed: 1,
-            };
-            let of = in_virtual_time(&plan, 2, Costs::FREE, Order::Turns, None).unwrap().0;
-            assert!(of.locks.values().all(|share| share.counts.contended == 0), "{scheme}");
-            if scheme == "global" {
-                // The first lock of each operation, but for the very first.
-                assert_eq!(of.locks["hat"].counts.transfers, of.operations - 1);
-            }
-        }
-    }
 }

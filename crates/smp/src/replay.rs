@@ -19,9 +19,9 @@ use pagetable::Mounted;
 use physmem::Buddy;
 use vm::{Error, FileKey, How, Kernel, Source};
 
+use locks::{baton::spend, costs::Costs};
+
 use crate::{
-    baton::spend,
-    costs::Costs,
     load::{Processor, SIZE, range, text},
     skeleton::{Backing, Skeleton, Step},
 };

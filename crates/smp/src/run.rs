@@ -12,15 +12,15 @@ use pagetable::{
 };
 use serde::Serialize;
 
-use crate::{
-    Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
-    Timed,
+use locks::{
     baton::{begin_operation, spend},
     costs::Paces,
-    load::Asked,
-    memory::SharedMemory,
     stats::WorkIn,
-    world::World,
+};
+
+use crate::{
+    Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
+    Timed, load::Asked, memory::SharedMemory, world::World,
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
@@ -145,7 +145,7 @@ pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
 
 /// Who goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Order {
+pub enum Order {
     /// Whose clock is least.
     Clocks,
     /// Each an operation, one after the other. For [`Costs::FREE`]: only the end of an operation moves a clock.
@@ -153,7 +153,7 @@ pub(crate) enum Order {
 }
 
 /// Runs `plan` in such an order, and says where its work is done. Work takes as long as `paces` say, if they do.
-pub(crate) fn run_in(
+pub fn run_in(
     order: Order,
     paces: Option<&Paces>,
     plan: &Plan,

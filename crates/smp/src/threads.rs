@@ -27,13 +27,16 @@ use hat::{
 use pagetable::{Flush, Mounted};
 use vm::Io;
 
-use crate::{
+use locks::{
     costs::Costs,
+    native::Native,
+    watched::{Watch, Watched, watched},
+};
+
+use crate::{
     host::{HostPlan, median},
     load::{Asked, Processor, Work},
-    native::Native,
     run::{OnScheme, tables, with_scheme},
-    watched::{Watch, Watched, watched},
     world::{Spaces, World},
 };
 

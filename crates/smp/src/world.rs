@@ -10,8 +10,9 @@ use pagetable::{Hashed, HashedShape, Mount, Mounted, SparseMemory};
 use physmem::{Buddy, Physmem};
 use vm::{Kernel, Marks, POLICIES, Physical, Reference, Settings, Vm};
 
+use locks::costs::Costs;
+
 use crate::{
-    costs::Costs,
     kernel::{self, Process},
     layer::{self, Layer},
     load::{Asked, Load, Processor, SIZE, SIZES, WINDOWS, Work, text},

@@ -61,7 +61,7 @@
 //! that has copied an anon's page counts itself down only when hardware does not have the old page
 //! there any more, else it could see what the last user stores from then on.
 //!
-//! `smp::Ranked` asserts the order; `smp`'s tests run the model test's streams under it, and two
+//! `locks::Ranked` asserts the order; `smp`'s tests run the model test's streams under it, and two
 //! threads of the host at once.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,8 @@
 //! Many processors: schedules explored at random, and virtual time.
 
+mod board;
+mod clients;
 mod explore;
+mod skeletons;
+mod turns;
 mod virtual_time;

@@ -128,4 +128,4 @@ impl AddAssign<&TimeUse> for TimeUse {
 pub type LockCounts = BTreeMap<Class, ClassCounts>;
 
 /// Cycles of work in which a lock of the class was the last taken of those held; `None`: no lock.
-pub(crate) type WorkIn = BTreeMap<Option<Class>, u64>;
+pub type WorkIn = BTreeMap<Option<Class>, u64>;

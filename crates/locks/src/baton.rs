@@ -83,16 +83,18 @@ pub struct Finished {
     /// How often the baton could have been passed.
     pub passes: u64,
     /// Where the work of all was done.
-    pub(crate) work: WorkIn,
+    pub work: WorkIn,
 }
 
 /// What a processor has counted.
 type Done = (LockCounts, TimeUse, WorkIn);
 
 /// A processor, as the thread that runs it sees it.
-pub(crate) struct Me {
-    pub(crate) baton: Arc<Baton>,
-    pub(crate) cpu: usize,
+pub struct Me {
+    /// What all of them pass on.
+    pub baton: Arc<Baton>,
+    /// Its number.
+    pub cpu: usize,
     /// Cycles since the clock was last told.
     pending: u64,
     locks: LockCounts,
@@ -115,7 +117,7 @@ impl Me {
     }
 
     /// What it takes to fetch the lines that a lock guards, as far as an operation has not fetched all of its own.
-    pub(crate) fn guarded(&mut self) -> u64 {
+    pub fn guarded(&mut self) -> u64 {
         let cycles = self.guarded_left.min(self.baton.costs.guarded);
         self.guarded_left -= cycles;
         cycles
@@ -147,7 +149,7 @@ impl Baton {
     }
 
     /// The same where work takes as long as `paces` say.
-    pub(crate) fn paced(
+    pub fn paced(
         cpus: usize,
         costs: Costs,
         kind: LockKind,
@@ -323,7 +325,7 @@ impl State {
 }
 
 /// Runs `f` on the processor of this thread, if it is one.
-pub(crate) fn with_me<R>(f: impl FnOnce(&mut Me) -> R) -> Option<R> {
+pub fn with_me<R>(f: impl FnOnce(&mut Me) -> R) -> Option<R> {
     ME.with_borrow_mut(|me| me.as_mut().map(f))
 }
 
@@ -347,12 +349,12 @@ pub fn spend(cycles: u64) {
 }
 
 /// An operation of a load begins on the processor of this thread.
-pub(crate) fn begin_operation() {
+pub fn begin_operation() {
     with_me(|me| me.guarded_left = me.baton.costs.guarded_operation);
 }
 
 /// It spends `cycles` on what `part` says.
-pub(crate) fn spend_on(cycles: u64, part: fn(&mut TimeUse) -> &mut u64) {
+pub fn spend_on(cycles: u64, part: fn(&mut TimeUse) -> &mut u64) {
     with_me(|me| {
         me.pending += cycles;
         *part(&mut me.time) += cycles;
@@ -368,7 +370,7 @@ pub fn pass() {
 }
 
 /// Sleeps until it is woken; says for how many cycles.
-pub(crate) fn sleep() -> u64 {
+pub fn sleep() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
     state.cpus[cpu].clock += pending;
@@ -386,7 +388,7 @@ pub(crate) fn sleep() -> u64 {
 }
 
 /// Wakes `cpu`, which runs on `cycles` after now at the earliest.
-pub(crate) fn wake(cpu: usize, cycles: u64) {
+pub fn wake(cpu: usize, cycles: u64) {
     let Some((baton, me, pending)) = baton() else { return };
     let mut state = baton.lock();
     state.cpus[me].clock += pending;
@@ -398,7 +400,7 @@ pub(crate) fn wake(cpu: usize, cycles: u64) {
 }
 
 /// Interrupts other processors for `cycles` each.
-pub(crate) fn interrupt(cpus: impl Iterator<Item = usize>, cycles: u64) {
+pub fn interrupt(cpus: impl Iterator<Item = usize>, cycles: u64) {
     let Some((baton, me, pending)) = baton() else { return };
     let mut state = baton.lock();
     state.cpus[me].clock += pending;
@@ -424,12 +426,12 @@ pub fn cpu() -> Option<usize> {
 }
 
 /// Counts for `class`.
-pub(crate) fn count(class: Class, f: impl FnOnce(&mut ClassCounts)) {
+pub fn count(class: Class, f: impl FnOnce(&mut ClassCounts)) {
     with_me(|me| f(me.locks.entry(class).or_default()));
 }
 
 /// A lock is asked for.
-pub(crate) fn before_hold() {
+pub fn before_hold() {
     with_me(|me| {
         if me.holds.is_empty() {
             me.more(None);
@@ -438,7 +440,7 @@ pub(crate) fn before_hold() {
 }
 
 /// A lock of `class` is held from now on.
-pub(crate) fn begin_hold(class: Class) {
+pub fn begin_hold(class: Class) {
     let at = now();
     with_me(|me| {
         me.holds.push((class, at));
@@ -447,7 +449,7 @@ pub(crate) fn begin_hold(class: Class) {
 }
 
 /// The lock of `class` that was taken last is held no more.
-pub(crate) fn end_hold(class: Class) {
+pub fn end_hold(class: Class) {
     let at = now();
     with_me(|me| {
         if let Some(place) = me.holds.iter().rposition(|(of, _)| *of == class) {

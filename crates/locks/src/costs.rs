@@ -138,13 +138,13 @@ impl Costs {
     };
 
     /// From now until one that has spun `since` then sees that a lock is free: at its next try.
-    pub(crate) fn until_seen(&self, since: u64, now: u64) -> u64 {
+    pub fn until_seen(&self, since: u64, now: u64) -> u64 {
         let ago = now.saturating_sub(since) % self.pause.max(1);
         self.handover + self.pause.saturating_sub(ago)
     }
 
     /// The price of the memory manager's `step`.
-    pub(crate) fn of_vm(&self, step: vm::Step) -> u64 {
+    pub fn of_vm(&self, step: vm::Step) -> u64 {
         match step {
             vm::Step::Hat(step) => self.of(step),
             vm::Step::Region | vm::Step::Object => self.search,
@@ -153,7 +153,7 @@ impl Costs {
     }
 
     /// The price of the HAT layer's `step`. A shootdown is priced by who is interrupted.
-    pub(crate) fn of(&self, step: Step) -> u64 {
+    pub fn of(&self, step: Step) -> u64 {
         match step {
             Step::Operation => self.operation,
             Step::TableWrite => self.table_write,
@@ -166,25 +166,25 @@ impl Costs {
 
 /// How long work takes by where it is done, as it was measured: under which lock, the last taken of those held.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Paces(pub(crate) BTreeMap<Option<Class>, Pace>);
+pub struct Paces(pub BTreeMap<Option<Class>, Pace>);
 
 /// How long work takes in one place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// For a cycle of its price.
-    pub(crate) times: f64,
+    pub times: f64,
     /// For each lock of the place, where the steps of work there cannot be what takes the time.
-    pub(crate) more: u64,
+    pub more: u64,
 }
 
 impl Paces {
     /// What `cycles` of work take.
-    pub(crate) fn of(&self, place: Option<Class>, cycles: u64) -> u64 {
+    pub fn of(&self, place: Option<Class>, cycles: u64) -> u64 {
         self.0.get(&place).map_or(0, |pace| (cycles as f64 * pace.times).round() as u64)
     }
 
     /// What each hold of a lock takes besides; without locks, what there is before each.
-    pub(crate) fn more(&self, place: Option<Class>) -> u64 {
+    pub fn more(&self, place: Option<Class>) -> u64 {
         self.0.get(&place).map_or(0, |pace| pace.more)
     }
 }
@@ -207,7 +207,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// Whether who takes a lock writes to its line, as a writer or a reader.
-    pub(crate) fn writes_line(self, writes: bool) -> bool {
+    pub fn writes_line(self, writes: bool) -> bool {
         match self {
             LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => true,
             LockKind::Barging => writes,

@@ -14,27 +14,28 @@ use hat::locking::{Class, Locks, Mutex, Row, Rw, Site};
 
 /// The platform `L`, watched by thread.
 #[derive(Debug)]
-pub(crate) struct Watched<L>(PhantomData<L>);
+pub struct Watched<L>(PhantomData<L>);
 
 /// What was seen of a thread.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub struct Watch {
     /// How often each class was taken, and how often that was the only lock held (`None`).
-    pub(crate) taken: BTreeMap<Option<Class>, u64>,
+    pub taken: BTreeMap<Option<Class>, u64>,
     /// Nanoseconds in which a lock of the class was the last taken of those held; `None`: no lock.
-    pub(crate) spent: BTreeMap<Option<Class>, Spent>,
+    pub spent: BTreeMap<Option<Class>, Spent>,
     held: Vec<Class>,
     since: Option<Instant>,
 }
 
 /// Time with looks at the clock and locks in it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
-    pub(crate) nanoseconds: u64,
+pub struct Spent {
+    /// Time, with that of the looks.
+    pub nanoseconds: u64,
     /// Looks at the clock, each of which is part of the time.
-    pub(crate) looks: u64,
+    pub looks: u64,
     /// Locks taken and given back.
-    pub(crate) locks: u64,
+    pub locks: u64,
 }
 
 thread_local! {
@@ -42,7 +43,7 @@ thread_local! {
 }
 
 /// What this thread has done since it was last asked.
-pub(crate) fn watched() -> Watch {
+pub fn watched() -> Watch {
     WATCH.with_borrow_mut(|watch| {
         watch.look();
         let held = std::mem::take(&mut watch.held);
@@ -124,7 +125,7 @@ impl<L: Locks> Locks for Watched<L> {
 
 /// A mutex of [`Watched`].
 #[derive(Debug)]
-pub(crate) struct WatchedMutex<M> {
+pub struct WatchedMutex<M> {
     class: Class,
     inner: M,
 }
@@ -152,7 +153,7 @@ impl<T, M: Mutex<T>> Mutex<T> for WatchedMutex<M> {
 
 /// A row of mutexes of [`Watched`].
 #[derive(Debug)]
-pub(crate) struct WatchedRow<R> {
+pub struct WatchedRow<R> {
     class: Class,
     inner: R,
 }
@@ -177,7 +178,7 @@ impl<T, I: Row<T>> Row<T> for WatchedRow<I> {
 
 /// A reader/writer lock of [`Watched`].
 #[derive(Debug)]
-pub(crate) struct WatchedRw<R> {
+pub struct WatchedRw<R> {
     class: Class,
     inner: R,
 }

@@ -83,13 +83,13 @@ impl HostPrices {
     }
 
     /// Whether the host's processors lie where they lay before: a line takes about as long from one to another.
-    pub(crate) fn are_those_of(&self, before: &HostPrices) -> bool {
+    pub fn are_those_of(&self, before: &HostPrices) -> bool {
         let ratio = self.transfer_ns / before.transfer_ns;
         (1.0 / TRANSFER_CHANGE_MAX..=TRANSFER_CHANGE_MAX).contains(&ratio)
     }
 
     /// In cycles that take `cycle_ns` each.
-    pub(crate) fn costs(&self, cycle_ns: f64) -> Costs {
+    pub fn costs(&self, cycle_ns: f64) -> Costs {
         let cycles = |ns: f64| (ns / cycle_ns).round() as u64;
         Costs {
             lock: cycles(self.lock_ns),
@@ -116,7 +116,7 @@ fn price(sane: &mut Vec<f64>, batches: Vec<f64>) -> Option<f64> {
 }
 
 /// Nanoseconds of `f`.
-pub(crate) fn timed<R>(f: impl Fn() -> R) -> f64 {
+pub fn timed<R>(f: impl Fn() -> R) -> f64 {
     const TIMES: u32 = 4096;
     let began = Instant::now();
     (0..TIMES).for_each(|_| _ = std::hint::black_box(f()));

@@ -1,0 +1,29 @@
+//! Platforms of locks for the HAT layer and the memory manager: those of this host, and those of virtual time.
+//!
+//! ```text
+//!   Native     the host's: spin a little, then sleep; readers and owners in bias need no atomic instruction
+//!   Watched    any of them, and what is done under which lock is timed
+//!   Ranked     any of them, and the order of locks is asserted
+//!   Timed      virtual time --> Baton: one processor runs, the one with the least clock
+//! ```
+#![deny(unsafe_code)]
+
+pub mod baton;
+mod biased;
+pub mod costs;
+pub mod native;
+pub mod prices;
+mod ranked;
+pub mod stats;
+mod timed;
+pub mod watched;
+
+pub use crate::{
+    baton::{Baton, CPUS_MAX, Finished, cpu, now, pass, spend},
+    costs::{Costs, LockKind},
+    native::Native,
+    prices::HostPrices,
+    ranked::Ranked,
+    stats::{ClassCounts, Histogram, LockCounts, TimeUse},
+    timed::Timed,
+};

@@ -1,0 +1,49 @@
+//! Clients of a server in small spaces: what the policies of slots cost.
+
+use smp::{ClientsPlan, run_clients};
+
+fn plan(revoke: &str) -> ClientsPlan {
+    ClientsPlan {
+        clients: 32,
+        ring: 4,
+        large: 2,
+        slot_bytes: 256 << 20,
+        entries: 3,
+        calls: 2000,
+        stay: 10,
+        revoke: revoke.to_owned(),
+        schedule: "lru".to_owned(),
+        seed: 1,
+    }
+}
+
+/// Eight slots for 33 spaces that would be small.
+#[test]
+fn a_slot_costs_what_its_policy_says() {
+    let run = |revoke| run_clients(&plan(revoke)).unwrap();
+    let [purge, versioned, groups] = ["purge", "versioned", "groups"].map(run);
+    assert!(purge.recycled > 100);
+    assert_eq!(purge.roots_purged, purge.recycled * 35, "every root is looked through");
+    assert_eq!(versioned.recycled, purge.recycled);
+    assert!(versioned.roots_purged < purge.roots_purged / 4);
+    assert_eq!((groups.recycled, groups.entries_purged), (0, 0));
+    assert!(groups.root_loads > purge.root_loads, "a switch of groups loads a root");
+    assert!(groups.root_loads < groups.switches / 10, "{groups:?}");
+    assert!(purge.worst_cycles > versioned.worst_cycles);
+    assert!(versioned.worst_cycles > groups.worst_cycles);
+    assert_eq!(groups.switches, purge.switches);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    let wrong = |change: fn(&mut ClientsPlan)| {
+        let mut plan = plan("purge");
+        change(&mut plan);
+        run_clients(&plan).unwrap_err()
+    };
+    assert!(wrong(|plan| plan.revoke = "never".into()).contains("choose from purge"));
+    assert!(wrong(|plan| plan.schedule = "fair".into()).contains("choose from first-come"));
+    assert!(wrong(|plan| plan.slot_bytes = 3 << 20).contains("a power of two"));
+    assert!(wrong(|plan| plan.entries = 65).contains("it has 64"));
+    assert!(wrong(|plan| plan.clients = 1).contains("at least two"));
+}
