@@ -117,7 +117,7 @@ impl Me {
     }
 
     /// What it takes to fetch the lines that a lock guards, as far as an operation has not fetched all of its own.
-    pub fn guarded(&mut self) -> u64 {
+    pub(crate) fn guarded(&mut self) -> u64 {
         let cycles = self.guarded_left.min(self.baton.costs.guarded);
         self.guarded_left -= cycles;
         cycles
@@ -370,7 +370,7 @@ pub fn pass() {
 }
 
 /// Sleeps until it is woken; says for how many cycles.
-pub fn sleep() -> u64 {
+pub(crate) fn sleep() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
     state.cpus[cpu].clock += pending;
@@ -388,7 +388,7 @@ pub fn sleep() -> u64 {
 }
 
 /// Wakes `cpu`, which runs on `cycles` after now at the earliest.
-pub fn wake(cpu: usize, cycles: u64) {
+pub(crate) fn wake(cpu: usize, cycles: u64) {
     let Some((baton, me, pending)) = baton() else { return };
     let mut state = baton.lock();
     state.cpus[me].clock += pending;
@@ -426,12 +426,12 @@ pub fn cpu() -> Option<usize> {
 }
 
 /// Counts for `class`.
-pub fn count(class: Class, f: impl FnOnce(&mut ClassCounts)) {
+pub(crate) fn count(class: Class, f: impl FnOnce(&mut ClassCounts)) {
     with_me(|me| f(me.locks.entry(class).or_default()));
 }
 
 /// A lock is asked for.
-pub fn before_hold() {
+pub(crate) fn before_hold() {
     with_me(|me| {
         if me.holds.is_empty() {
             me.more(None);
@@ -440,7 +440,7 @@ pub fn before_hold() {
 }
 
 /// A lock of `class` is held from now on.
-pub fn begin_hold(class: Class) {
+pub(crate) fn begin_hold(class: Class) {
     let at = now();
     with_me(|me| {
         me.holds.push((class, at));
@@ -449,7 +449,7 @@ pub fn begin_hold(class: Class) {
 }
 
 /// The lock of `class` that was taken last is held no more.
-pub fn end_hold(class: Class) {
+pub(crate) fn end_hold(class: Class) {
     let at = now();
     with_me(|me| {
         if let Some(place) = me.holds.iter().rposition(|(of, _)| *of == class) {

@@ -138,7 +138,7 @@ impl Costs {
     };
 
     /// From now until one that has spun `since` then sees that a lock is free: at its next try.
-    pub fn until_seen(&self, since: u64, now: u64) -> u64 {
+    pub(crate) fn until_seen(&self, since: u64, now: u64) -> u64 {
         let ago = now.saturating_sub(since) % self.pause.max(1);
         self.handover + self.pause.saturating_sub(ago)
     }
@@ -207,7 +207,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// Whether who takes a lock writes to its line, as a writer or a reader.
-    pub fn writes_line(self, writes: bool) -> bool {
+    pub(crate) fn writes_line(self, writes: bool) -> bool {
         match self {
             LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => true,
             LockKind::Barging => writes,

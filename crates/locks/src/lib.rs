@@ -11,7 +11,7 @@
 pub mod baton;
 mod biased;
 pub mod costs;
-pub mod native;
+mod native;
 pub mod prices;
 mod ranked;
 pub mod stats;

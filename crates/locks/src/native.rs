@@ -44,7 +44,7 @@ const PAUSES: usize = 8;
 const NAP: Duration = Duration::from_micros(50);
 
 /// The first that `attempt` gives while it is worth spinning for; `None`: sleep.
-pub fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
+pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     for _ in 0..TRIES {
         let result = attempt();
         if result.is_some() {
@@ -56,7 +56,7 @@ pub fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
 }
 
 /// The same, however long it takes.
-pub fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
+pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
     loop {
         if let Some(result) = spun(&attempt) {
             return result;
@@ -66,12 +66,12 @@ pub fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
 }
 
 /// What passes between two tries.
-pub fn pause() {
+pub(crate) fn pause() {
     (0..PAUSES).for_each(|_| spin_loop());
 }
 
 /// The lock, if it was free.
-pub fn free<G>(tried: TryLockResult<G>) -> Option<G> {
+pub(crate) fn free<G>(tried: TryLockResult<G>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -143,12 +143,12 @@ pub struct NativeWait {
 impl NativeWait {
     /// The last waking so far.
     #[inline]
-    pub fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.woken.load(Ordering::Acquire)
     }
 
     /// Comes back when there was a waking after the one that was `seen`.
-    pub fn for_other_than(&self, seen: u64) {
+    pub(crate) fn for_other_than(&self, seen: u64) {
         let woken = |order| (self.woken.load(order) != seen).then_some(());
         if spun(|| woken(Ordering::Acquire)).is_some() {
             return;

@@ -10,7 +10,7 @@
 //!
 //! Each is timed in many short batches. A batch of `transfer` shows a line's price only if both threads run
 //! at once, each on a processor. Where the host has put both on one, or one of them waits for a processor, a
-//! batch takes as long as the host's slice of time. Such batches are thrown away ([`TRANSFER_MAX_NS`]), and new
+//! batch takes as long as the host's slice of time. Such batches are thrown away (`TRANSFER_MAX_NS`), and new
 //! threads try again, for a while. Without batches that can be believed there is no price.
 //!
 //! Work is counted in cycles of virtual time, which are instructions. How long one takes differs between

@@ -28,8 +28,8 @@ use pagetable::{Flush, Mounted};
 use vm::Io;
 
 use locks::{
+    Native,
     costs::Costs,
-    native::Native,
     watched::{Watch, Watched, watched},
 };
 

@@ -59,7 +59,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Enters the space `number`, of which nothing is told yet.
+    /// Adds the space `number`. No event has said yet what is mapped in it.
     pub fn come(&mut self, number: u32) {
         self.spaces.insert(number);
     }
