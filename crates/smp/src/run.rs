@@ -52,7 +52,7 @@ pub struct Plan {
     pub cpus: usize,
     /// One of [`SCHEMES`].
     pub scheme: String,
-    /// One of [`Load::ALL`], or what the skeleton is called.
+    /// One of [`Load::ALL`](crate::Load::ALL), or what the skeleton is called.
     pub load: String,
     /// The skeleton that is played, if it is none of those.
     pub skeleton: Option<String>,
