@@ -136,7 +136,9 @@ class Stream:
             case "advise":
                 yield f"advise {process} {page} {pages} {rng.choice(ADVICE)}"
             case "lock":
-                yield f"{rng.choice(('lock', 'unlock'))} {process} {page} {pages}"
+                # 1: MLOCK_ONFAULT.
+                what = rng.choice(("lock {} 0", "lock {} 1", "unlock {}", "unlock {}"))
+                yield what.format(f"{process} {page} {pages}")
             case "fork" if self.forks and self.born < 12 and len(self.alive) < PROCESSES_MAX:
                 yield f"fork {process} {self.born}"
                 self.alive.append(self.born)

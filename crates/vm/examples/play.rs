@@ -17,7 +17,7 @@ use pagetable::{Flush, Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Contiguous, FrameId, PageBlocks, Physmem};
 use vm::{
     Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Physical, Platform, Reference, Settings,
-    Source, Store, Thp, Vm,
+    Source, Store, Thp, Vm, Wired,
 };
 
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -171,7 +171,7 @@ impl World {
                 if region.rights == Rights::NONE {
                     text += &format!(" {start}+{}n", end - start);
                 }
-                if region.wired {
+                if region.wired != Wired::No {
                     text += &format!(" {start}+{}w", end - start);
                 }
             }
@@ -247,6 +247,8 @@ impl World {
         let Some(range) = begun else { return done };
         let mut kernel = self.kernel();
         match what {
+            // MLOCK_ONFAULT.
+            "lock" if of[3] == 1 => kernel.lock_on_fault(space, range)?,
             "lock" if result != 0 && range.last().get() >> BASE.shift() < of[1] + of[2] - 1 => {
                 kernel.lock_later(space, range)?;
             }
@@ -279,7 +281,7 @@ impl World {
                     let module = Module { page_size: Some(size), ..Module::default() };
                     kernel.attach(space, range, module)?;
                 }
-                COLLAPSE => drop(kernel.collapse(space, range)?),
+                COLLAPSE => drop(kernel.collapse(space, range, result == EINVAL)?),
                 POPULATE_READ => kernel.prefault(space, range, Some(Kind::Load))?,
                 POPULATE_WRITE => kernel.prefault(space, range, Some(Kind::Store))?,
                 advice => panic!("advice {advice} is not modelled"),

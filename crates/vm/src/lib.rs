@@ -113,7 +113,7 @@ pub use crate::{
     physical::Physical,
     platform::{Decided, Io, Platform, Step, Store},
     policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module, Placement},
-    region::{Backing, Region},
+    region::{Backing, Region, Wired},
     replacement::{POLICIES, Replacement},
     reserve::Reserving,
     settings::{Marks, Reference, Resident, Settings, SettingsError, Source},

@@ -28,7 +28,7 @@ use crate::{
     physical::Physical,
     platform::{Platform, Step},
     policy::Module,
-    region::{Backing, Region},
+    region::{Backing, Region, Wired},
     settings::Source,
     vm::{AddressSpace, Within},
 };
@@ -55,7 +55,7 @@ where
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| {
-            let wired = at.known.wires_all;
+            let wired = at.known.wires_new;
             kernel.pages_stay(|kernel| {
                 kernel.remove(at, pages.clone())?;
                 let (asked, rights) = (rights, kernel.expressible(rights));
@@ -71,7 +71,7 @@ where
                 at.known.regions.insert(region);
                 Ok(())
             })?;
-            if wired { kernel.wire_pages(at, pages) } else { Ok(()) }
+            if wired == Wired::Now { kernel.wire_pages(at, pages) } else { Ok(()) }
         })
     }
 
@@ -206,7 +206,7 @@ where
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
-            let inside = at.known.regions.all().filter(|region| !region.wired);
+            let inside = at.known.regions.all().filter(|region| !region.wired.stays());
             let part = |region: &Region| {
                 pages.start.max(region.pages.start)..pages.end.min(region.pages.end)
             };
@@ -448,13 +448,13 @@ where
         let wired = self.pages_stay(|kernel| {
             kernel.remove(at, from..to)?;
             let last = from.checked_sub(1).and_then(|page| at.known.regions.at(page));
-            let Some(region) = last.cloned() else { return Ok(false) };
+            let Some(region) = last.cloned() else { return Ok(Wired::No) };
             let backing = region.backing.after(from - region.pages.start);
             let wired = region.wired;
             kernel.insert(at.known, Region { pages: from..to, backing, ..region });
             Ok(wired)
         })?;
-        if wired { self.wire_pages(at, from..to) } else { Ok(()) }
+        if wired == Wired::Now { self.wire_pages(at, from..to) } else { Ok(()) }
     }
 
     /// The least that the page table can hold and that allows `rights`: in every one, whoever may write or

@@ -31,7 +31,7 @@ pub struct Region {
     /// Where its pages come from.
     pub backing: Backing,
     /// Whether its pages stay in memory.
-    pub wired: bool,
+    pub wired: Wired,
     /// What it is called: a number of the host's. Regions of two names are never joined.
     pub label: u32,
     /// What is wished for its pages.
@@ -40,6 +40,25 @@ pub struct Region {
     pub(crate) own: Own,
     /// Whether it ever had pages of its own, or of zeros in one large page (Linux: an `anon_vma`).
     pub(crate) has_own: bool,
+}
+
+/// Whether pages of a region stay in memory, and how they come there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wired {
+    /// They may leave.
+    #[default]
+    No,
+    /// All of them are brought in, and stay (Linux: `VM_LOCKED`).
+    Now,
+    /// Those that a fault brings in stay (Linux: `VM_LOCKED` and `VM_LOCKONFAULT`).
+    OnFault,
+}
+
+impl Wired {
+    /// Whether a page that is in memory stays there.
+    pub(crate) fn stays(self) -> bool {
+        self != Wired::No
+    }
 }
 
 /// Where the pages of a region come from. `first` is the page of the object that the region begins

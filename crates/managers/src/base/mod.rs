@@ -643,7 +643,7 @@ impl System for Base {
         let space = self.space(who.number, platform)?;
         let collapses = self.sizes.larger == Larger::Transparent;
         let made = self.with(platform, |kernel| match collapses {
-            true => kernel.collapse(space, range),
+            true => kernel.collapse(space, range, false),
             false => kernel.promote_range(space, range, to),
         })?;
         if made > 0 {

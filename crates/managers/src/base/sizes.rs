@@ -3,7 +3,7 @@
 use addr::{PageSize, VirtRange};
 use description::{self, DEFAULT_SIZES, Description, Refusal};
 use hat::HatSpace;
-use os::Platform;
+use os::{Platform, events::Upgraded};
 use physmem::{Coalesced, Level};
 use ram::Failure;
 use results::{DaemonCounts, DaemonSample, LevelPasses};
@@ -291,13 +291,15 @@ impl Base {
         number: u32,
         space: HatSpace,
         range: VirtRange,
-        has_failed: bool,
+        came: Upgraded,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         if self.sizes.larger == Larger::Transparent {
-            return self.with(platform, |kernel| kernel.collapse(space, range).map(|_| ()));
+            let is_refused = came == Upgraded::Refused;
+            return self
+                .with(platform, |kernel| kernel.collapse(space, range, is_refused).map(|_| ()));
         }
-        if self.sizes.larger != Larger::Wished || has_failed {
+        if self.sizes.larger != Larger::Wished || came != Upgraded::All {
             return Ok(());
         }
         self.sizes.asked.insert(number);

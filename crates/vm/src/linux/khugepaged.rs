@@ -290,45 +290,86 @@ where
     /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
     /// many are made. As the kernel's call, it ends at the first region that may have none, and at the first
     /// block of which nothing is there or for which no frame is free (`madvise_collapse`).
-    pub fn collapse(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
+    ///
+    /// `is_refused`: the call has failed with `EINVAL`. Where no rule here has it fail so, another reason had, and
+    /// nothing is done: a kernel before Linux 6.1 does not know the call.
+    pub fn collapse(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        is_refused: bool,
+    ) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
-        let (asked, order) = (self.vm.pages_of(range), self.vm.pmd_order());
-        if order == 0 {
+        let asked = self.vm.pages_of(range);
+        if self.vm.pmd_order() == 0 {
             return Ok(0);
         }
         self.within(space, |kernel, at| {
             kernel.pages_move(|kernel| {
-                let mut made = 0;
-                let mut regions: Vec<Region> = at.known.regions.within(&asked).cloned().collect();
-                regions.reverse();
-                for region in regions {
-                    if !kernel.may_collapse(&region) {
-                        break;
-                    }
-                    let part = region.pages.start.max(asked.start)..region.pages.end.min(asked.end);
-                    let Range { start: mut first, end } = whole_blocks(&part, order);
-                    while first < end {
-                        let Some(next) = kernel.next_table(at, &region, first << order) else {
-                            break;
-                        };
-                        first = first.max(next >> order);
-                        if first >= end {
-                            break;
-                        }
-                        let block = first << order..(first + 1) << order;
-                        first += 1;
-                        let found = kernel.collapse_if(at, &region, &block, None)?;
-                        kernel.count_scan((space, block.start), found);
-                        made += u64::from(found == ScanResult::Succeed);
-                        if !found.goes_on() {
-                            return Ok(made);
-                        }
+                if is_refused {
+                    let before = kernel.work;
+                    let look = |kernel: &mut Self, at: &mut Within<'_>, region: &Region, block| {
+                        Ok(kernel.scan(at, region, &block, None))
+                    };
+                    let refused = kernel.each_block(at, &asked, look)?;
+                    kernel.work = before;
+                    if !refused {
+                        return Ok(0);
                     }
                 }
+                let mut made = 0;
+                kernel.each_block(at, &asked, |kernel, at, region, block| {
+                    let found = kernel.collapse_if(at, region, &block, None)?;
+                    kernel.count_scan((space, block.start), found);
+                    made += u64::from(found == ScanResult::Succeed);
+                    Ok(found)
+                })?;
                 Ok(made)
             })
         })
+    }
+
+    /// Does `each` with every block that a call looks at which asks for large pages in `asked`, up to the one that
+    /// ends the call. Says whether the call fails with `EINVAL` (`madvise_collapse_errno`).
+    fn each_block(
+        &mut self,
+        at: &mut Within<'_>,
+        asked: &Range<u64>,
+        mut each: impl FnMut(
+            &mut Self,
+            &mut Within<'_>,
+            &Region,
+            Range<u64>,
+        ) -> Result<ScanResult, Error>,
+    ) -> Result<bool, Error> {
+        let (order, mut is_invalid) = (self.vm.pmd_order(), false);
+        let mut regions: Vec<Region> = at.known.regions.within(asked).cloned().collect();
+        regions.reverse();
+        for region in regions {
+            if !self.may_collapse(&region) {
+                return Ok(true);
+            }
+            let part = region.pages.start.max(asked.start)..region.pages.end.min(asked.end);
+            let Range { start: mut first, end } = whole_blocks(&part, order);
+            while first < end {
+                let next = self.next_table(at, &region, first << order);
+                let next = next.map_or(end, |page| first.max(page >> order)).min(end);
+                is_invalid |= next > first;
+                first = next;
+                if first == end {
+                    break;
+                }
+                let block = first << order..(first + 1) << order;
+                first += 1;
+                let found = each(self, at, &region, block)?;
+                is_invalid |= found == ScanResult::PmdNone;
+                if !found.goes_on() {
+                    return Ok(is_invalid);
+                }
+            }
+        }
+        Ok(is_invalid)
     }
 
     /// The first page from `page` on around which the upper table is, by what is in it. Blocks before that are
@@ -405,7 +446,7 @@ where
             return ScanResult::PmdMapped;
         }
         // Pages of zeros are not wired, and what comes in their place would not be either.
-        if region.wired {
+        if region.wired.stays() {
             return ScanResult::PageCount;
         }
         // Nodes of the table are read whole.

@@ -264,7 +264,7 @@ where
             Some(Stop::Full) => {}
             None => self.enter_folio(at, pages),
         }
-        if region.wired {
+        if region.wired.stays() {
             for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
                 if at.known.anons.get(page).is_some() {
                     self.wire_at(at, page, frame);

@@ -442,7 +442,8 @@ where
                 self.kernel().attach(space, range, module).unwrap();
             }
             4..6 => {
-                self.kernel().collapse(space, range).unwrap();
+                let is_refused = range.start().page(BASE).number().is_multiple_of(5);
+                self.kernel().collapse(space, range, is_refused).unwrap();
             }
             6 => self.daemons(),
             _ => {
@@ -578,7 +579,16 @@ where
             return;
         }
         let range = self.range(&pages);
+        // Another lock before this one, or after it, leaves the same pages wired.
+        match pages.start % 4 {
+            0 => self.kernel().lock_on_fault(space, range).unwrap(),
+            1 => self.kernel().lock_later(space, range).unwrap(),
+            _ => {}
+        }
         self.kernel().lock(space, range).unwrap();
+        if pages.start % 4 == 2 {
+            self.kernel().lock_on_fault(space, range).unwrap();
+        }
         let known = self.spaces.get_mut(&space).unwrap();
         let inside = known.pages.range_mut(pages.clone());
         inside.for_each(|(_, known)| known.wired = true);
