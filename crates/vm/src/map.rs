@@ -346,10 +346,10 @@ where
         range: VirtRange,
     ) -> Result<(), Error> {
         let (memory, site, vm) = (self.memory, self.site, self.vm);
-        let tables = &mut at.known.tables;
+        let (tables, mut noted) = (&mut at.known.tables, 0..0);
         let each = &mut |mapping: Mapping| {
             note_used(memory, site, vm.base, &mapping);
-            vm.keep_table(tables, &mapping);
+            vm.keep_table(tables, &mapping, &mut noted);
         };
         let (hat, mut below) = self.hat();
         hat.unload(at.space, range, each, &mut below).map_err(Error::Table)
@@ -379,10 +379,10 @@ where
         self.keep_around(at, &pages);
         let (space, mut loaded) = (at.space, Vec::<Mapping>::new());
         if let Some(range) = self.loaded_range(space, &pages) {
-            let (vm, tables) = (self.vm, &mut at.known.tables);
+            let (vm, tables, mut noted) = (self.vm, &mut at.known.tables, 0..0);
             let (hat, mut below) = self.hat();
             let each = &mut |mapping| {
-                vm.keep_table(tables, &mapping);
+                vm.keep_table(tables, &mapping, &mut noted);
                 loaded.push(mapping);
             };
             hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
