@@ -107,7 +107,7 @@ pub use crate::{
     kernel::Kernel,
     linux::{
         Collapsed, CompactResult, Compacted, Compacting, Defrag, Ingens, Khugepaged, Placing,
-        Promoted, Promoter, Ranged, Ranger, ScanResult, Scanned, Thp,
+        Promoted, Promoter, Ranged, Ranger, Refused, ScanResult, Scanned, Thp,
     },
     object::FileKey,
     physical::Physical,

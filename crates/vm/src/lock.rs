@@ -99,7 +99,7 @@ where
 
     /// Wires what hardware has in `pages`, but for pages of zeros, and what the space has of its own there in
     /// memory.
-    fn wire_present(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
+    pub(crate) fn wire_present(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         let mut found: Vec<(u64, FrameId)> = Vec::new();
         for mapping in self.mappings_in(at.space, pages) {
             let Translation { page, frame, .. } = mapping.translation;

@@ -8,7 +8,7 @@ use physmem::{Coalesced, Level};
 use ram::Failure;
 use results::{DaemonCounts, DaemonSample, LevelPasses};
 use trace::Event;
-use vm::{Fallback, Module, Vm};
+use vm::{Fallback, Module, Refused, Vm};
 
 use super::{Base, Daemon, Larger, Sizes, nodes};
 use crate::place::{Kind, Mapped, Rules, Wish};
@@ -295,9 +295,15 @@ impl Base {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         if self.sizes.larger == Larger::Transparent {
-            let is_refused = came == Upgraded::Refused;
+            // A call that a kernel does not know fails so from the beginning to the end.
+            self.sizes.knows_collapse |= came != Upgraded::Refused;
+            let refused = match came {
+                Upgraded::All | Upgraded::Some => Refused::No,
+                Upgraded::Refused if self.sizes.knows_collapse => Refused::Known,
+                Upgraded::Refused => Refused::Unknown,
+            };
             return self
-                .with(platform, |kernel| kernel.collapse(space, range, is_refused).map(|_| ()));
+                .with(platform, |kernel| kernel.collapse(space, range, refused).map(|_| ()));
         }
         if self.sizes.larger != Larger::Wished || came != Upgraded::All {
             return Ok(());

@@ -10,8 +10,9 @@
 //!   translations off, flush --> copied, read from swap, zeroed --> one large translation
 //! ```
 //!
-//! A page that a fork shares is copied; a page with one user is moved. A block with a shared page in swap, or
-//! with a locked one, is left alone, which Linux does not.
+//! A page that a fork shares is copied; a page with one user is moved, and stays locked where it was. A block of
+//! anonymous memory with a shared page in swap is left alone, and one of shared memory of which another space has
+//! locked a page, which Linux does not.
 //! Where pages of 1G are allowed, blocks of 1G are looked at before those of 2M in them, within limits that
 //! are 512 times as large.
 
@@ -75,6 +76,17 @@ impl Default for Khugepaged {
     }
 }
 
+/// Whether the kernel of a recording has refused to collapse pages (`EINVAL`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It has not.
+    No,
+    /// It has, and knows the call.
+    Known,
+    /// It has, and may not know the call: Linux has it since 6.1.
+    Unknown,
+}
+
 macro_rules! results {
     ($($(#[$doc:meta])* $result:ident $name:literal)*) => {
         /// What the daemon found of a block: of the kernel's `enum scan_result` those that can be here.
@@ -106,7 +118,7 @@ results! {
     ExceedSwapPte "exceed_swap_pte"
     /// Too many are shared.
     ExceedSharedPte "exceed_shared_pte"
-    /// A page is wired.
+    /// A page is wired by another space.
     PageCount "page_count"
     /// None was used, or too few beside those in swap.
     LackReferencedPage "lack_referenced_page"
@@ -291,23 +303,28 @@ where
     /// many are made. As the kernel's call, it ends at the first region that may have none, and at the first
     /// block of which nothing is there or for which no frame is free (`madvise_collapse`).
     ///
-    /// `is_refused`: the call has failed with `EINVAL`. Where no rule here has it fail so, another reason had, and
-    /// nothing is done: a kernel before Linux 6.1 does not know the call.
+    /// Where the kernel of a recording has refused the call though no rule here does, it had another reason. Then
+    /// nothing is done if it may not know the call, or had one block to look at.
     pub fn collapse(
         &mut self,
         space: HatSpace,
         range: VirtRange,
-        is_refused: bool,
+        refused: Refused,
     ) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
-        let asked = self.vm.pages_of(range);
-        if self.vm.pmd_order() == 0 {
+        let (asked, order) = (self.vm.pages_of(range), self.vm.pmd_order());
+        if order == 0 {
             return Ok(0);
         }
+        let needs_reason = match refused {
+            Refused::No => false,
+            Refused::Known => whole_blocks(&asked, order).count() == 1,
+            Refused::Unknown => true,
+        };
         self.within(space, |kernel, at| {
             kernel.pages_move(|kernel| {
-                if is_refused {
+                if needs_reason {
                     let before = kernel.work;
                     let look = |kernel: &mut Self, at: &mut Within<'_>, region: &Region, block| {
                         Ok(kernel.scan(at, region, &block, None))
@@ -445,10 +462,6 @@ where
         if held.first().is_some_and(|held| held.translation.page.size() >= self.vm.size_of(block)) {
             return ScanResult::PmdMapped;
         }
-        // Pages of zeros are not wired, and what comes in their place would not be either.
-        if region.wired.stays() {
-            return ScanResult::PageCount;
-        }
         // Nodes of the table are read whole.
         self.work.table_reads += (block.end - block.start).saturating_sub(held.len() as u64);
         let mut held = held.iter().peekable();
@@ -483,7 +496,9 @@ where
                         return ScanResult::ExceedSharedPte;
                     }
                     let pfdat = self.pfdat(frame);
-                    if pfdat.wired > 0 {
+                    // What is shared is copied, and does not move.
+                    let own = u32::from(at.known.wired.contains_key(&page));
+                    if users == 1 && u32::from(pfdat.wired) > own {
                         return ScanResult::PageCount;
                     }
                     let is_young = mapping.is_some_and(|mapping| {
@@ -515,9 +530,25 @@ where
         }
     }
 
-    /// Has all pages of `block` come into one large frame, and loads it (`collapse_huge_page`,
-    /// `collapse_file`).
+    /// Has all pages of `block` come into one large frame, and loads it. What the space has wired is wired there
+    /// again.
     fn collapse_block(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+    ) -> Result<(), Stop> {
+        self.unwire_pages(at, block.clone());
+        let done = self.bring_together(at, region, block);
+        if region.wired.stays() {
+            self.wire_present(at, block);
+        }
+        done
+    }
+
+    /// Has all pages of `block`, which the space has not wired, come into one large frame, and loads it
+    /// (`collapse_huge_page`, `collapse_file`).
+    fn bring_together(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,

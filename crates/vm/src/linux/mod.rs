@@ -44,7 +44,7 @@ use physmem::Allocator;
 pub use self::{
     compaction::{CompactResult, Compacted, Compacting},
     ingens::Ingens,
-    khugepaged::{Collapsed, Khugepaged, ScanResult, Scanned},
+    khugepaged::{Collapsed, Khugepaged, Refused, ScanResult, Scanned},
     knobs::{Defrag, Thp},
     placing::Placing,
     promote::{Promoted, Promoter},

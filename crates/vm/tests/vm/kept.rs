@@ -8,7 +8,7 @@ use hat::HatSpace;
 use physmem::FrameId;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vm::{Error, FileKey, Khugepaged, Module, ScanResult, Source, Thp, Why, Wired};
+use vm::{Error, FileKey, Khugepaged, Module, Refused, ScanResult, Source, Thp, Why, Wired};
 
 use crate::{
     linux::{BLOCK, BLOCKS, FIRST, LARGE, ORDER, Small, pages},
@@ -443,7 +443,7 @@ fn a_large_page_of_a_file_keeps_its_contents() {
 fn a_collapse_follows_the_kernels_rules() {
     let results = |world: &Small| world.vm.scanned().results;
     let collapse = |world: &mut Small, space, range: Range<u64>| {
-        world.kernel().collapse(space, pages(range), false).unwrap()
+        world.kernel().collapse(space, pages(range), Refused::No).unwrap()
     };
     // A private mapping of a file, one page of it stored to.
     let mut world = Small::new(1 << 13, ALWAYS);
@@ -559,7 +559,11 @@ fn a_collapse_that_nothing_here_refuses_does_nothing() {
         let (mut world, space) = world(touched, last);
         let asked = pages(FIRST..FIRST + 3 * BLOCK);
         let (work, results) = (world.vm.work(), world.vm.scanned().results);
-        assert_eq!(world.kernel().collapse(space, asked, true), Ok(made), "{touched:?}");
+        assert_eq!(
+            world.kernel().collapse(space, asked, Refused::Unknown),
+            Ok(made),
+            "{touched:?}"
+        );
         if made == 0 && touched[0] {
             let calls = vm::Work { calls: work.calls + 1, ..work };
             assert_eq!((world.vm.work(), world.vm.scanned().results), (calls, results));
@@ -575,8 +579,67 @@ fn a_collapse_that_nothing_here_refuses_does_nothing() {
             world.kernel().discard(space, pages(page..page + 1)).unwrap();
         });
         let end = far + BLOCK;
-        assert_eq!(world.kernel().collapse(space, pages(start..end), true), Ok(made));
+        assert_eq!(world.kernel().collapse(space, pages(start..end), Refused::Unknown), Ok(made));
     }
+}
+
+/// A kernel that knows the call can have refused it after some blocks, but not after the only one.
+#[test]
+fn one_block_that_was_refused_is_not_collapsed() {
+    for (refused, made) in
+        [(Refused::No, [1, 2]), (Refused::Known, [0, 2]), (Refused::Unknown, [0, 0])]
+    {
+        for (blocks, made) in [1, 2].into_iter().zip(made) {
+            let all = FIRST..FIRST + blocks * BLOCK;
+            let (mut world, space) = one(all.clone());
+            advise(&mut world, space, all.clone(), false);
+            all.clone().step_by(9).for_each(|page| world.store(space, page));
+            advise(&mut world, space, all.clone(), true);
+            assert_eq!(world.kernel().collapse(space, pages(all), refused), Ok(made));
+        }
+    }
+}
+
+/// What is locked is collapsed, and is locked as a whole after that. What another space has locked does not matter
+/// where it is copied, and is not moved where it is shared memory.
+#[test]
+fn locked_memory_is_collapsed() {
+    for on_fault in [false, true] {
+        let all = FIRST..FIRST + BLOCK;
+        let (mut world, space) = one(all.clone());
+        advise(&mut world, space, all.clone(), false);
+        all.clone().step_by(3).for_each(|page| world.store(space, page));
+        let child = world.kernel().create().unwrap();
+        match on_fault {
+            true => world.kernel().lock_on_fault(space, pages(all.clone())).unwrap(),
+            false => world.kernel().lock(space, pages(all.clone())).unwrap(),
+        }
+        world.kernel().fork(space, child).unwrap();
+        for space in [space, child] {
+            advise(&mut world, space, all.clone(), true);
+        }
+        let before = wired(&mut world);
+        assert_eq!(world.kernel().collapse(child, pages(all.clone()), Refused::No), Ok(1));
+        assert_eq!((world.is_large(child, FIRST), wired(&mut world)), (true, before));
+        world.kernel().check().unwrap();
+        assert_eq!(world.kernel().collapse(space, pages(all.clone()), Refused::No), Ok(1));
+        assert_eq!((world.is_large(space, FIRST), wired(&mut world)), (true, BLOCK as usize));
+        world.kernel().check().unwrap();
+        world.kernel().unlock(space, pages(all)).unwrap();
+        assert_eq!(wired(&mut world), 0);
+    }
+    let mut world = Small::new(1 << 13, Thp::new(0, 0, Khugepaged::of(ORDER)));
+    let space = world.kernel().create().unwrap();
+    let all = pages(FIRST..FIRST + BLOCK);
+    world.kernel().map(space, all, RW, Source::SharedMemory, 0).unwrap();
+    world.store(space, FIRST);
+    let child = world.kernel().create().unwrap();
+    world.kernel().fork(space, child).unwrap();
+    world.kernel().lock_on_fault(space, all).unwrap();
+    assert_eq!(world.kernel().collapse(child, all, Refused::No), Ok(0));
+    assert_eq!(world.kernel().collapse(space, all, Refused::No), Ok(1));
+    assert_eq!(wired(&mut world), BLOCK as usize);
+    world.kernel().check().unwrap();
 }
 
 /// Shared memory is collapsed, and others that share it load it large; a part that goes is no reason to split it.
@@ -594,7 +657,7 @@ fn shared_memory_is_collapsed() {
     let is_large =
         |world: &Small, space| [0, 1, 2].map(|block| world.is_large(space, FIRST + block * BLOCK));
     // Nothing of the third block is anywhere: that ends the call.
-    assert_eq!(world.kernel().collapse(space, all, false), Ok(2));
+    assert_eq!(world.kernel().collapse(space, all, Refused::No), Ok(2));
     world.kernel().check().unwrap();
     assert_eq!(is_large(&world, space), [true, true, false]);
     assert_eq!(world.kernel().loaded(child, all), 0);
@@ -614,7 +677,7 @@ fn shared_memory_is_collapsed() {
     let aside = pages(FIRST + 16 * BLOCK + 1..FIRST + 19 * BLOCK);
     world.kernel().map(space, aside, RW, Source::SharedMemory, 0).unwrap();
     (FIRST + 17 * BLOCK..FIRST + 18 * BLOCK).for_each(|page| world.store(space, page));
-    assert_eq!(world.kernel().collapse(space, aside, false), Ok(0));
+    assert_eq!(world.kernel().collapse(space, aside, Refused::No), Ok(0));
     for space in [space, child] {
         world.kernel().exit(space).unwrap();
     }
@@ -639,7 +702,7 @@ fn a_large_page_of_shared_memory_is_looked_for_in_its_block() {
         let child = world.kernel().create().unwrap();
         world.kernel().fork(space, child).unwrap();
         if collapses {
-            assert_eq!(world.kernel().collapse(child, pages(one..one + BLOCK), false), Ok(1));
+            assert_eq!(world.kernel().collapse(child, pages(one..one + BLOCK), Refused::No), Ok(1));
         }
         world.vm.forget_counts();
         for page in [one + BLOCK, one + BLOCK + 9, other + 3, other + 4, other + BLOCK] {

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
     Error, Fallback, FileKey, Hashed, How, Kernel, Marks, Module, POLICIES, Physical, Placement,
-    Reserving, Settings, SettingsError, Source, Thp, Vm,
+    Refused, Reserving, Settings, SettingsError, Source, Thp, Vm,
 };
 
 use crate::{
@@ -442,8 +442,12 @@ where
                 self.kernel().attach(space, range, module).unwrap();
             }
             4..6 => {
-                let is_refused = range.start().page(BASE).number().is_multiple_of(5);
-                self.kernel().collapse(space, range, is_refused).unwrap();
+                let refused = match range.start().page(BASE).number() % 8 {
+                    0 => Refused::Unknown,
+                    1 => Refused::Known,
+                    _ => Refused::No,
+                };
+                self.kernel().collapse(space, range, refused).unwrap();
             }
             6 => self.daemons(),
             _ => {
