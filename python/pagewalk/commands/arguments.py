@@ -708,7 +708,7 @@ def add_arch(parser: _Parser) -> None:
     parser.add_argument(
         "--arch",
         choices=["x86-64", "i386", "arm", "aarch64", "riscv64"],
-        help="the program's instruction set, which the format does not tell; tags in addresses of "
+        help="the program's instruction set, where the file does not tell it; tags in addresses of "
         "aarch64 are left out",
     )
 
