@@ -296,3 +296,58 @@ impl Regions {
         self.0.insert(page, right);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: u64 = 64;
+
+    /// A region of `pages` whose name is another than that of each one beside it.
+    fn region(pages: Range<u64>) -> Region {
+        let label = pages.start as u32;
+        Region {
+            pages,
+            rights: Rights::ALL,
+            asked: Rights::ALL,
+            backing: Backing::Anonymous,
+            wired: false,
+            label,
+            module: Module::default(),
+            own: Own { number: 0, moved: 0 },
+            has_own: false,
+        }
+    }
+
+    /// Regions of any length and any holes between them, against a list that says for each page whether a region has it.
+    #[test]
+    fn the_hole_around_a_page_is_that_of_a_list_of_pages() {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        for _ in 0..200 {
+            let (mut regions, mut has) = (Regions::default(), [false; PAGES as usize]);
+            let mut page = below(8);
+            while page < PAGES {
+                let end = (page + 1 + below(9)).min(PAGES);
+                regions.insert(region(page..end));
+                (page..end).for_each(|page| has[page as usize] = true);
+                // Regions may lie side by side.
+                page = end + below(3) * below(9);
+            }
+            for page in 0..PAGES {
+                let (start, end) = (below(page + 1), page + 1 + below(PAGES - page));
+                let is_free = |page: &u64| !has[*page as usize];
+                let before = (start..=page).rev().take_while(is_free).last();
+                let after = (page..end).take_while(is_free).last();
+                let expected = before.zip(after).map(|(first, last)| first..last + 1);
+                let found = regions.hole_around(page, start..end);
+                assert_eq!(found, expected, "{page} in {start}..{end}: {has:?}");
+            }
+        }
+    }
+}
