@@ -712,3 +712,35 @@ fn locks_on_fault_bring_nothing() {
         assert_eq!(run(&rows).faults.first_touch, faults, "{rows:?}");
     }
 }
+
+/// A move takes what is known of its source along, and what lies where a hole of the source would go stays. Where nothing
+/// explains the source there are no holes: what was there has been replaced, by what nothing explains either.
+#[test]
+fn a_move_replaces_its_destination_where_nothing_explains_the_source() {
+    const SOURCE: u64 = LOW + 64 * PAGE;
+    let store = |page: u64| Row::Access(Kind::Store, page, 8);
+    for sources in 0..4u64 {
+        let is_source = |page: u64| sources >> page & 1 == 1;
+        let mut rows = vec![map(LOW, 2 * PAGE, 3, 0x22)];
+        for page in (0..2).filter(|page| is_source(*page)) {
+            rows.push(map(SOURCE + page * PAGE, PAGE, 3, 0x22));
+            rows.push(store(SOURCE + page * PAGE));
+        }
+        rows.extend([store(LOW), store(LOW + PAGE)]);
+        let before = run(&rows);
+        rows.push(Row::Event(Event::Mremap {
+            addr: SOURCE,
+            old_bytes: 2 * PAGE,
+            new_bytes: 2 * PAGE,
+            flags: 3,
+            new_addr: LOW,
+            result: LOW as i64,
+        }));
+        rows.extend([store(LOW), store(LOW + PAGE)]);
+        let after = run(&rows);
+        let expected = if sources == 0 { 2 } else { 0 };
+        let unexplained = after.manager.unwrap().unexplained;
+        assert_eq!(unexplained, expected, "sources {sources:02b}");
+        assert_eq!(after.faults.first_touch, before.faults.first_touch + expected, "{sources:02b}");
+    }
+}
