@@ -152,8 +152,11 @@ mod tests {
         Given { header: header.unwrap(), batches, fails }
     }
 
+    /// The addresses and the events of a batch.
+    type Contents = (Vec<u64>, Vec<Placed>);
+
     /// What `source` gives, and whether it ends with an error.
-    fn drained(source: &mut dyn Source) -> (Vec<(Vec<u64>, Vec<Placed>)>, bool) {
+    fn drained(source: &mut dyn Source) -> (Vec<Contents>, bool) {
         let (mut all, mut batch) = (Vec::new(), Batch::default());
         loop {
             match source.next(&mut batch) {
