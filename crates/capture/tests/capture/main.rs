@@ -7,6 +7,7 @@ mod common;
 mod derived;
 mod inline;
 mod layout;
+mod native;
 mod options;
 mod processes;
 mod refusals;
