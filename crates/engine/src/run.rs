@@ -25,6 +25,10 @@ use crate::{tell, ways};
 const STACK_BYTES: u64 = 1 << 20;
 /// Accesses of a repeated instruction that are made at once, and told as one block: as many as the host takes for one.
 const PIECE: u64 = 2000;
+/// Where Linux has a page that old programs call.
+const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
+/// The option of `prctl` that filters system calls.
+const PR_SET_SECCOMP: u64 = 22;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
@@ -120,6 +124,10 @@ pub unsafe fn begin(start: *const Start) -> ! {
 pub(crate) extern "C" fn dispatch() {
     // SAFETY: it runs in the engine, once at a time.
     let engine = unsafe { Engine::get() };
+    // A signal came to a block that left before its next store.
+    if engine.recorder.is_hidden {
+        engine.recorder.show();
+    }
     engine.came_back();
     engine.go_on();
 }
@@ -195,6 +203,9 @@ impl Engine {
             }
             Exit::Unmapped { pc } => {
                 self.pc = pc;
+                if pc >= VSYSCALL {
+                    self.refuse(pc, "it makes system calls by way of the page vsyscall");
+                }
                 const SEGV_MAPERR: u64 = 1;
                 const PAGE_FAULT: u64 = 14;
                 const USER_FETCH: u64 = 0x14;
@@ -248,6 +259,10 @@ impl Engine {
             nr::RT_SIGPROCMASK => self.signals.procmask(arguments),
             nr::RT_SIGRETURN => return self.sigreturn(),
             nr::SIGALTSTACK => self.signals.altstack(arguments, state.register(4)),
+            nr::SECCOMP => self.refuse(pc, "it filters its own system calls (seccomp)"),
+            nr::PRCTL if first == PR_SET_SECCOMP => {
+                self.refuse(pc, "it filters its own system calls (seccomp)")
+            }
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => match first {
                 ARCH_SET_FS => {

@@ -43,6 +43,7 @@ pub(crate) mod nr {
     pub(crate) const EXIT_GROUP: u64 = 231;
     pub(crate) const MBIND: u64 = 237;
     pub(crate) const OPENAT: u64 = 257;
+    pub(crate) const SECCOMP: u64 = 317;
     pub(crate) const MEMFD_CREATE: u64 = 319;
     pub(crate) const EXECVEAT: u64 = 322;
     pub(crate) const MLOCK2: u64 = 325;

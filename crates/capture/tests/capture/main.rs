@@ -10,6 +10,7 @@ mod layout;
 mod native;
 mod options;
 mod processes;
+mod random;
 mod refusals;
 mod sequences;
 mod windows;

@@ -354,6 +354,32 @@ const SIGNALS: &[(&str, &str)] = &[
             unsigned long quiet = (memset(table, 0, sizeof table), compute());
             return ticks < 3 ? 1 : h == quiet ? 42 : 2; }"#,
     ),
+    // Signals at any place between system calls, repeated instructions, and what the engine tells itself.
+    (
+        "storm_of_calls",
+        r#"
+        #include <signal.h>
+        #include <string.h>
+        #include <unistd.h>
+        #include <sys/time.h>
+        #include <sys/mman.h>
+        static volatile unsigned long ticks; static char a[5000], b[5000];
+        static void on(int s) { ticks++; getppid(); }
+        int main(void) {
+            struct sigaction x; memset(&x, 0, sizeof x); x.sa_handler = on; x.sa_flags = SA_RESTART; sigaction(SIGALRM, &x, 0);
+            struct itimerval t = { { 0, 100 }, { 0, 100 } }; setitimer(ITIMER_REAL, &t, 0);
+            unsigned long bits[64] = {0}, set = 0;
+            for (int i = 0; i < 4000; i++) {
+                char *p = mmap(0, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); p[5] = 1; munmap(p, 8192);
+                void *d = b, *s = a; unsigned long n = 1 + i % 4999; memset(a, i, sizeof a);
+                __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(n) :: "memory");
+                if (d != b + 1 + i % 4999 || b[i % 4999] != (char)i) return 3;
+                long at = i % 4096; unsigned char was;
+                __asm__ volatile("btsq %2, %0; setc %1" : "+m"(bits[0]), "=q"(was) : "r"(at) : "memory", "cc"); set += !was;
+            }
+            memset(&t, 0, sizeof t); setitimer(ITIMER_REAL, &t, 0);
+            return ticks < 3 ? 1 : set == 4000 ? 42 : 2; }"#,
+    ),
     (
         "ends_by_a_fault",
         r#"
@@ -498,12 +524,14 @@ fn what_it_cannot_record_ends_in_one_line() {
             unsigned char *p = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             p[0] = 0xc3; ((void (*)(void))p)(); return 0; }"#;
     let gs = r#"int main(void) { long x; __asm__ volatile("mov %%gs:0, %0" : "=r"(x)); return (int)x; }"#;
+    let seccomp = "#include <sys/prctl.h>\nint main(void) { return prctl(22, 1); }";
     for (name, source, expected) in [
         ("thread", thread, "it starts a second thread"),
         ("fork", fork, "it starts another process"),
         ("exec", exec, "it executes another program"),
         ("code", code, "it runs code that it can change"),
         ("gs", gs, "it uses the segment register gs"),
+        ("seccomp", seccomp, "it filters its own system calls"),
     ] {
         let program = compile(&directory, name, "gcc", source);
         let output = directory.join(format!("{name}.pwt"));
