@@ -243,9 +243,6 @@ impl Values {
     }
 }
 
-/// The register that is in place of another in a block: `(home, lent)`.
-type Lent = Option<u8>;
-
 impl Translator {
     /// Translates for the state at `gs`; `enter` is where translated code leaves to.
     pub(crate) fn new(state: State, enter: u64) -> Translator {
@@ -697,9 +694,9 @@ impl Translator {
             free.cycle().nth(turn % count.max(1)).unwrap_or(NONE)
         };
         let mut taken = used | 1 << RSP | 1 << RECORD | 1 << SCRATCH;
-        let record_lent: Lent = (used >> RECORD & 1 != 0).then(|| free(taken, self.rotation));
+        let record_lent: Option<u8> = (used >> RECORD & 1 != 0).then(|| free(taken, self.rotation));
         taken |= record_lent.map_or(0, |lent| 1 << lent);
-        let scratch_lent: Lent = (used >> SCRATCH & 1 != 0).then(|| free(taken, self.rotation));
+        let scratch_lent: Option<u8> = (used >> SCRATCH & 1 != 0).then(|| free(taken, self.rotation));
         let record = record_lent.unwrap_or(RECORD);
         let scratch = scratch_lent.unwrap_or(SCRATCH);
         let slotted = 1 << record | 1 << scratch;
