@@ -134,11 +134,16 @@ pub(crate) fn record(
 
 /// The exception for `error`: whether the request or the work was at fault.
 pub(crate) fn sorted(error: capture::Error) -> PyErr {
-    use capture::Error::{Garbled, Kept, NoProcess, System, Trace};
+    use capture::Error::{Garbled, Injection, Kept, NoProcess, NotEntered, Refused, System, Trace};
     match error {
-        Garbled { .. } | Kept { .. } | NoProcess { .. } | System { .. } | Trace { .. } => {
-            failed(error)
-        }
+        Garbled { .. }
+        | Injection { .. }
+        | Kept { .. }
+        | NoProcess { .. }
+        | NotEntered { .. }
+        | Refused { .. }
+        | System { .. }
+        | Trace { .. } => failed(error),
         _ => refused(error),
     }
 }
