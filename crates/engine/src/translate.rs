@@ -696,7 +696,8 @@ impl Translator {
         let mut taken = used | 1 << RSP | 1 << RECORD | 1 << SCRATCH;
         let record_lent: Option<u8> = (used >> RECORD & 1 != 0).then(|| free(taken, self.rotation));
         taken |= record_lent.map_or(0, |lent| 1 << lent);
-        let scratch_lent: Option<u8> = (used >> SCRATCH & 1 != 0).then(|| free(taken, self.rotation));
+        let scratch_lent: Option<u8> =
+            (used >> SCRATCH & 1 != 0).then(|| free(taken, self.rotation));
         let record = record_lent.unwrap_or(RECORD);
         let scratch = scratch_lent.unwrap_or(SCRATCH);
         let slotted = 1 << record | 1 << scratch;

@@ -65,9 +65,11 @@ global_asm!(
     "mov dword ptr gs:[{exit}], {signal}",
     "jmp 2b",
     // System calls of the program: rdi number, rsi the six arguments. None is made once a signal waits.
-    ".globl pagewalk_call, pagewalk_call_end, pagewalk_call_not",
+    ".globl pagewalk_call, pagewalk_call_begun, pagewalk_call_end, pagewalk_call_not",
     "pagewalk_call:",
     "push rbx",
+    // From here to the call a handler may go on at the end, which takes rbx back.
+    "pagewalk_call_begun:",
     "mov rax, rdi",
     "mov rbx, rsi",
     "mov rdi, [rbx]",
@@ -141,6 +143,7 @@ unsafe extern "C" {
     fn pagewalk_enter_end();
     fn pagewalk_resume();
     pub(crate) fn pagewalk_call(number: u64, arguments: *const [u64; 6]) -> i64;
+    fn pagewalk_call_begun();
     fn pagewalk_call_end();
     fn pagewalk_call_not();
     fn pagewalk_copy(to: *mut u8, from: *const u8, bytes: u64) -> u32;
@@ -181,7 +184,7 @@ pub(crate) fn handler_end() -> u64 {
 
 /// Where to go on at a signal before a system call was made, if `rip` is there.
 pub(crate) fn not_called(rip: u64) -> Option<u64> {
-    let window = address!(pagewalk_call)..address!(pagewalk_call_end);
+    let window = address!(pagewalk_call_begun)..address!(pagewalk_call_end);
     window.contains(&rip).then_some(address!(pagewalk_call_not))
 }
 
