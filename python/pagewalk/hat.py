@@ -38,8 +38,8 @@ NOT_MODELLED = (
     "data caches: the line of a lock costs a transfer from another processor, other lines nothing",
     "other locks of a kernel than those of its memory management",
     "the scheduler: each processor has one process",
-    "cycles are counted instructions and assumptions (crates/locks/src/costs.rs): orders and ratios "
-    "can be claimed, times not",
+    "cycles are counted instructions and assumptions (crates/locks/src/costs.rs): orders and "
+    "ratios can be claimed, times not",
 )
 
 
