@@ -311,7 +311,7 @@ mod tests {
             rights: Rights::ALL,
             asked: Rights::ALL,
             backing: Backing::Anonymous,
-            wired: false,
+            wired: Wired::No,
             label,
             module: Module::default(),
             own: Own { number: 0, moved: 0 },

@@ -127,7 +127,7 @@ fn accesses_cross_into_pages_that_no_row_has() {
         let all = (0..times * count).map(|at| BASE + at % count * 4 * 4096 + 8);
         all.map(|addr| Row::Access(Kind::Load, addr, size)).collect()
     };
-    let physical = |_, addr: u64| (addr - BASE) / 4 & !0xfff | addr & 0xfff;
+    let physical = |_, addr: u64| ((addr - BASE) / 4) & !0xfff | addr & 0xfff;
     let pages = |size: &str, rows: &[Row]| {
         let of = attempt(&[&format!("memory.size={size}")], rows, physical).unwrap();
         (of.memory.mapped_bytes >> 12, of.faults.first_touch, of.memory.frames_used_bytes >> 12)
