@@ -20,18 +20,21 @@ PART := .ci/timed
 FUZZ_SECONDS := 60
 
 .PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
-.PHONY: compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
+.PHONY: engine-target compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-build: $(VENV)/installed qemu ## build everything into .venv: the package, the command, QEMU with the recorder inside
+build: $(VENV)/installed qemu engine-target ## build everything into .venv: the package, the command, QEMU with the recorder inside
 	$(PART) recorder $(BIN)/python packaging/backend.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
 
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
 	$(PART) qemu $(BIN)/python qemu/build.py
+
+engine-target:
+	.ci/needs x86_64-unknown-none.target=
 
 qemu-system: $(VENV)/installed ## build qemu-system-x86_64, which reports what a machine does with its page tables, into python/pagewalk/qemu/system; `make torture` checks ten million reports while Linux boots in it
 	.ci/needs $(QEMU_NEEDS)
@@ -61,7 +64,7 @@ test: tools build test-rust hashes test-python ## run all tests: Rust, hashes of
 compile-tests:
 	$(PART) compile-tests cargo test --workspace --quiet --no-run
 
-test-rust: tools qemu
+test-rust: tools qemu engine-target
 	$(PART) test-rust cargo test --workspace --quiet
 
 test-python: tools build bench-built
@@ -135,10 +138,11 @@ reproduce: build ## run the papers' experiments anew, with the programs they nee
 
 lint: build lint-rust lint-python ## formatting, lints and types, of Rust and Python
 
-lint-rust:
+lint-rust: engine-target
 	cargo fmt --all --check
 	$(PART) lint-rust cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo clippy -p recorder --no-default-features --features inside --quiet -- -D warnings
+	cargo clippy -p engine --features blob --target x86_64-unknown-none --quiet -- -D warnings
 
 lint-python: $(VENV)/installed
 	$(BIN)/ruff check
@@ -151,7 +155,7 @@ format: $(VENV)/installed ## format all sources
 	$(BIN)/ruff check --fix --quiet
 
 clean: ## remove what was built
-	rm -rf python/pagewalk/data $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache $(PLUGINS)/*.so
+	rm -rf python/pagewalk/data $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache $(PLUGINS)/*.so $(PLUGINS)/pagewalk-engine
 	rm -f python/pagewalk/_native*.so
 	find python/pagewalk/qemu -mindepth 1 ! -name README.md -delete
 	find python tests -name __pycache__ -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 ```
  qemu/ -------build.py----> python/pagewalk/qemu/qemu-*                         recording QEMUs
  crates/recorder --cargo--> python/pagewalk/plugins/pagewalk-recorder-API.so    for other QEMUs
+ crates/engine   --cargo--> python/pagewalk/plugins/pagewalk-engine             put into programs
  preload/        --cc-----> python/pagewalk/plugins/pagewalk-allocations-*.so   preloaded
  experiments/    --copy---> python/pagewalk/data/experiments
  workloads/      --copy---> python/pagewalk/data/workloads
@@ -14,6 +15,7 @@ source tree the experiments are read where they are.
 """
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -78,9 +80,49 @@ def plugins() -> None:
         built = ROOT / target / "release" / "librecorder.so"
         name = f"pagewalk-recorder-{api}.so"
         subprocess.run(["install", "-s", "-m", "644", built, folder / name], check=True)
+    engine()
     # The library that marks allocations, for the processors that a compiler is here for.
     # A source distribution keeps no mark that a file can be executed.
     subprocess.run(["bash", ROOT / "preload" / "build", folder], check=True)
+
+
+ENGINE_TARGET = "x86_64-unknown-none"
+"""The Rust target without a system, without vector registers, for which the engine is compiled."""
+
+
+def engine() -> None:
+    """Builds the engine of `--engine native` into the package, where its target is installed."""
+    to = PACKAGE / "plugins" / "pagewalk-engine"
+    if platform.machine() != "x86_64":
+        return
+    found = subprocess.run(
+        ["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True
+    )
+    library = Path(found.stdout.strip()) / "lib" / "rustlib" / ENGINE_TARGET
+    if not library.is_dir():
+        print(
+            f"packaging: --engine native is left out: Rust has no target {ENGINE_TARGET} here; "
+            f"`rustup target add {ENGINE_TARGET}` installs it",
+            file=sys.stderr,
+        )
+        to.unlink(missing_ok=True)
+        return
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    command = [
+        "cargo",
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "engine",
+        "--bin",
+        "pagewalk-engine",
+    ]
+    subprocess.run(
+        [*command, "--features", "blob", "--target", ENGINE_TARGET], cwd=ROOT, check=True
+    )
+    built = ROOT / target / ENGINE_TARGET / "release" / "pagewalk-engine"
+    subprocess.run(["install", "-s", "-m", "644", built, to], check=True)
 
 
 def qemu() -> None:

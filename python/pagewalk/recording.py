@@ -86,6 +86,8 @@ class Recording:
             surely hit could be counted where the program runs: the same results, more slowly.
         callbacks: Whether the recorder uses callbacks alone, as it does in another QEMU than
             Pagewalk's own: the same trace, more slowly.
+        engine: `qemu`, or `native` for the program's own process: x86-64, one thread, no children.
+        aslr: Whether `native` leaves the layout of the address space to chance, as the kernel does.
         qemu: Another QEMU to record in, which must load plugins. Recording takes longer there.
     """
 
@@ -109,6 +111,8 @@ class Recording:
     arguments: bool = True
     allocations: bool = False
     callbacks: bool = False
+    engine: str = "qemu"
+    aslr: bool = False
     qemu: str | os.PathLike[str] | None = None
     tells_all: bool = False
     small: int | None = None
@@ -133,6 +137,9 @@ class Recording:
             command[0] = confined.found(command[0], self.small, self._sysroot)
         return _native.Recording(
             command,
+            engine=self.engine,
+            engine_path=PLUGINS / "pagewalk-engine",
+            aslr=self.aslr,
             qemu=self.qemu,
             qemus=QEMUS,
             plugins=sorted(PLUGINS.glob("pagewalk-recorder-*.so")),

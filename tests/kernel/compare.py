@@ -133,7 +133,7 @@ def events(lines: list[str], until: int) -> str:  # noqa: PLR0912 (a case per ki
             case "A":
                 event("madvise", addr=of[0], bytes=of[1], advice=of[2], result=of[3])
             case "L":
-                event("mlock", addr=of[0], bytes=of[1], flags=0, result=of[2])
+                event("mlock", addr=of[0], bytes=of[1], flags=of[2], result=of[3])
             case "K":
                 event("munlock", addr=of[0], bytes=of[1], result=of[2])
             case "F":

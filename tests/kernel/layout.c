@@ -13,7 +13,7 @@
  *   R start old_bytes new_bytes new_start flags   mremap
  *   B old new                              brk
  *   A start bytes advice result            madvise
- *   L start bytes result                   mlock
+ *   L start bytes flags result             mlock, mlock2
  *   K start bytes result                   munlock
  *   F child flags                          fork; flags: clone's
  *   E                                      execve: the mappings of the new program follow
@@ -256,7 +256,8 @@ static void done(struct process *process, const struct call *c, long result) {
         if (a[2] == MADV_DONTNEED) forget(process, a[0], a[1]);
         fprintf(out, "A %llu %llu %llu %ld\n", a[0], a[1], a[2], result);
         return;
-    case SYS_mlock: case SYS_mlock2: fprintf(out, "L %llu %llu %ld\n", a[0], a[1], result); return;
+    case SYS_mlock: fprintf(out, "L %llu %llu 0 %ld\n", a[0], a[1], result); return;
+    case SYS_mlock2: fprintf(out, "L %llu %llu %llu %ld\n", a[0], a[1], a[2], result); return;
     case SYS_munlock: fprintf(out, "K %llu %llu %ld\n", a[0], a[1], result); return;
     }
     if (has_failed) return;

@@ -10,7 +10,7 @@
  *   protect P page pages prot
  *   move P page pages to pages flags     mremap; flags: 1 may move, 3 moves to `to`
  *   advise P page pages advice
- *   lock P page pages, unlock P page pages
+ *   lock P page pages flags, unlock P page pages
  *   fork P child, exit P
  *   load P page, store P page value      the first 8 bytes of the page
  *   check
@@ -99,7 +99,7 @@ static struct answer play(const struct ask *ask) {
         return call(found == MAP_FAILED ? -1 : 0);
     }
     if (!strcmp(ask->what, "advise")) return call(madvise(at(of[0]), bytes, of[2]));
-    if (!strcmp(ask->what, "lock")) return call(mlock(at(of[0]), bytes));
+    if (!strcmp(ask->what, "lock")) return call(mlock2(at(of[0]), bytes, of[2]));
     if (!strcmp(ask->what, "unlock")) return call(munlock(at(of[0]), bytes));
     if (!strcmp(ask->what, "fork")) {
         pid_t child = fork();

@@ -53,7 +53,7 @@ MODES = {
 """Knobs, and masks of the orders of blocks that they allow everywhere, and where advised."""
 PLAYED_MAX = 20
 REDUCED_MAX = 20
-FOLLOWED = ("apart", "locked")
+FOLLOWED = ("apart",)
 """Differences of sizes after which others of the stream only follow."""
 ADMITTED = (*FOLLOWED, "pages")
 """Differences that docs/managers.md has the reasons of."""
@@ -68,7 +68,6 @@ class Difference:
     kind: str
     """`touch`: what a load found, or why a touch was refused; `size`: the page size of a block;
     `apart`: the same where the kernel has two mappings in the block that are one in the model;
-    `locked`: the same where the kernel has collapsed locked memory, which the model does not;
     `pages`: which pages hardware has; `run`: the model did not come to its end."""
     line: int
     text: str
@@ -136,7 +135,9 @@ class Stream:
             case "advise":
                 yield f"advise {process} {page} {pages} {rng.choice(ADVICE)}"
             case "lock":
-                yield f"{rng.choice(('lock', 'unlock'))} {process} {page} {pages}"
+                # 1: MLOCK_ONFAULT.
+                what = rng.choice(("lock {} 0", "lock {} 1", "unlock {}", "unlock {}"))
+                yield what.format(f"{process} {page} {pages}")
             case "fork" if self.forks and self.born < 12 and len(self.alive) < PROCESSES_MAX:
                 yield f"fork {process} {self.born}"
                 self.alive.append(self.born)
@@ -282,12 +283,12 @@ def pages_of(line: str) -> dict[int, dict[int, str]]:
     return found
 
 
-def mappings_of(line: str, letter: str) -> dict[int, list[range]]:
-    """The pages of all mappings (v), or of locked ones (w), by process."""
+def mappings_of(line: str) -> dict[int, list[range]]:
+    """The pages of all mappings, by process."""
     found: dict[int, list[range]] = {}
     mappings: list[range] = []
     for word in line.split():
-        if word.endswith(letter):
+        if word.endswith("v"):
             start, rest = word.split("+")
             mappings.append(range(int(start), int(start) + int(rest[:-1])))
         elif "+" not in word:
@@ -329,10 +330,9 @@ def between(line: str, one: str, two: str) -> Iterator[tuple[str, str]]:
         )
         sizes, others = large_of(native), large_of(other)
         firsts, others_firsts = (
-            {pages.start for pages in mappings_of(of, "v")[process]} for of in (one, two)
+            {pages.start for pages in mappings_of(of)[process]} for of in (one, two)
         )
         apart = {page // BLOCK for page in firsts - others_firsts}
-        locked = {page // BLOCK for pages in mappings_of(two, "w")[process] for page in pages}
         # What has left the model's page table comes back by a fault, as large as it was.
         loaded = {page // BLOCK for page in other}
         for block in sorted(sizes.keys() | others.keys()):
@@ -340,8 +340,7 @@ def between(line: str, one: str, two: str) -> Iterator[tuple[str, str]]:
             if was != is_now and block in loaded:
                 place = block - FIRST // BLOCK
                 text = f"process {process}, block {place}: natively {was}, in the model {is_now}"
-                is_collapsed = block in locked and was == "L"
-                yield "apart" if block in apart else "locked" if is_collapsed else "size", text
+                yield "apart" if block in apart else "size", text
         pages = sorted(native.items() ^ other.items())
         if pages:
             page, _ = pages[0]

@@ -32,6 +32,15 @@ def test_every_pointer_leads_to_its_number(walks: bool) -> None:
         assert at(document, value.pointer or "") == value.exact
 
 
+def test_the_card_of_first_touches_has_the_peak_of_memory() -> None:
+    """What a program has is unmapped when it ends, so that the end alone says nothing."""
+    document = sample.document()
+    document["memory"]["frames_peak_bytes"] = 211 << 20
+    document["memory"]["mapped_bytes"] = 16 << 20
+    (card,) = (card for card in data.run(document).cards if card.label == "First touches")
+    assert "211 MiB of memory in use at the peak; at the end 16 MiB mapped" in card.note
+
+
 TLB_COLUMNS = {
     "Entries": "entries",
     "Lookups": "lookups",

@@ -51,6 +51,60 @@ pub enum Error {
         /// Why not, and what to do.
         why: String,
     },
+    /// The engine cannot record such a program.
+    #[error("{program}: {why}, which --engine native does not record; use --engine qemu")]
+    NotNative {
+        /// The program.
+        program: PathBuf,
+        /// What it is.
+        why: String,
+    },
+    /// The engine cannot do that.
+    #[error("{0} does not go with --engine native yet; use --engine qemu")]
+    NativeOption(&'static str),
+    /// The engine is not there.
+    #[error(
+        "{0}: there is no engine for --engine native; `rustup target add x86_64-unknown-none` and `make build` in \
+         Pagewalk's source tree build it; or use --engine qemu"
+    )]
+    NoEngine(PathBuf),
+    /// The program may not be traced.
+    #[error(
+        "{0}: may not be traced here, which --engine native needs to begin (ptrace is forbidden, by a container or by \
+         Yama); allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), or use --engine qemu"
+    )]
+    Untraced(PathBuf),
+    /// The engine could not be put into the program.
+    #[error("{program}: the engine cannot be put into it ({error}); use --engine qemu")]
+    Injection {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The engine did not begin.
+    #[error(
+        "{program}: the engine did not begin, and the program ended with status {status}; use --engine qemu"
+    )]
+    NotEntered {
+        /// The program.
+        program: PathBuf,
+        /// The program's exit status.
+        status: i32,
+    },
+    /// The engine has ended the program, as it could not go on.
+    #[error(
+        "{program}: {why}, at {pc:#x}, which --engine native does not record yet: the program was ended there and \
+         nothing is kept; use --engine qemu"
+    )]
+    Refused {
+        /// The program.
+        program: PathBuf,
+        /// Where.
+        pc: u64,
+        /// What it did.
+        why: String,
+    },
     /// There is no QEMU for it.
     #[error(
         "there is no {0}, in which the program would be recorded: build it by `make qemu` in Pagewalk's source tree, \

@@ -48,6 +48,8 @@ pub(crate) struct Facts {
     /// and its words.
     stack_words: Option<(u32, u64, Vec<u64>)>,
     unwinder: Unwinder,
+    /// Whether the program runs in a process of its own, in no QEMU.
+    pub(crate) is_native: bool,
 }
 
 /// The largest number of calls recorded for one allocation.
@@ -333,7 +335,7 @@ impl Facts {
                         stack has no name";
             self.notes.push(note.to_owned());
         }
-        if self.stack.is_none() {
+        if self.stack.is_none() && !self.is_native {
             // QEMU puts a page without rights below the stack that it makes.
             let is_file = |at: u64| {
                 let at = at.wrapping_add(base);
@@ -390,6 +392,14 @@ impl Facts {
         let path = line.map_or("", |line| line.path);
         if path.starts_with('/') {
             return Origin::File(path.to_owned());
+        }
+        // Where the program is not QEMU's guest the kernel names what is its own.
+        match path {
+            _ if !self.is_native => {}
+            "[stack]" => return Origin::Stack,
+            "[heap]" => return Origin::Heap,
+            "" => {}
+            other => return Origin::Other(other.trim_matches(['[', ']']).to_owned()),
         }
         if self.stack.is_some_and(|(start, end)| (start..end).contains(&at)) {
             return Origin::Stack;

@@ -1,4 +1,4 @@
-//! Starting the program under QEMU.
+//! Starting the program, under QEMU or with the engine in it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,19 +8,30 @@ use std::process::{Child, Command, ExitStatus};
 use trace::{Filter, Header};
 
 use crate::command::Program;
+use crate::inject;
 use crate::library::Library;
+use crate::options::Engine;
 use crate::qemu::Qemu;
 use crate::session::{Session, Settings};
 use crate::signals::Guard;
 use crate::{Error, Options};
 
-/// Everything that a program needs to run under QEMU.
+/// What a program runs in.
+pub(crate) enum Runner {
+    /// QEMU, with the recorder.
+    Qemu(Qemu),
+    /// Its own process, with the engine.
+    Native(inject::Engine),
+}
+
+/// Everything that a program needs to be recorded.
 pub(crate) struct Prepared {
     program: Program,
-    qemu: Qemu,
+    runner: Runner,
     session: Session,
     command: Vec<String>,
     one_cpu: bool,
+    aslr: bool,
     /// The library that marks allocations.
     library: Option<Library>,
 }
@@ -40,7 +51,14 @@ impl Prepared {
     /// Finds the program of `options`, its QEMU and the plugin, and makes the session.
     pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
         let program = Program::find(&options.command)?;
-        let qemu = Qemu::find(options, &program)?;
+        let runner = match options.engine {
+            Engine::Qemu => Runner::Qemu(Qemu::find(options, &program)?),
+            Engine::Native => Runner::Native(inject::Engine::find(options, &program)?),
+        };
+        let stem = match &runner {
+            Runner::Qemu(qemu) => qemu.stem(&program),
+            Runner::Native(_) => Vec::new(),
+        };
         let library = if options.allocations {
             Some(Library::find(options.libraries.as_deref(), &program)?)
         } else {
@@ -55,17 +73,19 @@ impl Prepared {
             skip_accesses: if options.from.is_some() { 0 } else { options.skip_accesses },
             sure: options.sure,
             patience: patience(),
-            strays: qemu.strays,
-            inline_code: qemu.inline_code,
-            qemu_prefix: &qemu.stem(&program),
+            strays: matches!(&runner, Runner::Qemu(qemu) if qemu.strays),
+            inline_code: matches!(&runner, Runner::Qemu(qemu) if qemu.inline_code),
+            qemu_prefix: &stem,
             allocations: library.as_ref().map_or(b"", Library::stem),
         })?;
-        let plugin = qemu.plugin_argument(&session.path());
-        session.set_plugin(plugin.as_bytes())?;
+        if let Runner::Qemu(qemu) = &runner {
+            let plugin = qemu.plugin_argument(&session.path());
+            session.set_plugin(plugin.as_bytes())?;
+        }
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
         let command = told(words.collect(), options.arguments);
-        let one_cpu = options.one_cpu;
-        Ok(Prepared { program, qemu, session, command, one_cpu, library })
+        let (one_cpu, aslr) = (options.one_cpu, options.aslr);
+        Ok(Prepared { program, runner, session, command, one_cpu, aslr, library })
     }
 
     /// The first program, as its trace tells it.
@@ -75,29 +95,46 @@ impl Prepared {
 
     /// Starts the program.
     pub(crate) fn start(self) -> Result<(Launch, Session), Error> {
-        let Prepared { program, qemu, session, one_cpu, library, .. } = self;
-        let mut command = Command::new(&qemu.path);
-        command.arg("-plugin").arg(qemu.plugin_argument(&session.path()));
-        command.arg("-0").arg(&program.argv0);
-        if let Some(prefix) = &qemu.prefix {
-            command.arg("-L").arg(prefix);
-        }
-        if let Some(library) = library {
-            library.preload(&mut command);
-        }
-        command.arg(path_argument(program.path.as_os_str()));
+        let Prepared { program, runner, session, one_cpu, aslr, library, .. } = self;
+        let mut command = match &runner {
+            Runner::Qemu(qemu) => {
+                let mut command = Command::new(&qemu.path);
+                command.arg("-plugin").arg(qemu.plugin_argument(&session.path()));
+                command.arg("-0").arg(&program.argv0);
+                if let Some(prefix) = &qemu.prefix {
+                    command.arg("-L").arg(prefix);
+                }
+                if let Some(library) = library {
+                    library.preload(&mut command);
+                }
+                command.arg(path_argument(program.path.as_os_str()));
+                command
+            }
+            Runner::Native(_) => {
+                // A path with a slash, so that it is not looked for.
+                let path = std::path::absolute(&program.path).unwrap_or(program.path.clone());
+                let mut command = Command::new(path);
+                command.arg0(&program.argv0);
+                command
+            }
+        };
         command.args(&program.arguments);
         if one_cpu {
             // SAFETY: between fork and exec only system calls are made.
             unsafe { command.pre_exec(stay_on_one_cpu) };
         }
         let signals = Guard::new();
-        let child = command.spawn().map_err(|error| Error::System {
-            what: format!("cannot start {}", qemu.path.display()),
-            error,
-        })?;
+        let child = match &runner {
+            Runner::Qemu(qemu) => command.spawn().map_err(|error| Error::System {
+                what: format!("cannot start {}", qemu.path.display()),
+                error,
+            })?,
+            Runner::Native(engine) => {
+                engine.start(&mut command, &program.path, &session.path(), aslr)?
+            }
+        };
         signals.set_program(child.id());
-        Ok((Launch { child, signals, program, qemu, status: None, was_ended: false }, session))
+        Ok((Launch { child, signals, program, runner, status: None, was_ended: false }, session))
     }
 }
 
@@ -112,12 +149,12 @@ fn stay_on_one_cpu() -> std::io::Result<()> {
     if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A program that runs under QEMU.
+/// A program that runs and is recorded.
 pub(crate) struct Launch {
     pub(crate) child: Child,
     pub(crate) signals: Guard,
     program: Program,
-    qemu: Qemu,
+    runner: Runner,
     status: Option<i32>,
     /// Whether it was killed here.
     was_ended: bool,
@@ -161,21 +198,31 @@ impl Launch {
     /// What there is to say if the program ended by an instruction that its processor did not know:
     /// by the signal itself, or as a shell reports it of its child.
     pub(crate) fn why_illegal(&self, status: i32) -> Option<String> {
+        let Runner::Qemu(qemu) = &self.runner else { return None };
         (status == 128 + libc::SIGILL).then(|| {
             format!(
                 "the program ended with SIGILL: it used an instruction that the processor of {} \
                  does not have, AVX-512 for instance, which QEMU 7.2 does not know; let it choose \
                  others, or build it for an older processor (-march=x86-64-v3)",
-                self.qemu.path.display()
+                qemu.path.display()
             )
         })
     }
 
     /// Why nothing was recorded though QEMU was started.
     pub(crate) fn why_nothing(&self, status: i32) -> Error {
-        self.qemu
-            .complaint(&self.program)
-            .unwrap_or_else(|| Error::NotStarted { qemu: self.qemu.path.clone(), status })
+        match &self.runner {
+            Runner::Qemu(qemu) => qemu
+                .complaint(&self.program)
+                .unwrap_or_else(|| Error::NotStarted { qemu: qemu.path.clone(), status }),
+            Runner::Native(_) => Error::NotEntered { program: self.program.path.clone(), status },
+        }
+    }
+
+    /// Why the engine has ended the program, if it has.
+    pub(crate) fn why_refused(&self, session: &Session) -> Option<Error> {
+        let (pc, why) = session.refused()?;
+        Some(Error::Refused { program: self.program.path.clone(), pc, why })
     }
 }
 
@@ -198,11 +245,21 @@ pub(crate) fn told(mut command: Vec<String>, arguments: bool) -> Vec<String> {
 
 /// What a trace that begins with the program `first` says about itself.
 pub(crate) fn header(options: &Options, first: &trace::Program) -> Header {
-    let mut notes = vec![
-        "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
-         and what the kernel itself touches is not seen"
-            .to_owned(),
-    ];
+    let how = match options.engine {
+        Engine::Qemu => {
+            "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
+             and what the kernel itself touches is not seen"
+        }
+        Engine::Native if options.aslr => {
+            "recorded natively by Pagewalk's engine: the layout of the address space is Linux's own, \
+             by chance, and what the kernel itself touches is not seen"
+        }
+        Engine::Native => {
+            "recorded natively by Pagewalk's engine: the layout of the address space is Linux's \
+             without randomisation, and what the kernel itself touches is not seen"
+        }
+    };
+    let mut notes = vec![how.to_owned()];
     if !options.follow {
         notes.push("what the program starts, by fork or exec, runs unseen".to_owned());
     }

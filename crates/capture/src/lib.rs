@@ -1,4 +1,4 @@
-//! Starts a program under QEMU and turns what the recorder plugin sends into a trace.
+//! Starts a program under QEMU, or with the engine in it, and turns what the recorder sends into a trace.
 //!
 //! ```text
 //!   command --> find program, QEMU, plugin --> session (shared memory) --> start
@@ -10,7 +10,7 @@
 //!                                     Live: a Batcher for the first
 //! ```
 //!
-//! The plugin is the crate `recorder`; what both sides share is the crate `ring`.
+//! The plugin is the crate `recorder`, the engine the crate `engine`; what both sides share is the crate `ring`.
 
 mod allocations;
 mod command;
@@ -18,6 +18,7 @@ mod decode;
 mod elf;
 mod error;
 mod facts;
+mod inject;
 mod launch;
 mod library;
 mod live;
@@ -34,6 +35,6 @@ mod window;
 
 pub use error::Error;
 pub use live::Live;
-pub use options::{Options, Outcome, Progress, Recorded};
+pub use options::{Engine, Options, Outcome, Progress, Recorded};
 pub use record::record;
 pub use signs::Sign;

@@ -183,6 +183,9 @@ impl Live {
                     return Err(TraceError::Recorder(self.launch.why_nothing(status).to_string()));
                 }
                 if self.supervisor.is_empty() {
+                    if let Some(error) = self.launch.why_refused(&self.supervisor.session) {
+                        return Err(TraceError::Recorder(error.to_string()));
+                    }
                     self.supervisor.notes.extend(self.launch.why_illegal(status));
                     if let Some(error) = self.supervisor.why_nothing(status) {
                         return Err(TraceError::Recorder(error.to_string()));

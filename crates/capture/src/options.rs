@@ -5,6 +5,16 @@ use trace::{Filter, SurePages};
 
 use crate::Sign;
 
+/// What a program runs in while it is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Engine {
+    /// QEMU's user mode.
+    #[default]
+    Qemu,
+    /// Its own process, with Pagewalk's engine in it.
+    Native,
+}
+
 /// What to record and how.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -51,6 +61,12 @@ pub struct Options {
     /// Which accesses need only be counted, as they surely hit the machine that runs beside; all are told
     /// if it is `None`, where something is left out, and where code cannot be written in place of callbacks.
     pub sure: Option<SurePages>,
+    /// What the program runs in.
+    pub engine: Engine,
+    /// The file of the engine, for [`Engine::Native`].
+    pub engine_path: Option<PathBuf>,
+    /// Whether the program that the engine is in gets a layout by chance, as without it.
+    pub aslr: bool,
     /// Another QEMU to record in than `qemu-ARCH` in the folder `qemus`.
     pub qemu: Option<PathBuf>,
     /// The folder of QEMUs with the recorder inside. The folder that the environment variable
@@ -87,6 +103,9 @@ impl Options {
             arguments: true,
             callbacks: false,
             sure: None,
+            engine: Engine::Qemu,
+            engine_path: None,
+            aslr: false,
             qemu: None,
             qemus: None,
             plugins: Vec::new(),

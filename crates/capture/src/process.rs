@@ -527,7 +527,9 @@ impl<S: Sink> Process<S> {
         }
         let opened = attached.ring.opened.load(Ordering::Acquire);
         let vcpu = attached.ring.vcpu.load(Ordering::Relaxed);
-        let position = session.next(self.slot_index, vcpu).position(opened);
+        let position = session
+            .next(self.slot_index, vcpu)
+            .position(opened, attached.ring.span.load(Ordering::Relaxed));
         position.map_or(published, |position| position.max(published))
     }
 }

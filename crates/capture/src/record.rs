@@ -79,7 +79,7 @@ pub fn record(
     let status = launch.status().unwrap_or_default();
     let linked = supervisor.link();
     let failure = supervisor.failure.take().or(linked.err().map(Failure::Trace));
-    let Supervisor { outputs, seen, .. } = &mut supervisor;
+    let Supervisor { outputs, seen, session, .. } = &mut supervisor;
     match failure {
         Some(Failure::Trace(error)) => return Err(Error::Trace { error, status }),
         Some(Failure::Other(error)) => {
@@ -90,6 +90,9 @@ pub fn record(
             });
         }
         None => {}
+    }
+    if let Some(error) = launch.why_refused(session) {
+        return Err(error);
     }
     if *seen == 0 {
         return Err(launch.why_nothing(status));

@@ -156,8 +156,10 @@ impl Session {
             processes_high: 0.into(),
             running: 1.into(),
             counts: 0.into(),
-            pad: 0,
+            is_refused: 0.into(),
             lost: 0.into(),
+            refused_at: 0.into(),
+            refused: [const { std::sync::atomic::AtomicU8::new(0) }; ring::REFUSED_BYTES_MAX],
         };
         // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
         unsafe { base.cast::<Head>().write(head) };
@@ -200,6 +202,18 @@ impl Session {
     pub(crate) fn head(&self) -> &Head {
         // SAFETY: `new` has written it; what programs change in it is atomic.
         unsafe { self.mapping.base.cast().as_ref() }
+    }
+
+    /// Where and why the engine has ended a program, if it has.
+    pub(crate) fn refused(&self) -> Option<(u64, String)> {
+        let head = self.head();
+        if head.is_refused.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let bytes = head.refused.iter().map(|byte| byte.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+        let pc = head.refused_at.load(Ordering::Relaxed);
+        Some((pc, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// A process's slot.
@@ -388,7 +402,7 @@ mod tests {
         ring.thread.store(5, Ordering::Relaxed);
         assert_eq!(process.pid.load(Ordering::Relaxed), 17);
         assert_eq!(ring.thread.load(Ordering::Relaxed), 5);
-        assert_eq!(next.position(0), None);
+        assert_eq!(next.position(0, 1), None);
         // SAFETY: nobody else has the chunk.
         unsafe {
             view.records().cast_mut().write(42);

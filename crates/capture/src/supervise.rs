@@ -15,7 +15,7 @@ use crate::process::{Blocks, Ended, Output, Process, Remains, World};
 use crate::session::{Session, now};
 use crate::signs::Signs;
 use crate::window::Window;
-use crate::{Error, Options};
+use crate::{Engine, Error, Options};
 
 /// How many ended processes are remembered for children that are found later.
 const ENDED_MAX: usize = 64;
@@ -77,6 +77,7 @@ pub(crate) struct Supervisor<O: Outputs> {
     pub(crate) watches: bool,
     instructions: Option<u64>,
     fetches: bool,
+    is_native: bool,
 }
 
 /// What went wrong while recording.
@@ -137,6 +138,7 @@ impl<O: Outputs> Supervisor<O> {
             watches: options.watches(),
             instructions: options.instructions_max,
             fetches: options.fetches,
+            is_native: options.engine == Engine::Native,
         }
     }
 
@@ -430,7 +432,9 @@ impl<O: Outputs> Supervisor<O> {
             accesses: 0,
             instructions: 0,
         };
-        self.add(slot_index, told, World::default());
+        let mut world = World::default();
+        world.facts.is_native = self.is_native;
+        self.add(slot_index, told, world);
     }
 
     /// Watches over a process that has come.

@@ -34,6 +34,9 @@ const MAP_ANONYMOUS: u32 = 0x20;
 /// `MCL_CURRENT` and `MCL_FUTURE` of `mlockall`.
 const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
+/// `MCL_ONFAULT`, and `MLOCK_ONFAULT` of `mlock2`: pages stay that faults bring in, and none is brought in.
+const MCL_ONFAULT: u32 = 4;
+const MLOCK_ONFAULT: u32 = 1;
 
 /// The pages that an event takes away or replaces.
 pub enum Gone {
@@ -88,6 +91,18 @@ pub enum Ends {
     AtLocked,
 }
 
+/// What became of a call that asks for large pages (`MADV_COLLAPSE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Upgraded {
+    /// It has made them.
+    All,
+    /// It has failed for want of memory, or since pages were in use. It may have made some before: by rules that
+    /// only who knows them can follow.
+    Some,
+    /// It has failed with `EINVAL`, which may mean that the kernel does not know the call.
+    Refused,
+}
+
 /// What is asked for. Addresses and lengths are bytes, as the program gave them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
@@ -103,9 +118,8 @@ pub enum Request<'a> {
     Discard { start: u64, bytes: u64, ends: Ends },
     /// Pages there should be large, or no longer.
     Wish { start: u64, bytes: u64, large: bool },
-    /// Pages that are there should become large. Some may have, though the call failed: by rules that only
-    /// who knows them can follow.
-    Upgrade { start: u64, bytes: u64, has_failed: bool },
+    /// Pages that are there should become large.
+    Upgrade { start: u64, bytes: u64, came: Upgraded },
     /// Pages come into memory: for accesses of this kind, or for what may be done there.
     Populate { start: u64, bytes: u64, kind: Option<Kind> },
     /// What is there gets these rights.
@@ -114,12 +128,12 @@ pub enum Request<'a> {
     Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
     /// The heap ends here.
     Break { now: u64 },
-    /// What is there comes into memory and stays.
-    Lock { start: u64, bytes: u64, ends: Ends },
+    /// What is there comes into memory and stays; or what faults bring there stays.
+    Lock { start: u64, bytes: u64, on_fault: bool, ends: Ends },
     /// It may leave again.
     Unlock { start: u64, bytes: u64, ends: Ends },
-    /// All that is there, and all that will be, stays.
-    LockAll { present: bool, future: bool },
+    /// All that is there, and all that will be, comes into memory and stays; or what faults bring stays.
+    LockAll { present: bool, future: bool, on_fault: bool },
     /// All of it may leave again.
     UnlockAll,
     /// A process like this one begins, which the system numbers `child`.
@@ -208,15 +222,20 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
             to_bytes: *new_bytes,
         },
         Event::Brk { result, .. } => Request::Break { now: u64::try_from(*result).ok()? },
-        Event::Mlock { addr, bytes, result: result @ (0 | ENOMEM), .. } => {
-            Request::Lock { start: *addr, bytes: *bytes, ends: at_hole(*result) }
-        }
+        Event::Mlock { addr, bytes, flags, result: result @ (0 | ENOMEM) } => Request::Lock {
+            start: *addr,
+            bytes: *bytes,
+            on_fault: flags & MLOCK_ONFAULT != 0,
+            ends: at_hole(*result),
+        },
         Event::Munlock { addr, bytes, result: result @ (0 | ENOMEM) } => {
             Request::Unlock { start: *addr, bytes: *bytes, ends: at_hole(*result) }
         }
-        Event::Mlockall { flags, result: 0 } => {
-            Request::LockAll { present: flags & MCL_CURRENT != 0, future: flags & MCL_FUTURE != 0 }
-        }
+        Event::Mlockall { flags, result: 0 } => Request::LockAll {
+            present: flags & MCL_CURRENT != 0,
+            future: flags & MCL_FUTURE != 0,
+            on_fault: flags & MCL_ONFAULT != 0,
+        },
         Event::Munlockall { result: 0 } => Request::UnlockAll,
         Event::Fork { result, flags } => {
             Request::Fork { child: *result, shares_space: flags & trace::CLONE_VM != 0 }
@@ -293,7 +312,12 @@ fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Reque
             Request::Wish { start, bytes, large: advice == MADV_HUGEPAGE }
         }
         MADV_COLLAPSE if result == 0 || start % PAGE_BYTES == 0 => {
-            Request::Upgrade { start, bytes, has_failed: result != 0 }
+            let came = match result {
+                0 => Upgraded::All,
+                EINVAL => Upgraded::Refused,
+                _ => Upgraded::Some,
+            };
+            Request::Upgrade { start, bytes, came }
         }
         MADV_POPULATE_READ | MADV_POPULATE_WRITE if is_done || result == EFAULT => {
             let kind = if advice == MADV_POPULATE_READ { Kind::Load } else { Kind::Store };

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use capture::{Options, Outcome, Sign};
+use capture::{Engine, Options, Outcome, Sign};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use trace::Filter;
@@ -24,13 +24,16 @@ pub(crate) struct Recording {
 impl Recording {
     #[new]
     #[pyo3(signature = (
-        command, *, qemu, qemus, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
+        command, *, engine, engine_path, aslr, qemu, qemus, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
         process, calls, arguments, allocations, libraries,
         from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu, tells_all
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
         command: Vec<OsString>,
+        engine: &str,
+        engine_path: PathBuf,
+        aslr: bool,
         qemu: Option<PathBuf>,
         qemus: PathBuf,
         plugins: Vec<PathBuf>,
@@ -69,7 +72,19 @@ impl Recording {
                 )));
             }
         };
+        let engine = match engine {
+            "qemu" => Engine::Qemu,
+            "native" => Engine::Native,
+            other => {
+                return Err(refused(format!(
+                    "there is no engine `{other}`: choose qemu or native"
+                )));
+            }
+        };
         let options = Options {
+            engine,
+            engine_path: Some(engine_path),
+            aslr,
             skip_accesses: skip,
             accesses_max: max_accesses,
             bytes_max: max_bytes,
@@ -113,22 +128,31 @@ pub(crate) fn record(
         let outcome = capture::record(options, &output, &writer, &mut |at| {
             progress.report(at.accesses, None);
         });
-        outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
+        outcome.map(|outcome| describe(&outcome, options.engine).to_string()).map_err(sorted)
     })
 }
 
 /// The exception for `error`: whether the request or the work was at fault.
 pub(crate) fn sorted(error: capture::Error) -> PyErr {
-    use capture::Error::{Garbled, Kept, NoProcess, System, Trace};
+    use capture::Error::{Garbled, Injection, Kept, NoProcess, NotEntered, Refused, System, Trace};
     match error {
-        Garbled { .. } | Kept { .. } | NoProcess { .. } | System { .. } | Trace { .. } => {
-            failed(error)
-        }
+        Garbled { .. }
+        | Injection { .. }
+        | Kept { .. }
+        | NoProcess { .. }
+        | NotEntered { .. }
+        | Refused { .. }
+        | System { .. }
+        | Trace { .. } => failed(error),
         _ => refused(error),
     }
 }
 
-fn describe(outcome: &Outcome) -> Value {
+fn describe(outcome: &Outcome, engine: Engine) -> Value {
+    let engine = match engine {
+        Engine::Qemu => "qemu",
+        Engine::Native => "native",
+    };
     let processes: Vec<Value> = outcome
         .processes
         .iter()
@@ -148,6 +172,7 @@ fn describe(outcome: &Outcome) -> Value {
     let summary = &outcome.summary;
     json!({
         "exit_status": outcome.status,
+        "engine": engine,
         "path": summary.path.to_string_lossy(),
         "accesses": summary.accesses,
         "instructions": summary.instructions,

@@ -49,5 +49,5 @@ pub use record::{
     CLONE_VFORK, CLONE_VM, Call, Control, Derived, EventCode, HitsOf, PR_PAGEWALK, Record,
     STRAYS_MIN, Said, Tag, event_header, event_parts,
 };
-pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};
+pub use session::{MAGIC, PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Start, VERSION};
 pub use thread::{ChunkState, Mark, Next, Ring};

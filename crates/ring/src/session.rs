@@ -1,11 +1,14 @@
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
+
+/// Bytes of the words by which the engine refuses a program.
+pub const REFUSED_BYTES_MAX: usize = 128;
 
 /// What all recorded processes share. The host fills it before the first of them starts.
 #[repr(C, align(4096))]
@@ -65,8 +68,28 @@ pub struct Session {
     pub running: AtomicU32,
     /// Set by the plugin of a process that can count such accesses.
     pub counts: AtomicU32,
-    /// Nothing.
-    pub pad: u32,
+    /// 1 once the engine has ended a program that it cannot record.
+    pub is_refused: AtomicU32,
     /// Threads and processes that found no room and are not recorded.
     pub lost: AtomicU64,
+    /// The address of the instruction that the engine could not go on with.
+    pub refused_at: AtomicU64,
+    /// Why, in words, with zeros behind.
+    pub refused: [AtomicU8; REFUSED_BYTES_MAX],
+}
+
+/// What a program that the engine is put into finds in its memory: where it begins and where to report.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// The path of the session, with a zero behind.
+    pub session: [u8; 64],
+    /// The program's first instruction.
+    pub pc: u64,
+    /// Its stack pointer.
+    pub rsp: u64,
+    /// Its flags.
+    pub flags: u64,
+    /// Where the engine is, and how many bytes it has.
+    pub engine: [u64; 2],
 }

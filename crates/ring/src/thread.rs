@@ -60,9 +60,9 @@ impl Next {
     /// The address of a thread that has no ring yet. It looks like the end of a span.
     pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;
 
-    /// Position in the thread's ring, whose present span begins at the position `opened`; `None`
-    /// without a ring.
-    pub fn position(&self, opened: u64) -> Option<u64> {
+    /// Position in the thread's ring, whose present span begins at the position `opened` and has `span` records at
+    /// most; `None` without a ring.
+    pub fn position(&self, opened: u64, span: u32) -> Option<u64> {
         // Chunks are as aligned in a process's memory as in the file.
         let index = match self.address.load(Ordering::Acquire) {
             0..=Next::NOWHERE => return None,
@@ -70,7 +70,7 @@ impl Next {
             address => address / size_of::<u64>() as u64 % RING_RECORDS as u64,
         };
         let written = index.wrapping_sub(opened) % RING_RECORDS as u64;
-        Some(opened.wrapping_add(written.min(SPAN_RECORDS as u64)))
+        Some(opened.wrapping_add(written.min(span.into())))
     }
 }
 
@@ -96,7 +96,9 @@ pub struct Ring {
     pub opened: AtomicU64,
     /// The virtual CPU that the thread runs on, and so which [`Next`] is its own.
     pub vcpu: AtomicU32,
-    pad: [u32; 3],
+    /// The most records between two positions that were opened.
+    pub span: AtomicU32,
+    pad: [u32; 2],
     /// Records that the host is done with.
     pub tail: AtomicU64,
     /// Marks that the host is done with.
@@ -116,6 +118,7 @@ impl Ring {
         self.generation.store(generation, Ordering::Relaxed);
         self.thread.store(thread, Ordering::Relaxed);
         self.vcpu.store(vcpu, Ordering::Relaxed);
+        self.span.store(SPAN_RECORDS as u32, Ordering::Relaxed);
         for word in [
             &self.stamping,
             &self.marks_head,

@@ -63,7 +63,7 @@ pub use regions::{
 };
 pub use shape::{Address, Op, Shape, ShapeId};
 pub use sink::Sink;
-pub use source::{Arch, Error, Filter, Header, Source, Stored};
+pub use source::{Arch, Error, Filter, Forward, Header, Source, Stored};
 pub use spread::Spread;
 pub use window::{Bounds, Window};
 pub use words::{

@@ -139,6 +139,61 @@ pub trait Source {
     }
 }
 
+/// A source that hands on what another gives, and looks at it or changes its order on the way. What it does not say
+/// itself, the other one says.
+pub trait Forward {
+    /// The other source.
+    fn source(&self) -> &dyn Source;
+
+    /// The other source, to be read.
+    fn source_mut(&mut self) -> &mut dyn Source;
+
+    /// [`Source::next`] of this source.
+    fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error>;
+}
+
+impl<F: Forward> Source for F {
+    fn header(&self) -> &Header {
+        self.source().header()
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        self.forward(batch)
+    }
+
+    fn answer(&mut self, contents: Option<[Contents; 2]>) {
+        self.source_mut().answer(contents);
+    }
+
+    fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
+        self.source_mut().while_waiting(go_on);
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.source().total()
+    }
+
+    fn stored(&self) -> Option<Stored> {
+        self.source().stored()
+    }
+
+    fn processes(&self) -> &[Process] {
+        self.source().processes()
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.source().warnings()
+    }
+
+    fn switches(&self) -> Option<Switches> {
+        self.source().switches()
+    }
+
+    fn digest(&self) -> Option<String> {
+        self.source().digest()
+    }
+}
+
 /// Where a trace is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stored {

@@ -16,8 +16,8 @@ use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Contiguous, FrameId, PageBlocks, Physmem};
 use vm::{
-    Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Physical, Platform, Reference, Settings,
-    Source, Store, Thp, Vm,
+    Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Physical, Platform, Reference, Refused,
+    Settings, Source, Store, Thp, Vm,
 };
 
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -156,8 +156,7 @@ impl World {
         }
     }
 
-    /// For each process its regions (v), those without rights (n), those that are wired (w), and the runs of pages
-    /// that hardware has.
+    /// For each process its regions (v), those without rights (n), and the runs of pages that hardware has.
     fn check(&mut self) -> String {
         if let Err(wrong) = self.kernel().check() {
             panic!("{wrong}");
@@ -170,9 +169,6 @@ impl World {
                 text += &format!(" {start}+{}v", end - start);
                 if region.rights == Rights::NONE {
                     text += &format!(" {start}+{}n", end - start);
-                }
-                if region.wired {
-                    text += &format!(" {start}+{}w", end - start);
                 }
             }
             let mut runs: Vec<(u64, u64, char)> = Vec::new();
@@ -247,6 +243,8 @@ impl World {
         let Some(range) = begun else { return done };
         let mut kernel = self.kernel();
         match what {
+            // MLOCK_ONFAULT.
+            "lock" if of[3] == 1 => kernel.lock_on_fault(space, range)?,
             "lock" if result != 0 && range.last().get() >> BASE.shift() < of[1] + of[2] - 1 => {
                 kernel.lock_later(space, range)?;
             }
@@ -279,7 +277,10 @@ impl World {
                     let module = Module { page_size: Some(size), ..Module::default() };
                     kernel.attach(space, range, module)?;
                 }
-                COLLAPSE => drop(kernel.collapse(space, range)?),
+                COLLAPSE => {
+                    let refused = if result == EINVAL { Refused::Known } else { Refused::No };
+                    kernel.collapse(space, range, refused)?;
+                }
                 POPULATE_READ => kernel.prefault(space, range, Some(Kind::Load))?,
                 POPULATE_WRITE => kernel.prefault(space, range, Some(Kind::Store))?,
                 advice => panic!("advice {advice} is not modelled"),

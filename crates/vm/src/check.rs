@@ -188,7 +188,7 @@ where
     ) -> Result<(), String> {
         for (&page, &frame) in &space.wired {
             *wired.entry(frame).or_insert(0) += 1;
-            if !space.regions.at(page).is_some_and(|region| region.wired) {
+            if !space.regions.at(page).is_some_and(|region| region.wired.stays()) {
                 return Err(format!("page {page:#x} of {id:?} is wired in no wired region"));
             }
         }
@@ -204,10 +204,14 @@ where
         for Mapping { translation: held, .. } in held {
             let pages = self.vm.pages_of(VirtRange::of_page(held.page));
             sizes.insert(pages.start, pages.end);
+            let stays = space.regions.at(pages.start).is_some_and(|region| region.wired.stays());
             for page in pages.clone() {
                 let into = (page - pages.start) << self.vm.base.shift();
                 if self.is_zeros(space, page, PhysAddr::new(held.frame.get() + into), held.rights) {
                     continue;
+                }
+                if stays && !space.wired.contains_key(&page) {
+                    return Err(format!("page {page:#x} of {id:?} is loaded and not wired"));
                 }
                 let Some((frame, allowed)) = self.truth(space, page) else {
                     return Err(format!("hardware has page {page:#x} of {id:?}, nobody else"));

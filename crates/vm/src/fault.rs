@@ -38,7 +38,7 @@ use crate::{
     object::{ObjectId, Place},
     platform::{Decided, Io, Platform, Step, Store},
     reclaim::BATCH,
-    region::{Backing, Region},
+    region::{Backing, Region, Wired},
     vm::Within,
     work::{Decision, How, Why},
 };
@@ -47,7 +47,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct Said {
     rights: Rights,
-    wired: bool,
+    wired: Wired,
     backing: Backing,
     has_own: bool,
     /// Which page of its region it is.
@@ -191,7 +191,9 @@ where
         if loaded? {
             self.decided((at.space, page), wanted, self.vm.base, 1);
         }
-        if said.wired && !(self.vm.thp.is_some() && self.holds_zeros(self.address(needed.frame))) {
+        if said.wired.stays()
+            && !(self.vm.thp.is_some() && self.holds_zeros(self.address(needed.frame)))
+        {
             self.wire_at(at, page, needed.frame);
         }
         Ok(())

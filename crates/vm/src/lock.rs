@@ -1,13 +1,15 @@
 //! Pages that stay in memory because a process wants it: `mlock`.
 //!
 //! ```text
-//!   lock(range) --> regions wired --> each page brought in --> its frame wired, in no list
-//!   unlock, unmap, exit ------------> the frame's count falls; at 0 it is in a list again
+//!   lock(range) ----------> regions wired --> each page brought in --> its frame wired, in no list
+//!   lock_on_fault(range) -> regions wired --> what is loaded now, or by a fault later: likewise
+//!   unlock, unmap, exit --> the frame's count falls; at 0 it is in a list again
 //! ```
 //!
 //! A frame that several spaces have wired counts each of them. A private page that may be stored to
 //! is copied at once, so that the store takes no fault later. A fork's child does not inherit locks.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use addr::{Kind, Rights, VirtRange};
@@ -15,15 +17,16 @@ use hat::{
     HatSpace,
     locking::{Locks, Scheme, Site},
 };
-use pagetable::Mounted;
+use pagetable::{Mounted, Translation};
 use physmem::{Allocator, FrameId};
 
 use crate::{
     error::Error,
     kernel::Kernel,
     map::take_range,
+    object::Place,
     platform::Platform,
-    region::{Backing, Region},
+    region::{Backing, Region, Wired},
     vm::Within,
 };
 
@@ -43,26 +46,75 @@ where
         self.within(space, |kernel, at| kernel.lock_pages(at, pages))
     }
 
-    /// What is mapped in `range` stays when it comes into memory; nothing is brought in (`mlock` of a range with a
+    /// What is mapped in `range` is wired, and nothing is brought in for that call (`mlock` of a range with a
     /// hole: `apply_vma_lock_flags`).
     pub fn lock_later(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
-        self.within(space, |kernel, at| kernel.wire_regions(at, &pages))
+        self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::Now))
+    }
+
+    /// What of `range` is in memory stays, and so does what faults bring in later (`MLOCK_ONFAULT`).
+    pub fn lock_on_fault(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
+        self.site = Site::Call;
+        let pages = self.vm.pages_of(range);
+        self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::OnFault))
+    }
+
+    /// A new mapping of `range` is wired, as its flags ask for it (`MAP_LOCKED`). Where pages of new mappings
+    /// are wired by faults it stays so (`do_mmap` adds `def_flags`).
+    pub fn lock_mapping(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
+        self.site = Site::Call;
+        let pages = self.vm.pages_of(range);
+        self.within(space, |kernel, at| match at.known.wires_new {
+            Wired::OnFault => Ok(()),
+            Wired::No | Wired::Now => kernel.wire_regions(at, &pages, Wired::Now),
+        })
     }
 
     fn lock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
-        self.wire_regions(at, &pages)?;
+        self.wire_regions(at, &pages, Wired::Now)?;
         self.wire_pages(at, pages)
     }
 
-    fn wire_regions(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Result<(), Error> {
+    /// Regions are wired from here on, and so is what is there of them (`mlock_fixup`,
+    /// `mlock_vma_pages_range`).
+    fn wire_regions(
+        &mut self,
+        at: &mut Within<'_>,
+        pages: &Range<u64>,
+        wired: Wired,
+    ) -> Result<(), Error> {
         self.work.calls += 1;
-        for part in at.known.regions.parts(pages, |region| !region.wired) {
-            self.pages_stay(|kernel| kernel.cut_large(at, &part))?;
+        for part in at.known.regions.parts(pages, |region| region.wired != wired) {
+            self.pages_stay(|kernel| {
+                kernel.cut_large(at, &part)?;
+                kernel.wire_present(at, &part);
+                Ok(())
+            })?;
         }
-        at.known.regions.change(pages.clone(), |region| region.wired = true);
+        at.known.regions.change(pages.clone(), |region| region.wired = wired);
         Ok(())
+    }
+
+    /// Wires what hardware has in `pages`, but for pages of zeros, and what the space has of its own there in
+    /// memory.
+    pub(crate) fn wire_present(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
+        let mut found: Vec<(u64, FrameId)> = Vec::new();
+        for mapping in self.mappings_in(at.space, pages) {
+            let Translation { page, frame, .. } = mapping.translation;
+            let held = self.vm.pages_of(VirtRange::of_page(page));
+            let first = self.memory.frame_at(frame);
+            if !(self.vm.thp.is_some() && self.holds_zeros(frame)) {
+                found.extend(held.clone().zip(self.frames_of(first, &held)));
+            }
+        }
+        for (page, anon) in at.known.anons.within(pages.clone()) {
+            if let Place::Resident(frame) = self.anon(anon).place {
+                found.push((page, frame));
+            }
+        }
+        found.into_iter().for_each(|(page, frame)| self.wire_at(at, page, frame));
     }
 
     /// What is mapped in `range` may leave memory.
@@ -75,23 +127,31 @@ where
     fn unlock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         self.work.calls += 1;
         self.pages_stay(|kernel| {
-            for part in at.known.regions.parts(&pages, |region| region.wired) {
+            for part in at.known.regions.parts(&pages, |region| region.wired.stays()) {
                 kernel.cut_large(at, &part)?;
             }
-            at.known.regions.change(pages.clone(), |region| region.wired = false);
+            at.known.regions.change(pages.clone(), |region| region.wired = Wired::No);
             kernel.unwire_pages(at, pages);
             Ok(())
         })
     }
 
-    /// Wires all that is mapped now, and all that will be, if `current` and `future` say so.
-    pub fn lock_all(&mut self, space: HatSpace, current: bool, future: bool) -> Result<(), Error> {
+    /// Wires all that is mapped as `current` says, unless that is [`Wired::No`], and all that will be mapped as
+    /// `future` says (`mlockall`: `apply_mlockall_flags`).
+    pub fn lock_all(
+        &mut self,
+        space: HatSpace,
+        current: Wired,
+        future: Wired,
+    ) -> Result<(), Error> {
         self.site = Site::Call;
         self.within(space, |kernel, at| {
-            at.known.wires_all = future;
-            match at.known.regions.hull().filter(|_| current) {
-                Some(pages) => kernel.lock_pages(at, pages),
-                None => Ok(()),
+            at.known.wires_new = future;
+            let Some(pages) = at.known.regions.hull() else { return Ok(()) };
+            match current {
+                Wired::No => Ok(()),
+                Wired::Now => kernel.lock_pages(at, pages),
+                Wired::OnFault => kernel.wire_regions(at, &pages, current),
             }
         })
     }
@@ -100,7 +160,7 @@ where
     pub fn unlock_all(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.within(space, |kernel, at| {
-            at.known.wires_all = false;
+            at.known.wires_new = Wired::No;
             match at.known.regions.hull() {
                 Some(pages) => kernel.unlock_pages(at, pages),
                 None => Ok(()),
@@ -111,7 +171,8 @@ where
     /// Has what is mapped in `range` in memory and loaded, for accesses of `kind`, or where none is given for
     /// stores to what is the space's own and may be stored to, and for loads of all else (`MADV_POPULATE_READ`,
     /// `MADV_POPULATE_WRITE`, `MAP_POPULATE`: `populate_vma_page_range`, `faultin_page_range`). It is no fault
-    /// of the process. With a kind it ends at an address that no region has, and at a region that forbids it.
+    /// of the process. With a kind it ends at an address that no region has, and at a region that forbids it;
+    /// without one it leaves regions alone whose pages are wired by faults (`populate_vma_page_range`).
     /// Where memory is too small for all of it, faults bring the rest.
     pub fn prefault(
         &mut self,
@@ -135,7 +196,7 @@ where
                         next = region.pages.start;
                         continue;
                     }
-                    None => match kind_of(region) {
+                    None => match kind_of(region).filter(|_| region.wired != Wired::OnFault) {
                         Some(kind) => kind,
                         None => {
                             next = region.pages.end;
@@ -149,9 +210,15 @@ where
                     next = kernel.vm.pages_of(VirtRange::of_page(held.page)).end;
                     continue;
                 }
-                left -= 1;
                 match kernel.bring(at, next, asked) {
-                    Ok(_) => next += 1,
+                    Ok(_) => {
+                        // A large page has come as a whole: of zeros too it counts with all its base pages.
+                        let held = kernel.hat.query(at.space, kernel.vm.addr_of(next));
+                        let held = held.map(|held| VirtRange::of_page(held.translation.page));
+                        let end = held.map_or(next + 1, |held| kernel.vm.pages_of(held).end);
+                        left = left.saturating_sub(end - next);
+                        next = end;
+                    }
                     Err(Error::OutOfMemory { .. } | Error::TableMemory) => break,
                     Err(error) => return Err(error),
                 }
@@ -160,7 +227,8 @@ where
         })
     }
 
-    /// The base pages that memory has: no call brings more in, as pages of zeros take no memory.
+    /// The base pages that memory has: no call brings more in, as pages of zeros take no memory but entries in
+    /// page tables.
     fn pages_of_memory(&self) -> u64 {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }

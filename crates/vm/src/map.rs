@@ -28,7 +28,7 @@ use crate::{
     physical::Physical,
     platform::{Platform, Step},
     policy::Module,
-    region::{Backing, Region},
+    region::{Backing, Region, Wired},
     settings::Source,
     vm::{AddressSpace, Within},
 };
@@ -55,7 +55,7 @@ where
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| {
-            let wired = at.known.wires_all;
+            let wired = at.known.wires_new;
             kernel.pages_stay(|kernel| {
                 kernel.remove(at, pages.clone())?;
                 let (asked, rights) = (rights, kernel.expressible(rights));
@@ -71,7 +71,7 @@ where
                 at.known.regions.insert(region);
                 Ok(())
             })?;
-            if wired { kernel.wire_pages(at, pages) } else { Ok(()) }
+            if wired == Wired::Now { kernel.wire_pages(at, pages) } else { Ok(()) }
         })
     }
 
@@ -206,7 +206,7 @@ where
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
-            let inside = at.known.regions.all().filter(|region| !region.wired);
+            let inside = at.known.regions.all().filter(|region| !region.wired.stays());
             let part = |region: &Region| {
                 pages.start.max(region.pages.start)..pages.end.min(region.pages.end)
             };
@@ -346,10 +346,10 @@ where
         range: VirtRange,
     ) -> Result<(), Error> {
         let (memory, site, vm) = (self.memory, self.site, self.vm);
-        let tables = &mut at.known.tables;
+        let (tables, mut noted) = (&mut at.known.tables, 0..0);
         let each = &mut |mapping: Mapping| {
             note_used(memory, site, vm.base, &mapping);
-            vm.keep_table(tables, &mapping);
+            vm.keep_table(tables, &mapping, &mut noted);
         };
         let (hat, mut below) = self.hat();
         hat.unload(at.space, range, each, &mut below).map_err(Error::Table)
@@ -379,10 +379,10 @@ where
         self.keep_around(at, &pages);
         let (space, mut loaded) = (at.space, Vec::<Mapping>::new());
         if let Some(range) = self.loaded_range(space, &pages) {
-            let (vm, tables) = (self.vm, &mut at.known.tables);
+            let (vm, tables, mut noted) = (self.vm, &mut at.known.tables, 0..0);
             let (hat, mut below) = self.hat();
             let each = &mut |mapping| {
-                vm.keep_table(tables, &mapping);
+                vm.keep_table(tables, &mapping, &mut noted);
                 loaded.push(mapping);
             };
             hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
@@ -448,13 +448,13 @@ where
         let wired = self.pages_stay(|kernel| {
             kernel.remove(at, from..to)?;
             let last = from.checked_sub(1).and_then(|page| at.known.regions.at(page));
-            let Some(region) = last.cloned() else { return Ok(false) };
+            let Some(region) = last.cloned() else { return Ok(Wired::No) };
             let backing = region.backing.after(from - region.pages.start);
             let wired = region.wired;
             kernel.insert(at.known, Region { pages: from..to, backing, ..region });
             Ok(wired)
         })?;
-        if wired { self.wire_pages(at, from..to) } else { Ok(()) }
+        if wired == Wired::Now { self.wire_pages(at, from..to) } else { Ok(()) }
     }
 
     /// The least that the page table can hold and that allows `rights`: in every one, whoever may write or

@@ -26,7 +26,7 @@ use crate::{
     own::OwnPages,
     platform::Platform,
     reclaim::BATCH,
-    region::{Backing, Region, Regions},
+    region::{Backing, Region, Regions, Wired},
     reserve::Own,
     vm::{AddressSpace, Vm, Within},
 };
@@ -39,7 +39,7 @@ impl<L: Locks> Vm<L> {
             anons: OwnPages::default(),
             wired: BTreeMap::new(),
             offsets: BTreeMap::new(),
-            wires_all: false,
+            wires_new: Wired::No,
             has_large: false,
             tables: Kept::default(),
             users: 1,
@@ -106,7 +106,7 @@ where
         self.within(child, |kernel, at| {
             let (regions, anons, has_large, tables) = copied;
             for region in regions {
-                at.known.regions.insert_apart(Region { wired: false, ..region });
+                at.known.regions.insert_apart(Region { wired: Wired::No, ..region });
             }
             (at.known.anons, at.known.has_large) = (anons, has_large);
             at.known.tables = tables;
@@ -165,7 +165,7 @@ where
         self.site = Site::Call;
         self.work.calls += 1;
         self.staying_within(space, |kernel, at| {
-            at.known.wires_all = false;
+            at.known.wires_new = Wired::No;
             at.known.has_large = false;
             match at.known.regions.hull() {
                 Some(pages) => kernel.remove(at, pages),

@@ -10,13 +10,16 @@
 //!                                        +--> frames are free
 //! ```
 //!
-//! A page that would need a place in swap when there is none stays. A page that comes back from
-//! swap gives its place up, so that it is written again when it leaves again; kernels keep the
-//! place until the page is stored to.
+//! A page that would need a place in swap when there is none stays; where all pages are such, none is looked at. A
+//! page that comes back from swap gives its place up, so that it is written again when it leaves again; kernels keep
+//! the place until the page is stored to.
 //!
 //! Pages leave while no operation relies on where pages are: all of them wait.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use addr::{PageSize, PhysAddr};
 use hat::{
@@ -75,8 +78,13 @@ where
     pub(crate) fn reclaim(&mut self, wanted: u64) -> u64 {
         let split = self.split_deferred(wanted);
         let wanted = wanted.saturating_sub(split);
+        if self.none_can_leave() {
+            return split;
+        }
         let mut leaving: Vec<(FrameId, Option<Store>)> = Vec::new();
         let mut staying = Vec::new();
+        // Both, where large pages may be: all of memory may stay, and each part of a large page is looked for.
+        let mut looked_at = BTreeSet::new();
         // A frame is seen twice at most: with its bit set, and without.
         for _ in 0..=self.lists(|lists, _| lists.policy.pages()) {
             // A large page that leaves whole can be more than was missing.
@@ -84,11 +92,13 @@ where
                 break;
             }
             let Some(frame) = self.victim() else { break };
-            let whole = self.whole_page(frame);
-            let gone = |part: &FrameId| {
-                leaving.iter().any(|(frame, _)| frame == part) || staying.contains(part)
-            };
-            let whole = if whole.iter().any(gone) { Vec::from([frame]) } else { whole };
+            let mut whole = self.whole_page(frame);
+            if whole.len() > 1 && whole.iter().any(|part| looked_at.contains(part)) {
+                whole = Vec::from([frame]);
+            }
+            if self.vm.sizes.len() > 1 {
+                looked_at.extend(whole.iter().copied());
+            }
             let before = leaving.len();
             for part in whole.clone() {
                 if part != frame {
@@ -131,6 +141,13 @@ where
             }
         }
         split + leaving.len() as u64
+    }
+
+    /// Whether every page in memory needs a place in swap, and there is none: then no page is looked at, as Linux
+    /// scans no anonymous pages without swap (`get_scan_count`).
+    fn none_can_leave(&self) -> bool {
+        let files = self.lists(|lists, _| lists.resident.file);
+        files == 0 && self.vm.swap.with(self.site, |swap| swap.room()) == 0
     }
 
     /// A page that the policy lets go.

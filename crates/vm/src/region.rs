@@ -31,7 +31,7 @@ pub struct Region {
     /// Where its pages come from.
     pub backing: Backing,
     /// Whether its pages stay in memory.
-    pub wired: bool,
+    pub wired: Wired,
     /// What it is called: a number of the host's. Regions of two names are never joined.
     pub label: u32,
     /// What is wished for its pages.
@@ -40,6 +40,25 @@ pub struct Region {
     pub(crate) own: Own,
     /// Whether it ever had pages of its own, or of zeros in one large page (Linux: an `anon_vma`).
     pub(crate) has_own: bool,
+}
+
+/// Whether pages of a region stay in memory, and how they come there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wired {
+    /// They may leave.
+    #[default]
+    No,
+    /// All of them are brought in, and stay (Linux: `VM_LOCKED`).
+    Now,
+    /// Those that a fault brings in stay (Linux: `VM_LOCKED` and `VM_LOCKONFAULT`).
+    OnFault,
+}
+
+impl Wired {
+    /// Whether a page that is in memory stays there.
+    pub(crate) fn stays(self) -> bool {
+        self != Wired::No
+    }
 }
 
 /// Where the pages of a region come from. `first` is the page of the object that the region begins
@@ -275,5 +294,60 @@ impl Regions {
         right.pages.start = page;
         right.backing = right.backing.after(page - start);
         self.0.insert(page, right);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: u64 = 64;
+
+    /// A region of `pages` whose name is another than that of each one beside it.
+    fn region(pages: Range<u64>) -> Region {
+        let label = pages.start as u32;
+        Region {
+            pages,
+            rights: Rights::ALL,
+            asked: Rights::ALL,
+            backing: Backing::Anonymous,
+            wired: Wired::No,
+            label,
+            module: Module::default(),
+            own: Own { number: 0, moved: 0 },
+            has_own: false,
+        }
+    }
+
+    /// Regions of any length and any holes between them, against a list that says for each page whether a region has it.
+    #[test]
+    fn the_hole_around_a_page_is_that_of_a_list_of_pages() {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        for _ in 0..200 {
+            let (mut regions, mut has) = (Regions::default(), [false; PAGES as usize]);
+            let mut page = below(8);
+            while page < PAGES {
+                let end = (page + 1 + below(9)).min(PAGES);
+                regions.insert(region(page..end));
+                (page..end).for_each(|page| has[page as usize] = true);
+                // Regions may lie side by side.
+                page = end + below(3) * below(9);
+            }
+            for page in 0..PAGES {
+                let (start, end) = (below(page + 1), page + 1 + below(PAGES - page));
+                let is_free = |page: &u64| !has[*page as usize];
+                let before = (start..=page).rev().take_while(is_free).last();
+                let after = (page..end).take_while(is_free).last();
+                let expected = before.zip(after).map(|(first, last)| first..last + 1);
+                let found = regions.hole_around(page, start..end);
+                assert_eq!(found, expected, "{page} in {start}..{end}: {has:?}");
+            }
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     own::OwnPages,
     pages::PageLists,
     policy::{FAULT_POLICIES, FaultPolicy},
-    region::{Region, Regions},
+    region::{Region, Regions, Wired},
     replacement::policy,
     reserve::Reserving,
     settings::{MarksNow, Reference, Resident, Settings, SettingsError},
@@ -82,8 +82,8 @@ pub(crate) struct AddressSpace {
     pub(crate) wired: BTreeMap<u64, FrameId>,
     /// From these pages on, how far frames are from the pages of their region, where that is kept.
     pub(crate) offsets: BTreeMap<u64, i64>,
-    /// Whether new regions are wired.
-    pub(crate) wires_all: bool,
+    /// Whether pages of new regions stay in memory.
+    pub(crate) wires_new: Wired,
     /// Whether a page larger than the base page was ever loaded.
     pub(crate) has_large: bool,
     /// Tables in the place of large pages, where these come unasked.
@@ -234,7 +234,7 @@ impl<L: Locks> Vm<L> {
     /// The beginning of `range` up to the first region that is wired; nothing where that has its first address.
     pub fn before_wired(&self, space: HatSpace, range: VirtRange) -> Option<VirtRange> {
         self.beginning(space, range, |regions, pages| {
-            regions.until(pages, true, |region| !region.wired)
+            regions.until(pages, true, |region| !region.wired.stays())
         })
     }
 

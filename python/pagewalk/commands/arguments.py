@@ -474,6 +474,19 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         help="record by callbacks alone, as in a QEMU of others: the same trace, more slowly",
     )
     group.add_argument(
+        "--engine",
+        choices=["qemu", "native"],
+        default="qemu",
+        help="native: record in the program's own process, with its processor and its layout: for "
+        "programs of x86-64 with one thread that start no other and change no code",
+    )
+    group.add_argument(
+        "--aslr",
+        action="store_true",
+        help="with --engine native, leave the layout of the address space to chance, as the "
+        "kernel does",
+    )
+    group.add_argument(
         "--qemu",
         metavar="PATH",
         help="record in another QEMU than Pagewalk's own, which must load plugins and takes longer",
@@ -573,6 +586,8 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording
         arguments=not vars(options).get("no_arguments", False),
         allocations=options.allocations,
         callbacks=options.callbacks,
+        engine=options.engine,
+        aslr=options.aslr,
         qemu=options.qemu,
         tells_all=vars(options).get("tell_all", False),
         ends=options.end_with_window,
@@ -591,7 +606,7 @@ def no_recording(options: argparse.Namespace) -> None:
     """Raises `UsageError` if an option of `add_recording` is given where nothing is recorded."""
     given = vars(options)
     flags = (
-        "no_follow", "allocations", "callbacks", "end_with_window", "one_cpu", "tell_all",
+        "no_follow", "allocations", "aslr", "callbacks", "end_with_window", "one_cpu", "tell_all",
     )  # fmt: skip
     texts = (
         "from_symbol", "to_symbol", "from_marker", "to_marker", "instructions", "small", "sysroot",
@@ -601,6 +616,8 @@ def no_recording(options: argparse.Namespace) -> None:
     found += [name for name in texts if given[name] is not None]
     if options.user_filter != "none":
         found.append("user_filter")
+    if options.engine != "qemu":
+        found.append("engine")
     if found:
         flag = found[0].replace("_", "-")
         raise UsageError(f"--{flag} is for a live program; a trace has --skip and --max-accesses")
@@ -708,7 +725,7 @@ def add_arch(parser: _Parser) -> None:
     parser.add_argument(
         "--arch",
         choices=["x86-64", "i386", "arm", "aarch64", "riscv64"],
-        help="the program's instruction set, which the format does not tell; tags in addresses of "
+        help="the program's instruction set, where the file does not tell it; tags in addresses of "
         "aarch64 are left out",
     )
 

@@ -46,8 +46,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
             arguments.add_columns(format_)
         if name in ("drmemtrace", "champsim", "cloudsuite", "lackey", "dinero"):
             arguments.add_fetches(format_)
-        if name != "drmemtrace":
-            arguments.add_arch(format_)
+        arguments.add_arch(format_)
         arguments.add_keep_going(format_)
         arguments.add_window(format_)
         arguments.add_json(format_, "what was written")

@@ -178,6 +178,11 @@ fn calls_that_fail_have_done_a_part() {
     rows.push(advice(AREA, 6 * MIB, HUGEPAGE));
     rows.push(advice_with(AREA, 6 * MIB, COLLAPSE, EINVAL));
     assert_eq!(mapped(&run(rows.clone())), (2, 4));
+    // A kernel before Linux 6.1 refuses every such call, and has done nothing.
+    let mut old = rows.clone();
+    old.pop();
+    old.push(advice_with(AREA, 2 * MIB, COLLAPSE, EINVAL));
+    assert_eq!(mapped(&run(old)), (0, 4));
 
     let hole = Event::Munmap { addr: AREA + 2 * MIB, bytes: 2 * MIB, result: 0 };
     let (mut discarded, mut forbidden) = (rows.clone(), rows.clone());

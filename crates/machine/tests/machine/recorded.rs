@@ -117,6 +117,38 @@ fn random_lives() {
     }
 }
 
+/// An access that crosses into a page of which no row has a frame finds one, however many there are: with few frames left
+/// for them these pages share frames.
+#[test]
+fn accesses_cross_into_pages_that_no_row_has() {
+    let (count, size) = (300, 3 * 4096);
+    // Every fourth page has rows; an access goes on in the three behind it.
+    let rows = |times: u64| -> Vec<Row> {
+        let all = (0..times * count).map(|at| BASE + at % count * 4 * 4096 + 8);
+        all.map(|addr| Row::Access(Kind::Load, addr, size)).collect()
+    };
+    let physical = |_, addr: u64| ((addr - BASE) / 4) & !0xfff | addr & 0xfff;
+    let pages = |size: &str, rows: &[Row]| {
+        let of = attempt(&[&format!("memory.size={size}")], rows, physical).unwrap();
+        (of.memory.mapped_bytes >> 12, of.faults.first_touch, of.memory.frames_used_bytes >> 12)
+    };
+    // Of 640 frames the last 40 are for tables and for such pages, which take 20.
+    let (mapped, faults, few) = pages("2560K", &rows(2));
+    assert_eq!((mapped, faults), (320, 4 * count));
+    assert!((320..330).contains(&few), "{few} frames are used");
+    let (_, _, many) = pages("256M", &rows(2));
+    assert!((1200..1215).contains(&many), "{many} frames are used");
+    // They go with their pages, and rows that come later say where the pages are.
+    let gone = Event::Munmap { addr: BASE, bytes: count * 4 * 4096, result: 0 };
+    let again = [rows(1), vec![Row::Event(gone)], rows(1)].concat();
+    assert_eq!(pages("2560K", &again).2, few);
+    let told = (0..4 * count).map(|page| load(BASE + page * 4096 + 8));
+    let later = [rows(1), told.collect()].concat();
+    let apart = |_, addr: u64| addr - BASE;
+    let results = attempt(&["memory.size=8M"], &later, apart).unwrap();
+    assert_eq!(results.memory.frames_used_bytes - results.memory.table_bytes, 4 * count * 4096);
+}
+
 #[test]
 fn what_it_needs_and_does_not_get_is_told() {
     let fails = |settings: &[&str], physical| attempt(settings, &pages(3), physical).unwrap_err();

@@ -456,7 +456,7 @@ fn life(stream: &mut Stream, bits: u32, cores: u64) -> Vec<Row> {
 /// Frames of a trace that tells them.
 fn physical(row: u64, addr: u64) -> u64 {
     // Some pages move, and a few have none.
-    let frame = (addr >> 12).wrapping_mul(0x9e37) % 200 + row / 4000;
+    let frame = (addr >> 12).wrapping_mul(0x9e37) % 200 + 1 + row / 4000;
     if row % 50_003 == 40_000 { 0 } else { frame << 12 | addr & 0xfff }
 }
 
@@ -690,4 +690,57 @@ fn populating_for_loads_needs_the_right_to_read() {
         run(&[map(LOW, PAGE, prot, 0x22), populated(result), load.clone()]).faults.first_touch
     };
     assert_eq!([touches(2, -14), touches(3, 0)], [1, 0]);
+}
+
+/// `mlock2` with `MLOCK_ONFAULT` and `mlockall` with `MCL_ONFAULT` bring no page in, now or later.
+#[test]
+fn locks_on_fault_bring_nothing() {
+    let touches = (0..4).map(|page| Row::Access(Kind::Store, LOW + page * PAGE, 8));
+    let mapped = map(LOW, 4 * PAGE, 3, 0x22);
+    let mlock = |flags| Row::Event(Event::Mlock { addr: LOW, bytes: 4 * PAGE, flags, result: 0 });
+    let mlockall = |flags| Row::Event(Event::Mlockall { flags, result: 0 });
+    for (before, after, faults) in [
+        (None, Some(mlock(0)), 0),
+        (None, Some(mlock(1)), 4),
+        (None, Some(mlockall(1)), 0),
+        (None, Some(mlockall(5)), 4),
+        (Some(mlockall(2)), None, 0),
+        (Some(mlockall(6)), None, 4),
+    ] {
+        let calls = before.into_iter().chain([mapped.clone()]).chain(after);
+        let rows: Vec<Row> = calls.chain(touches.clone()).collect();
+        assert_eq!(run(&rows).faults.first_touch, faults, "{rows:?}");
+    }
+}
+
+/// A move takes what is known of its source along, and what lies where a hole of the source would go stays. Where nothing
+/// explains the source there are no holes: what was there has been replaced, by what nothing explains either.
+#[test]
+fn a_move_replaces_its_destination_where_nothing_explains_the_source() {
+    const SOURCE: u64 = LOW + 64 * PAGE;
+    let store = |page: u64| Row::Access(Kind::Store, page, 8);
+    for sources in 0..4u64 {
+        let is_source = |page: u64| sources >> page & 1 == 1;
+        let mut rows = vec![map(LOW, 2 * PAGE, 3, 0x22)];
+        for page in (0..2).filter(|page| is_source(*page)) {
+            rows.push(map(SOURCE + page * PAGE, PAGE, 3, 0x22));
+            rows.push(store(SOURCE + page * PAGE));
+        }
+        rows.extend([store(LOW), store(LOW + PAGE)]);
+        let before = run(&rows);
+        rows.push(Row::Event(Event::Mremap {
+            addr: SOURCE,
+            old_bytes: 2 * PAGE,
+            new_bytes: 2 * PAGE,
+            flags: 3,
+            new_addr: LOW,
+            result: LOW as i64,
+        }));
+        rows.extend([store(LOW), store(LOW + PAGE)]);
+        let after = run(&rows);
+        let expected = if sources == 0 { 2 } else { 0 };
+        let unexplained = after.manager.unwrap().unexplained;
+        assert_eq!(unexplained, expected, "sources {sources:02b}");
+        assert_eq!(after.faults.first_touch, before.faults.first_touch + expected, "{sources:02b}");
+    }
 }

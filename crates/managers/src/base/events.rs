@@ -8,7 +8,7 @@ use os::{
 };
 use ram::Failure;
 use trace::Event;
-use vm::{Module, Region, Source};
+use vm::{Module, Region, Source, Wired};
 
 use super::{Base, Board, UNEXPLAINED};
 use crate::place::{Kind, Mapped};
@@ -81,22 +81,23 @@ impl Base {
                 let module = Module { page_size, ..self.module };
                 self.attach(number, space, range, module, ask.platform)
             }
-            Request::Upgrade { start, bytes, has_failed } => {
+            Request::Upgrade { start, bytes, came } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
-                self.upgrade(number, space, range, has_failed, ask.platform)
+                self.upgrade(number, space, range, came, ask.platform)
             }
             Request::Populate { start, bytes, kind } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
                 self.with(ask.platform, |kernel| kernel.prefault(space, range, kind))
             }
             Request::Break { now } => self.set_break(ask, now),
-            Request::Lock { start, bytes, ends } => {
+            Request::Lock { start, bytes, on_fault, ends } => {
                 let Some(range) = self.dealt_with(space, (start, bytes), ends) else {
                     return Ok(());
                 };
-                self.with(ask.platform, |kernel| match ends {
-                    Ends::Behind => kernel.lock(space, range),
-                    Ends::AtHole | Ends::AtLocked => kernel.lock_later(space, range),
+                self.with(ask.platform, |kernel| match (on_fault, ends) {
+                    (true, _) => kernel.lock_on_fault(space, range),
+                    (false, Ends::Behind) => kernel.lock(space, range),
+                    (false, Ends::AtHole | Ends::AtLocked) => kernel.lock_later(space, range),
                 })
             }
             Request::Unlock { start, bytes, ends } => {
@@ -105,7 +106,10 @@ impl Base {
                 };
                 self.with(ask.platform, |kernel| kernel.unlock(space, range))
             }
-            Request::LockAll { present, future } => {
+            Request::LockAll { present, future, on_fault } => {
+                let how = if on_fault { Wired::OnFault } else { Wired::Now };
+                let [present, future] =
+                    [present, future].map(|asked| if asked { how } else { Wired::No });
                 self.with(ask.platform, |kernel| kernel.lock_all(space, present, future))
             }
             Request::UnlockAll => self.with(ask.platform, |kernel| kernel.unlock_all(space)),
@@ -179,7 +183,7 @@ impl Base {
             Brought::Populated => kernel.prefault(space, range, None),
             // The call succeeds even if memory ends meanwhile (`mm_populate`).
             Brought::Locked => {
-                kernel.lock_later(space, range)?;
+                kernel.lock_mapping(space, range)?;
                 kernel.prefault(space, range, None)
             }
         })

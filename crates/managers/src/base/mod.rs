@@ -42,7 +42,7 @@ use results::{
     DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample, count::labels::Layout,
 };
 use trace::{Event, Process};
-use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
+use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Refused, Settings, Source, Store, Vm};
 
 use super::place::{self, Mapped, Rules};
 use decisions::{Decisions, Made};
@@ -123,6 +123,8 @@ struct Sizes {
     larger: Larger,
     /// Spaces, as the trace numbers them, that have asked.
     asked: BTreeSet<u32>,
+    /// Whether a call of the trace has collapsed pages, so that the kernel of the recording knows how.
+    knows_collapse: bool,
     moves_per_us: f64,
     /// Those above the base page, and whether a TLB has pages in pairs.
     promotes_to: Vec<PageSize>,
@@ -643,7 +645,7 @@ impl System for Base {
         let space = self.space(who.number, platform)?;
         let collapses = self.sizes.larger == Larger::Transparent;
         let made = self.with(platform, |kernel| match collapses {
-            true => kernel.collapse(space, range),
+            true => kernel.collapse(space, range, Refused::No),
             false => kernel.promote_range(space, range, to),
         })?;
         if made > 0 {

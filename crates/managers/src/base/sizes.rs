@@ -3,12 +3,12 @@
 use addr::{PageSize, VirtRange};
 use description::{self, DEFAULT_SIZES, Description, Refusal};
 use hat::HatSpace;
-use os::Platform;
+use os::{Platform, events::Upgraded};
 use physmem::{Coalesced, Level};
 use ram::Failure;
 use results::{DaemonCounts, DaemonSample, LevelPasses};
 use trace::Event;
-use vm::{Fallback, Module, Vm};
+use vm::{Fallback, Module, Refused, Vm};
 
 use super::{Base, Daemon, Larger, Sizes, nodes};
 use crate::place::{Kind, Mapped, Rules, Wish};
@@ -291,13 +291,21 @@ impl Base {
         number: u32,
         space: HatSpace,
         range: VirtRange,
-        has_failed: bool,
+        came: Upgraded,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         if self.sizes.larger == Larger::Transparent {
-            return self.with(platform, |kernel| kernel.collapse(space, range).map(|_| ()));
+            // A call that a kernel does not know fails so from the beginning to the end.
+            self.sizes.knows_collapse |= came != Upgraded::Refused;
+            let refused = match came {
+                Upgraded::All | Upgraded::Some => Refused::No,
+                Upgraded::Refused if self.sizes.knows_collapse => Refused::Known,
+                Upgraded::Refused => Refused::Unknown,
+            };
+            return self
+                .with(platform, |kernel| kernel.collapse(space, range, refused).map(|_| ()));
         }
-        if self.sizes.larger != Larger::Wished || has_failed {
+        if self.sizes.larger != Larger::Wished || came != Upgraded::All {
             return Ok(());
         }
         self.sizes.asked.insert(number);

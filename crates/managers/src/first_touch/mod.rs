@@ -144,11 +144,11 @@ impl FirstTouch {
         (page, touched): (Page, VirtAddr),
         ram: &mut Ram,
     ) -> Result<PhysAddr, Failure> {
-        let told = self.recorded.as_mut().and_then(|recorded| {
-            let frame = recorded.frame_of(who.number, page, touched)?;
-            Some(recorded.take(frame, page.size(), ram).map(|()| frame))
-        });
-        told.unwrap_or_else(|| ram.allocate(page))
+        let Some(recorded) = &mut self.recorded else { return ram.allocate(page) };
+        match recorded.frame_of(who.number, page, touched) {
+            Some(frame) => recorded.take(frame, page.size(), ram).map(|()| frame),
+            None => recorded.take_untold(page, ram),
+        }
     }
 
     /// A page is in this frame no more; no hardware leads there for it.

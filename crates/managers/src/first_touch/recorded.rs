@@ -16,9 +16,10 @@
 //! Frames may have several pages: those of spaces that shared them. Page tables are not in a trace.
 //! They have the last sixteenth of memory to themselves ([`physmem::Apart`]), and so has the second
 //! page of an access that crosses from one page to the next, until a row of its own says where
-//! that page is.
+//! that page is. Such pages take half of that sixteenth at most. More of them share its frames in turn, so that no
+//! access ends a run only because it crosses into a page that no row has.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use addr::{Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 use description::{Description, Refusal};
@@ -44,6 +45,10 @@ pub(crate) struct Recorded {
     known: Box<[(u32, u64, u64); KNOWN]>,
     /// Pages of each frame that is mapped.
     users: FxHashMap<u64, u32>,
+    /// Frames of pages that no row has told of, the one that got a page last, and how many there may be.
+    untold: BTreeSet<u64>,
+    last_untold: u64,
+    untold_max: usize,
 }
 
 impl Recorded {
@@ -67,6 +72,9 @@ impl Recorded {
             told: FxHashMap::default(),
             known: Box::new([(u32::MAX, 0, 0); KNOWN]),
             users: FxHashMap::default(),
+            untold: BTreeSet::new(),
+            last_untold: 0,
+            untold_max: (ram.frame_bytes().0 / 32 / system.base.bytes()).max(1) as usize,
         });
         Ok(Box::new(system))
     }
@@ -94,7 +102,7 @@ impl Recorded {
         ram: &mut Ram,
     ) -> Result<(), Failure> {
         let parts = self.parts(frame, size);
-        let is_used = |part: u64| self.users.contains_key(&part);
+        let is_used = |part: u64| self.users.contains_key(&part) && !self.untold.contains(&part);
         // A larger page has its frames to itself, or is mapped as base pages.
         let shared = size == self.base && is_used(parts.start);
         if !shared && !ram.take(frame, size) {
@@ -107,18 +115,42 @@ impl Recorded {
         Ok(())
     }
 
+    /// A frame for `page`, of which no row has told.
+    pub(super) fn take_untold(&mut self, page: Page, ram: &mut Ram) -> Result<PhysAddr, Failure> {
+        let shift = self.base.shift();
+        let is_full = self.untold.len() >= self.untold_max;
+        let frame = match is_full.then(|| self.next_untold()).flatten() {
+            Some(frame) => frame,
+            // Page tables may have taken the rest.
+            None => match (ram.allocate(page), self.next_untold()) {
+                (Ok(frame), _) => frame.get() >> shift,
+                (Err(_), Some(frame)) => frame,
+                (Err(failure), None) => return Err(failure),
+            },
+        };
+        self.untold.insert(frame);
+        self.last_untold = frame;
+        *self.users.entry(frame).or_insert(0) += 1;
+        Ok(PhysAddr::new(frame << shift))
+    }
+
+    /// The frame that comes after the one that got a page last.
+    fn next_untold(&self) -> Option<u64> {
+        let after = self.untold.range(self.last_untold + 1..).next();
+        after.or_else(|| self.untold.first()).copied()
+    }
+
     /// A frame has a user less; it is free with its last.
     pub(super) fn release(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         for part in self.parts(frame, size) {
             let users = self.users.get_mut(&part);
             match users {
                 Some(users) if *users > 1 => *users -= 1,
-                Some(_) => {
+                Some(_) | None => {
                     self.users.remove(&part);
+                    self.untold.remove(&part);
                     ram.free(PhysAddr::new(part << self.base.shift()), self.base);
                 }
-                // One that no row had told of.
-                None => ram.free(PhysAddr::new(part << self.base.shift()), self.base),
             }
         }
     }
@@ -171,7 +203,9 @@ impl os::Recorded for Recorded {
             }
             // Rows before this one have yet to run, by what was told until here.
             let before = self.told.get(&(number, page));
-            if before.map_or(self.has_large, |before| *before != frame) {
+            // A page that is new to this can be a part of a larger one, or one that an access crossed into.
+            let may_be_mapped = self.has_large || !self.untold.is_empty();
+            if before.map_or(may_be_mapped, |before| *before != frame) {
                 return Ok(Read { until: row, moves: true });
             }
             *known = (number, page, frame);

@@ -20,10 +20,18 @@
 //! and not scaled later; and the share is halved too where the sample has more uses than a run can afford, as long as
 //! [`PAGES_MIN`] pages stay.
 //!
-//! The sample is spread over the whole trace, however long that is. Of a trace of more than [`WHOLE`] accesses it takes
-//! [`WINDOW`] in each [`PERIOD`] from there on, and each of them stands for all of its period; between windows
-//! the stacks stay as they are. So a long run takes little more time. With no more than [`PAGES_MAX`] pages and
-//! [`WHOLE`] accesses the curves are exact.
+//! The sample is spread over the whole trace, however long that is. Its beginning is looked at whole; from there on each
+//! [period](Windows) begins with a window that is looked at, and stands for all of its period:
+//!
+//! ```text
+//!   whole          window            window            window
+//!   |##############|####.............|####.............|####....|  the end
+//!    counts as it is \__ one period _/                 \__ open: its counts stand for as much as there is of it
+//! ```
+//!
+//! Between windows the stacks stay as they are, so that a long run takes little more time. When a period ends, what its
+//! window counted is multiplied by the accesses of the period per access of the window. With the end of a warm-up the
+//! beginning comes again. With no more than [`PAGES_MAX`] pages, and no period, the curves are exact.
 //!
 //! Where a recorder counts accesses that surely hit the first TLB ([`Batch::hits`]), these are hits for every size, and
 //! their pages become the youngest when they are told. So depths can be off by the entries of the first TLB.
@@ -32,9 +40,7 @@ use std::{collections::BTreeMap, slice};
 
 use addr::{Kind, PageSize};
 use mmu::StackDistance;
-use trace::{
-    Batch, Contents, Error, Event, Header, Hits, Meta, Process, Source, Stored, mix::Switches,
-};
+use trace::{Batch, Error, Event, Forward, Hits, Meta, Source};
 
 use super::{Curve, Lookups, PAGE_SIZE_MIN};
 
@@ -42,12 +48,6 @@ use super::{Curve, Lookups, PAGE_SIZE_MIN};
 pub const PAGES_MAX: usize = 1 << 13;
 /// The limit on time leaves at least half of this number of pages in the sample.
 pub const PAGES_MIN: usize = 1 << 11;
-/// So many accesses at the beginning are all looked at.
-pub const WHOLE: u64 = 50_000_000;
-/// So many of each period after that.
-pub const WINDOW: u64 = 4_000_000;
-/// The accesses of a period.
-pub const PERIOD: u64 = 8 * WINDOW;
 /// Accesses per use in the sample, at least, unless the sample is small.
 const ACCESSES_PER_USE: u64 = 24;
 /// So many accesses apart it is looked at whether it has more.
@@ -60,10 +60,29 @@ const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 /// The curve of the loads and stores of a run, from a sample of its pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampledCurve {
-    /// The curve. What it counts is estimated where not all pages are in the sample; the lookups are exact.
+    /// The curve. What it counts is estimated where not all pages are in the sample. So are the lookups where not all
+    /// accesses were looked at.
     pub curve: Curve,
     /// Pages per page in the sample at the end: 1 if all pages were in it.
     pub one_in: u64,
+}
+
+/// Which accesses of a long trace are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Windows {
+    /// So many at the beginning, all of them.
+    pub whole: u64,
+    /// So many of each period after that.
+    pub window: u64,
+    /// The accesses of a period.
+    pub period: u64,
+}
+
+impl Default for Windows {
+    /// 50 M accesses, and 4 M of each 32 M after them.
+    fn default() -> Windows {
+        Windows { whole: 50_000_000, window: 4_000_000, period: 32_000_000 }
+    }
 }
 
 /// A source that samples what it hands on.
@@ -79,7 +98,17 @@ impl<'a> Sampled<'a> {
         page_sizes: &[PageSize],
         entries_max: u32,
     ) -> Sampled<'a> {
-        Sampled { source, sampler: Sampler::new(page_sizes, entries_max as usize) }
+        Sampled::within(source, page_sizes, entries_max, Windows::default())
+    }
+
+    /// As [`new`](Sampled::new), with other windows. They begin and end with batches of the source.
+    pub fn within(
+        source: &'a mut dyn Source,
+        page_sizes: &[PageSize],
+        entries_max: u32,
+        windows: Windows,
+    ) -> Sampled<'a> {
+        Sampled { source, sampler: Sampler::new(page_sizes, entries_max as usize, windows) }
     }
 
     /// The curves of what has been handed on, in the order of `page_sizes`.
@@ -88,47 +117,19 @@ impl<'a> Sampled<'a> {
     }
 }
 
-impl Source for Sampled<'_> {
-    fn header(&self) -> &Header {
-        self.source.header()
+impl Forward for Sampled<'_> {
+    fn source(&self) -> &dyn Source {
+        self.source
     }
 
-    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    fn source_mut(&mut self) -> &mut dyn Source {
+        self.source
+    }
+
+    fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let more = self.source.next(batch)?;
         self.sampler.batch(batch);
         Ok(more)
-    }
-
-    fn answer(&mut self, contents: Option<[Contents; 2]>) {
-        self.source.answer(contents);
-    }
-
-    fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
-        self.source.while_waiting(go_on);
-    }
-
-    fn total(&self) -> Option<u64> {
-        self.source.total()
-    }
-
-    fn stored(&self) -> Option<Stored> {
-        self.source.stored()
-    }
-
-    fn processes(&self) -> &[Process] {
-        self.source.processes()
-    }
-
-    fn warnings(&self) -> &[String] {
-        self.source.warnings()
-    }
-
-    fn switches(&self) -> Option<Switches> {
-        self.source.switches()
-    }
-
-    fn digest(&self) -> Option<String> {
-        self.source.digest()
     }
 }
 
@@ -136,16 +137,50 @@ impl Source for Sampled<'_> {
 struct Sampler {
     levels: Vec<Level>,
     /// Lookups that touch one page, whatever its size.
-    single: u64,
+    single: Count,
     /// The numbers of the spaces, in the order in which they came, and of the one that runs.
     spaces: BTreeMap<u32, u64>,
     space: u64,
     /// Accesses since it was looked at what the sample costs.
     accesses: u64,
-    /// Accesses that were handed on.
+    windows: Windows,
+    /// Accesses that count.
     position: u64,
-    /// How many accesses each one stands for that is looked at now; 0 between windows.
-    weight: u64,
+    /// Accesses that the period has had, and how many of them were looked at. Before the first period: of the whole.
+    passed: u64,
+    looked_at: u64,
+    /// Whether what comes now is looked at.
+    looks: bool,
+}
+
+/// A count of a trace of which only windows are looked at.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    /// Of the periods that have ended.
+    closed: u64,
+    /// Of the window that is open.
+    open: u64,
+}
+
+impl Count {
+    /// The count where the open one stands for `passed` accesses, of which `looked_at` were looked at.
+    fn total(self, passed: u64, looked_at: u64) -> u64 {
+        self.closed + scaled(self.open, passed, looked_at)
+    }
+
+    /// Ends the period likewise.
+    fn close(&mut self, passed: u64, looked_at: u64) {
+        *self = Count { closed: self.total(passed, looked_at), open: 0 };
+    }
+}
+
+/// `count` times `passed / looked_at`, rounded; nothing was counted where nothing was looked at.
+fn scaled(count: u64, passed: u64, looked_at: u64) -> u64 {
+    if passed == looked_at || count == 0 {
+        return count;
+    }
+    let looked_at = u128::from(looked_at.max(1));
+    ((u128::from(count) * u128::from(passed) + looked_at / 2) / looked_at) as u64
 }
 
 /// The sample of pages of one size.
@@ -158,20 +193,23 @@ struct Level {
     stack: StackDistance,
     /// The pages in the sample.
     pages: Vec<u64>,
-    /// Hits by depth in the whole stack, estimated, but for those on the page looked up last.
+    /// Hits by depth in the whole stack, estimated, but for those on the page looked up last. Those of the open window
+    /// are apart, so that an access changes one number.
     hits: Box<[u64]>,
+    /// Those of the periods that have ended.
+    hits_closed: Box<[u64]>,
     /// Lookups of a page that lies deeper than that.
-    deeper: u64,
+    deeper: Count,
     /// First lookups of a page.
-    cold: u64,
+    cold: Count,
     /// Lookups of accesses that touch several of the smallest pages.
-    of_crossings: u64,
+    of_crossings: Count,
     /// Uses of the stack since it was looked at what they cost.
     uses: u64,
 }
 
 impl Sampler {
-    fn new(page_sizes: &[PageSize], entries_max: usize) -> Sampler {
+    fn new(page_sizes: &[PageSize], entries_max: usize, windows: Windows) -> Sampler {
         let mut sizes = page_sizes.to_vec();
         sizes.sort_unstable();
         sizes.dedup();
@@ -183,31 +221,30 @@ impl Sampler {
             stack: StackDistance::new(PAGES_MAX + SPARE),
             pages: Vec::new(),
             hits: vec![0; entries_max].into_boxed_slice(),
-            deeper: 0,
-            cold: 0,
-            of_crossings: 0,
+            hits_closed: vec![0; entries_max].into_boxed_slice(),
+            deeper: Count::default(),
+            cold: Count::default(),
+            of_crossings: Count::default(),
             uses: 0,
         };
         let levels = sizes.into_iter().map(level).collect();
         Sampler {
             levels,
-            single: 0,
+            single: Count::default(),
             spaces: BTreeMap::from([(0, 0)]),
             space: 0,
             accesses: 0,
+            windows,
             position: 0,
-            weight: 1,
+            passed: 0,
+            looked_at: 0,
+            looks: true,
         }
     }
 
     /// Looks up the loads and stores of one batch.
     fn batch(&mut self, batch: &Batch) {
-        self.weight = match self.position.checked_sub(WHOLE) {
-            None => 1,
-            Some(after) if after % PERIOD < WINDOW => PERIOD / WINDOW,
-            Some(_) => 0,
-        };
-        self.position += batch.len() as u64;
+        self.turn();
         let (mut from, mut hits) = (0, batch.hits.iter());
         for placed in &batch.events {
             if let Event::Run { space, .. } = placed.event {
@@ -225,6 +262,33 @@ impl Sampler {
             self.levels.iter_mut().for_each(|level| level.look(allowed));
             self.accesses = 0;
         }
+    }
+
+    /// Finds out whether the next batch is looked at, and ends the period if it is over.
+    fn turn(&mut self) {
+        let Windows { whole, window, period } = self.windows;
+        let Some(after) = self.position.checked_sub(whole) else { return };
+        // Batches do not end where periods do: what one has too much, the next has too little.
+        let within = after % period;
+        if self.passed > within {
+            self.close();
+        }
+        self.looks = within < window || self.looked_at == 0;
+    }
+
+    /// What the window counted stands for all of its period.
+    fn close(&mut self) {
+        let (passed, looked_at) = (self.passed, self.looked_at);
+        self.single.close(passed, looked_at);
+        for level in &mut self.levels {
+            level.deeper.close(passed, looked_at);
+            level.cold.close(passed, looked_at);
+            level.of_crossings.close(passed, looked_at);
+            for (closed, open) in level.hits_closed.iter_mut().zip(&mut level.hits) {
+                *closed += scaled(std::mem::take(open), passed, looked_at);
+            }
+        }
+        (self.passed, self.looked_at) = (0, 0);
     }
 
     /// Looks up what comes before the access with the index `to`.
@@ -246,8 +310,13 @@ impl Sampler {
         *from = to;
     }
 
+    /// Looks up accesses if they are of a window.
     fn span(&mut self, addrs: &[u64], metas: &[Meta]) {
-        let Some(first) = self.levels.first().filter(|_| self.weight > 0) else { return };
+        let accesses = addrs.len() as u64;
+        self.position += accesses;
+        self.passed += accesses;
+        let Some(first) = self.levels.first().filter(|_| self.looks) else { return };
+        self.looked_at += accesses;
         let (shift, tag) = (first.shift, self.tag());
         let (mut last, mut single) = (first.last, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
@@ -267,7 +336,7 @@ impl Sampler {
                 }
             }
         }
-        self.single += single * self.weight;
+        self.single.open += single;
     }
 
     /// An access to another of the smallest pages than the one before.
@@ -278,7 +347,7 @@ impl Sampler {
             if page == level.last {
                 return;
             }
-            level.touch(page, self.weight);
+            level.touch(page);
         }
     }
 
@@ -287,9 +356,9 @@ impl Sampler {
     fn crossing(&mut self, addr: u64, end: u64, tag: u64) {
         for level in &mut self.levels {
             for number in addr >> level.shift..=end >> level.shift {
-                level.of_crossings += self.weight;
+                level.of_crossings.open += 1;
                 if (number | tag) != level.last {
-                    level.touch(number | tag, self.weight);
+                    level.touch(number | tag);
                 }
             }
         }
@@ -297,10 +366,10 @@ impl Sampler {
 
     /// Hits of the first TLB that were counted.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
-        if kind == Kind::Fetch || count == 0 || self.weight == 0 {
+        if kind == Kind::Fetch || count == 0 || !self.looks {
             return;
         }
-        self.single += count * self.weight;
+        self.single.open += count;
         let tag = self.tag();
         for level in &mut self.levels {
             let page = (page >> level.shift) | tag;
@@ -322,24 +391,28 @@ impl Sampler {
         self.space = *self.spaces.entry(space).or_insert(next);
     }
 
-    /// The warm-up is over: counts begin anew, and the stacks stay.
+    /// The warm-up is over: counts and windows begin anew, and the stacks stay.
     fn forget_counts(&mut self) {
-        self.single = 0;
+        self.single = Count::default();
         for level in &mut self.levels {
             level.hits.fill(0);
-            (level.deeper, level.cold, level.of_crossings) = (0, 0, 0);
+            level.hits_closed.fill(0);
+            (level.deeper, level.cold, level.of_crossings) = Default::default();
         }
+        (self.position, self.passed, self.looked_at, self.looks) = (0, 0, 0, true);
     }
 
     fn curve(&self, page_size: PageSize) -> Option<SampledCurve> {
         let level = self.levels.iter().find(|level| level.shift == page_size.shift())?;
-        let total = self.single + level.of_crossings;
+        let counted = |count: Count| count.total(self.passed, self.looked_at);
+        let total = counted(self.single) + counted(level.of_crossings);
         // What is left at the youngest place is known from the total alone.
-        let cold = level.cold.min(total);
-        let mut misses = cold.saturating_add(level.deeper).min(total);
+        let cold = counted(level.cold).min(total);
+        let mut misses = cold.saturating_add(counted(level.deeper)).min(total);
         let mut hits = vec![0; level.hits.len()];
-        for (to, &estimated) in hits.iter_mut().zip(&level.hits).skip(1).rev() {
-            let more = misses.saturating_add(estimated).min(total);
+        let estimates = level.hits_closed.iter().zip(&level.hits);
+        for (to, (&closed, &open)) in hits.iter_mut().zip(estimates).skip(1).rev() {
+            let more = misses.saturating_add(counted(Count { closed, open })).min(total);
             *to = more - misses;
             misses = more;
         }
@@ -354,10 +427,10 @@ impl Sampler {
 impl Level {
     /// Looks up a page that is not the last one.
     #[inline]
-    fn touch(&mut self, page: u64, weight: u64) {
+    fn touch(&mut self, page: u64) {
         self.last = page;
         if self.samples(page) {
-            self.sample(page, weight);
+            self.sample(page);
         }
     }
 
@@ -369,16 +442,16 @@ impl Level {
     }
 
     #[inline(never)]
-    fn sample(&mut self, page: u64, weight: u64) {
-        let (halvings, stands_for) = (self.halvings, weight << self.halvings);
+    fn sample(&mut self, page: u64) {
+        let (halvings, stands_for) = (self.halvings, 1 << self.halvings);
         self.uses += 1;
         match self.stack.touch(page) {
             Some(depth) => match self.hits.get_mut(((depth + 1) << halvings) - 1) {
                 Some(hits) => *hits += stands_for,
-                None => self.deeper += stands_for,
+                None => self.deeper.open += stands_for,
             },
             None => {
-                self.cold += stands_for;
+                self.cold.open += stands_for;
                 self.add(page);
             }
         }

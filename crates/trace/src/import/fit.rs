@@ -8,7 +8,7 @@
 //!   --interleave     folder
 //!   --v2p              x
 //!   --column                                                             x
-//!   --arch                        x          x       x         x         x
+//!   --arch             x          x          x       x         x         x
 //!   --process          x                                                          x
 //!   --keep-going       x          x          x       x         x         x        x
 //! ```
@@ -41,8 +41,8 @@ const RULES: [Rule; 7] = {
             "--arch",
             |options| options.arch.is_some(),
             &[
-                ChampSim, CloudSuite, Lackey, Pinatrace, Dinero, Ramulator, Usimm, Perf, Csv,
-                Parquet,
+                DrMemTrace, ChampSim, CloudSuite, Lackey, Pinatrace, Dinero, Ramulator, Usimm,
+                Perf, Csv, Parquet,
             ],
         ),
         ("--process", |options| options.process.is_some(), &[DrMemTrace, Pagewalk]),

@@ -16,25 +16,24 @@
 use addr::Kind;
 
 use super::digits::{decimal, hexadecimal};
-use super::rows::{ACCESS_BYTES_MAX, BATCH_ROWS, Rows};
+use super::lines::{LINE_BYTES_MAX, Lines, shown};
+use super::rows::{ACCESS_BYTES_MAX, Rows};
 use super::stream::{Decode, Fault};
 use crate::count::counted;
 use crate::{Arch, Batch, Filter, Header};
-
-/// A line is 30 bytes long; messages of Valgrind or of the program may be longer.
-const LINE_BYTES_MAX: usize = 1 << 16;
 
 /// Decodes the lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lackey {
     keep_going: bool,
     foreign: u64,
+    lines: Lines,
 }
 
 impl Lackey {
     /// With `keep_going`, lines that are none of lackey's are left out and counted.
     pub(crate) fn new(keep_going: bool) -> Lackey {
-        Lackey { keep_going, foreign: 0 }
+        Lackey { keep_going, ..Lackey::default() }
     }
 
     /// What is known of a stream of lackey's.
@@ -73,14 +72,9 @@ impl Decode for Lackey {
         rows: &mut Rows,
         batch: &mut Batch,
     ) -> Result<usize, Fault> {
-        let mut at = 0;
-        while batch.len() < BATCH_ROWS {
-            let rest = &bytes[at..];
-            let (line, used) = match memchr::memchr(b'\n', rest) {
-                Some(end) => (&rest[..end], end + 1),
-                None if last && !rest.is_empty() => (rest, rest.len()),
-                None => break,
-            };
+        let Lackey { keep_going, foreign: left_out, lines } = self;
+        let bytes = if last { whole(bytes) } else { bytes };
+        lines.decode(bytes, last, batch, |line, batch| {
             match parse(line) {
                 Some((b'I', pc, size)) => rows.instruction(batch, pc, size, false),
                 Some((b'L', addr, size)) => rows.access(batch, Kind::Load, addr, size),
@@ -91,14 +85,11 @@ impl Decode for Lackey {
                 }
                 None if is_superblock(line) => rows.cut(),
                 None if is_message(line) => {}
-                // A last line without its end: the file was cut within it.
-                None if used == line.len() => break,
-                None if self.keep_going => self.foreign += 1,
-                None => return Err(foreign(at, line)),
+                None if *keep_going => *left_out += 1,
+                None => return Err(foreign(line)),
             }
-            at += used;
-        }
-        Ok(at)
+            Ok(())
+        })
     }
 
     fn record_bytes_max(&self) -> usize {
@@ -145,15 +136,24 @@ fn is_message(line: &[u8]) -> bool {
     line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") || line.starts_with(b"**")
 }
 
+/// The last `bytes` of a file without a last line that has no end and is none of lackey's: the file was cut within it.
+fn whole(bytes: &[u8]) -> &[u8] {
+    let start = memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);
+    let rest = &bytes[start..];
+    match parse(rest).is_some() || is_superblock(rest) || is_message(rest) {
+        true => bytes,
+        false => &bytes[..start],
+    }
+}
+
 #[cold]
-fn foreign(at: usize, line: &[u8]) -> Fault {
-    let shown = String::from_utf8_lossy(&line[..line.len().min(40)]).into_owned();
+fn foreign(line: &[u8]) -> Fault {
     Fault::new(
-        at,
+        0,
         format!(
             "`{}` is no line of lackey's; keep the program's own output apart with Valgrind's \
              --log-file, or leave such lines out with --keep-going",
-            shown.escape_debug()
+            shown(line)
         ),
     )
 }

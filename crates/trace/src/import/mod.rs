@@ -347,6 +347,7 @@ fn settings(options: &Options) -> Settings<'_> {
     Settings {
         fetches: options.fetches,
         interleave: options.interleave,
+        arch: options.arch,
         v2p: options.v2p.as_deref(),
         process: options.process.as_deref(),
         keep_going: options.keep_going,

@@ -1,5 +1,5 @@
 use trace::import::{Fetches, Format, Interleave, Options, from_reader, open};
-use trace::{Event, Source};
+use trace::{Arch, Event, Source};
 
 use crate::sniffing::{Folder, store};
 use crate::support::*;
@@ -321,15 +321,17 @@ fn pages_may_be_listed_beside_the_trace() {
     }
 }
 
-/// The lists of public traces have groups, each with pages of one size.
+/// The lists of public traces have groups, each with pages of one size. A small page holds where a large one has its
+/// address too, also after another part of the large one was used.
 #[test]
 fn pages_may_be_listed_in_groups() {
     let folder = Folder::new("v2p-groups");
     let rows = [
         load(0x10_0000, 8),
         load(0x40_1234, 8),
-        load(0x7f00_0000_1008, 8),
         load(0x7f00_0000_2008, 8),
+        load(0x7f00_0000_1008, 8),
+        load(0x7f00_0000_2010, 8),
         load(0x5000_0000, 8),
     ];
     folder.write("trace/x.trace", &file(&rows));
@@ -348,13 +350,48 @@ fn pages_may_be_listed_in_groups() {
         ("aux/v2p.textproto", whole.clone()),
         ("trace/v2p.textproto", whole.clone()),
         ("aux/v2p.textproto", format!("{whole}/trace")),
+        ("v2p.textproto", format!("{whole}/trace")),
+        ("trace/v2p.textproto", format!("{whole}/trace")),
     ] {
         let list = folder.write(name, text.as_bytes());
         let given = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();
-        assert_eq!(given.paddr, [0x4010_0000, 0x8000_1234, 0x9008, 0xc000_2008, 0], "{name}");
+        let expected = [0x4010_0000, 0x8000_1234, 0xc000_2008, 0x9008, 0xc000_2010, 0];
+        assert_eq!(given.paddr, expected, "{name}");
         assert!(given.warnings.is_empty(), "{:?}", given.warnings);
         std::fs::remove_file(list).unwrap();
     }
+}
+
+/// Each process has its pages: the list in its own folder, or else the one for all.
+#[test]
+fn each_process_of_a_folder_has_its_own_list_of_pages() {
+    let folder = Folder::new("v2p-processes");
+    let list = |frame: u64| {
+        format!(
+            "page_size: 4096\naddress_mapping {{ virtual_address: 0x7000 physical_address: \
+             {frame} }}\n"
+        )
+    };
+    for tid in [5, 6, 7] {
+        let piece = [header(tid, tid), time(100 * tid), load(0x7008, 8), end(tid)].concat();
+        folder.write(&format!("drmemtrace.a.{tid}.dir/trace/x.{tid}.trace"), &piece);
+    }
+    let spec = folder.0.display().to_string();
+    let paddr = || {
+        let given = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();
+        assert_eq!(given.rows.len(), 3);
+        (given.paddr, given.warnings)
+    };
+    assert!(paddr().0.is_empty());
+    folder.write("drmemtrace.a.5.dir/aux/v2p.textproto", list(0x50000).as_bytes());
+    assert_eq!(paddr().0, [0x5_0008, 0, 0]);
+    folder.write("drmemtrace.a.7.dir/v2p.textproto", list(0x70000).as_bytes());
+    assert_eq!(paddr().0, [0x5_0008, 0, 0x7_0008]);
+    folder.write("aux/v2p.textproto", list(0x90000).as_bytes());
+    assert_eq!(paddr().0, [0x5_0008, 0x9_0008, 0x7_0008]);
+    folder.write("drmemtrace.a.5.dir/aux/v2p.textproto", b"page_size: 3\n");
+    let (found, warnings) = paddr();
+    assert_eq!((found, warnings.len()), (vec![0, 0x9_0008, 0x7_0008], 1));
 }
 
 /// A list that nobody asked for is left out if it is damaged; one that was named is refused.
@@ -425,6 +462,77 @@ fn tags_of_aarch64_are_no_part_of_an_address() {
     let path = folder.0.display().to_string();
     let given = drain(open(&path, &Options::default()).unwrap().as_mut()).unwrap();
     assert_eq!(given.paddr, [0x5000, 0x5000]);
+}
+
+/// A file of the instruction set that `bits` names, or of none, around `records`.
+fn file_of(bits: u64, records: &[Vec<u8>]) -> Vec<u8> {
+    let header = [record(25, 0, 7), marker(12, 7), marker(9, bits), record(22, 4, 5)].concat();
+    [header, record(24, 4, 5), time(100), records.concat(), end(5)].concat()
+}
+
+/// A file may not name its instruction set: the rules of the one that was given hold. It may not contradict the file.
+#[test]
+fn an_instruction_set_is_given_where_the_file_names_none() {
+    let arch = |arch| Options { arch: Some(arch), ..Options::default() };
+    let tagged = 3 << 56 | 0x4000_1000;
+    // madvise, by its number on AArch64.
+    let call = (1u64 << 32) + 233;
+    let records = [
+        [marker(15, 0x9000), marker(17, tagged)].concat(),
+        load(tagged, 8),
+        [marker(4, call), marker(6, tagged), marker(6, 4096), marker(6, 14)].concat(),
+        [marker(4, call), marker(7, 0)].concat(),
+    ];
+    let bytes = file_of(0, &records);
+    let advised = Event::Madvise { addr: 0x4000_1000, bytes: 4096, advice: 14, result: 0 };
+    let given = import(&bytes, &arch(Arch::Aarch64)).unwrap();
+    assert_eq!(
+        (&given.rows[..], &given.paddr[..]),
+        (&[(0, L, 0x4000_1000, 8, 0)][..], &[0x9000][..])
+    );
+    assert!(given.events.contains(&(1, 0, advised)), "{:?}", given.events);
+    let given = import(&bytes, &Options::default()).unwrap();
+    assert_eq!(given.rows, [(0, L, tagged, 8, 0)]);
+
+    for (bits, name) in [(0x8, "aarch64"), (0x10, "arm"), (0x20, "i386"), (0x40, "x86-64")] {
+        let bytes = file_of(bits, &records);
+        let own: Arch = name.parse().unwrap();
+        let source =
+            || from_reader("test", Box::new(std::io::Cursor::new(bytes.clone())), &arch(own));
+        assert_eq!(source().unwrap().header().arch, own);
+        let error = import(&bytes, &arch(Arch::Riscv64)).err().unwrap().to_string();
+        assert!(error.contains("--arch riscv64") && error.contains(name), "{error}");
+    }
+}
+
+/// Each instruction set numbers its calls otherwise.
+#[test]
+fn calls_have_the_numbers_of_their_instruction_set() {
+    let munmap = |bits: u64, number: u64| {
+        let call = (1u64 << 32) + number;
+        let asked = [marker(4, call), marker(6, 0x5000), marker(6, 4096)].concat();
+        let records = [load(0x10, 8), asked, [marker(4, call), marker(7, 0)].concat()];
+        let given = read(&file_of(bits, &records));
+        let gone = Event::Munmap { addr: 0x5000, bytes: 4096, result: 0 };
+        given.events.iter().any(|(_, _, event)| *event == gone)
+    };
+    let numbers = [(0x40, 11), (0x8, 215), (0x20, 91), (0x10, 91)];
+    for (bits, own) in numbers {
+        for (_, number) in numbers {
+            assert_eq!(munmap(bits, number), number == own, "{bits:#x} {number}");
+        }
+    }
+    // mmap2 counts its offset in pages.
+    let call = (1u64 << 32) + 192;
+    let args = [0, 8192, 1, 2, 3, 5].map(|arg| marker(6, arg)).concat();
+    let records =
+        [load(0x10, 8), [marker(4, call), args, marker(4, call), marker(7, 0x7000)].concat()];
+    let given = read(&file_of(0x20, &records));
+    let offset = given.events.iter().find_map(|(_, _, event)| match event {
+        Event::Mmap { offset, .. } => Some(*offset),
+        _ => None,
+    });
+    assert_eq!(offset, Some(5 * 4096));
 }
 
 /// An access that is larger than a row becomes several, none of which is cut in silence.

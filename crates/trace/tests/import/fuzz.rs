@@ -43,7 +43,7 @@ fn fuzz(format: Format, samples: &[Vec<u8>]) {
             ..Options::default()
         };
         // Some have a part of their addresses in the top byte.
-        if format != Format::DrMemTrace && random.below(4) == 0 {
+        if random.below(4) == 0 {
             options.arch = Some(trace::Arch::Aarch64);
         }
         if matches!(

@@ -147,7 +147,7 @@ fn options_that_do_not_fit_the_format_are_refused() {
         (schedule, "--interleave", vec![&csv, &own, &given, &lackey, &champsim, &drmemtrace]),
         (v2p, "--v2p", vec![&csv, &own, &given, &lackey, &champsim]),
         (columns, "--column", vec![&own, &given, &lackey, &champsim, &drmemtrace]),
-        (arch, "--arch", vec![&own, &given, &drmemtrace]),
+        (arch, "--arch", vec![&own, &given]),
         (keep, "--keep-going", vec![&given]),
     ] {
         for spec in unfit {

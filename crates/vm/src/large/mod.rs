@@ -296,7 +296,7 @@ where
         let frames = self.frames_of(frame, pages);
         self.frames(|memory| frames.for_each(|frame| memory.pfdat_mut(frame).flags |= flags));
         let loaded = self.load_large(at, region, pages, frame, writable, how)?;
-        if region.wired {
+        if region.wired.stays() {
             for (page, frame) in pages.clone().zip(self.frames_of(frame, pages)) {
                 self.wire_at(at, page, frame);
             }
@@ -374,7 +374,7 @@ where
         };
         left.into_iter().for_each(|anon| self.leave(anon, loaded.is_ok()));
         let loaded = loaded?;
-        if region.wired {
+        if region.wired.stays() {
             for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
                 self.wire_at(at, page, frame);
             }

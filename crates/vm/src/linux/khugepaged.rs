@@ -10,8 +10,9 @@
 //!   translations off, flush --> copied, read from swap, zeroed --> one large translation
 //! ```
 //!
-//! A page that a fork shares is copied; a page with one user is moved. A block with a shared page in swap, or
-//! with a locked one, is left alone, which Linux does not.
+//! A page that a fork shares is copied; a page with one user is moved, and stays locked where it was. A block of
+//! anonymous memory with a shared page in swap is left alone, and one of shared memory of which another space has
+//! locked a page, which Linux does not.
 //! Where pages of 1G are allowed, blocks of 1G are looked at before those of 2M in them, within limits that
 //! are 512 times as large.
 
@@ -75,6 +76,17 @@ impl Default for Khugepaged {
     }
 }
 
+/// Whether the kernel of a recording has refused to collapse pages (`EINVAL`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It has not.
+    No,
+    /// It has, and knows the call.
+    Known,
+    /// It has, and may not know the call: Linux has it since 6.1.
+    Unknown,
+}
+
 macro_rules! results {
     ($($(#[$doc:meta])* $result:ident $name:literal)*) => {
         /// What the daemon found of a block: of the kernel's `enum scan_result` those that can be here.
@@ -106,7 +118,7 @@ results! {
     ExceedSwapPte "exceed_swap_pte"
     /// Too many are shared.
     ExceedSharedPte "exceed_shared_pte"
-    /// A page is wired.
+    /// A page is wired by another space.
     PageCount "page_count"
     /// None was used, or too few beside those in swap.
     LackReferencedPage "lack_referenced_page"
@@ -290,45 +302,91 @@ where
     /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
     /// many are made. As the kernel's call, it ends at the first region that may have none, and at the first
     /// block of which nothing is there or for which no frame is free (`madvise_collapse`).
-    pub fn collapse(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
+    ///
+    /// Where the kernel of a recording has refused the call though no rule here does, it had another reason. Then
+    /// nothing is done if it may not know the call, or had one block to look at.
+    pub fn collapse(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        refused: Refused,
+    ) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
         let (asked, order) = (self.vm.pages_of(range), self.vm.pmd_order());
         if order == 0 {
             return Ok(0);
         }
+        let needs_reason = match refused {
+            Refused::No => false,
+            Refused::Known => whole_blocks(&asked, order).count() == 1,
+            Refused::Unknown => true,
+        };
         self.within(space, |kernel, at| {
             kernel.pages_move(|kernel| {
-                let mut made = 0;
-                let mut regions: Vec<Region> = at.known.regions.within(&asked).cloned().collect();
-                regions.reverse();
-                for region in regions {
-                    if !kernel.may_collapse(&region) {
-                        break;
-                    }
-                    let part = region.pages.start.max(asked.start)..region.pages.end.min(asked.end);
-                    let Range { start: mut first, end } = whole_blocks(&part, order);
-                    while first < end {
-                        let Some(next) = kernel.next_table(at, &region, first << order) else {
-                            break;
-                        };
-                        first = first.max(next >> order);
-                        if first >= end {
-                            break;
-                        }
-                        let block = first << order..(first + 1) << order;
-                        first += 1;
-                        let found = kernel.collapse_if(at, &region, &block, None)?;
-                        kernel.count_scan((space, block.start), found);
-                        made += u64::from(found == ScanResult::Succeed);
-                        if !found.goes_on() {
-                            return Ok(made);
-                        }
+                if needs_reason {
+                    let before = kernel.work;
+                    let look = |kernel: &mut Self, at: &mut Within<'_>, region: &Region, block| {
+                        Ok(kernel.scan(at, region, &block, None))
+                    };
+                    let refused = kernel.each_block(at, &asked, look)?;
+                    kernel.work = before;
+                    if !refused {
+                        return Ok(0);
                     }
                 }
+                let mut made = 0;
+                kernel.each_block(at, &asked, |kernel, at, region, block| {
+                    let found = kernel.collapse_if(at, region, &block, None)?;
+                    kernel.count_scan((space, block.start), found);
+                    made += u64::from(found == ScanResult::Succeed);
+                    Ok(found)
+                })?;
                 Ok(made)
             })
         })
+    }
+
+    /// Does `each` with every block that a call looks at which asks for large pages in `asked`, up to the one that
+    /// ends the call. Says whether the call fails with `EINVAL` (`madvise_collapse_errno`).
+    fn each_block(
+        &mut self,
+        at: &mut Within<'_>,
+        asked: &Range<u64>,
+        mut each: impl FnMut(
+            &mut Self,
+            &mut Within<'_>,
+            &Region,
+            Range<u64>,
+        ) -> Result<ScanResult, Error>,
+    ) -> Result<bool, Error> {
+        let (order, mut is_invalid) = (self.vm.pmd_order(), false);
+        let mut regions: Vec<Region> = at.known.regions.within(asked).cloned().collect();
+        regions.reverse();
+        for region in regions {
+            if !self.may_collapse(&region) {
+                return Ok(true);
+            }
+            let part = region.pages.start.max(asked.start)..region.pages.end.min(asked.end);
+            let Range { start: mut first, end } = whole_blocks(&part, order);
+            while first < end {
+                let next = self.next_table(at, &region, first << order);
+                let next = next.map_or(end, |page| first.max(page >> order)).min(end);
+                is_invalid |= next > first;
+                first = next;
+                if first == end {
+                    break;
+                }
+                let block = first << order..(first + 1) << order;
+                first += 1;
+                let found = each(self, at, &region, block)?;
+                is_invalid |= found == ScanResult::PmdNone;
+                if !found.goes_on() {
+                    return Ok(is_invalid);
+                }
+            }
+        }
+        Ok(is_invalid)
     }
 
     /// The first page from `page` on around which the upper table is, by what is in it. Blocks before that are
@@ -404,10 +462,6 @@ where
         if held.first().is_some_and(|held| held.translation.page.size() >= self.vm.size_of(block)) {
             return ScanResult::PmdMapped;
         }
-        // Pages of zeros are not wired, and what comes in their place would not be either.
-        if region.wired {
-            return ScanResult::PageCount;
-        }
         // Nodes of the table are read whole.
         self.work.table_reads += (block.end - block.start).saturating_sub(held.len() as u64);
         let mut held = held.iter().peekable();
@@ -442,7 +496,9 @@ where
                         return ScanResult::ExceedSharedPte;
                     }
                     let pfdat = self.pfdat(frame);
-                    if pfdat.wired > 0 {
+                    // What is shared is copied, and does not move.
+                    let own = u32::from(at.known.wired.contains_key(&page));
+                    if users == 1 && u32::from(pfdat.wired) > own {
                         return ScanResult::PageCount;
                     }
                     let is_young = mapping.is_some_and(|mapping| {
@@ -474,9 +530,25 @@ where
         }
     }
 
-    /// Has all pages of `block` come into one large frame, and loads it (`collapse_huge_page`,
-    /// `collapse_file`).
+    /// Has all pages of `block` come into one large frame, and loads it. What the space has wired is wired there
+    /// again.
     fn collapse_block(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+    ) -> Result<(), Stop> {
+        self.unwire_pages(at, block.clone());
+        let done = self.bring_together(at, region, block);
+        if region.wired.stays() {
+            self.wire_present(at, block);
+        }
+        done
+    }
+
+    /// Has all pages of `block`, which the space has not wired, come into one large frame, and loads it
+    /// (`collapse_huge_page`, `collapse_file`).
+    fn bring_together(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,

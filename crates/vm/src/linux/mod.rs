@@ -44,7 +44,7 @@ use physmem::Allocator;
 pub use self::{
     compaction::{CompactResult, Compacted, Compacting},
     ingens::Ingens,
-    khugepaged::{Collapsed, Khugepaged, ScanResult, Scanned},
+    khugepaged::{Collapsed, Khugepaged, Refused, ScanResult, Scanned},
     knobs::{Defrag, Thp},
     placing::Placing,
     promote::{Promoted, Promoter},
@@ -264,7 +264,7 @@ where
             Some(Stop::Full) => {}
             None => self.enter_folio(at, pages),
         }
-        if region.wired {
+        if region.wired.stays() {
             for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
                 if at.known.anons.get(page).is_some() {
                     self.wire_at(at, page, frame);

@@ -11,11 +11,13 @@
 //!
 //! The page of an anchor and its frame have the same distance to a multiple of 2M, so that a block of 2M that
 //! is complete becomes one large page where it is. Large pages stay whole where their frames are free; they
-//! change places with nothing.
+//! change places with nothing. A page that spaces share after a fork is moved for the first of them alone: each of
+//! them has other anchors, and every pass would move it once for each.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use addr::PhysAddr;
 use hat::{
     HatSpace,
     locking::{Locks, Mutex, Scheme, Site},
@@ -112,20 +114,22 @@ where
                 && region.pages.end - region.pages.start >= ranger.pages_min
         };
         let regions: Vec<Region> = at.known.regions.all().filter(fits).cloned().collect();
+        let begin = *next;
         for region in regions {
             if *left == 0 {
                 return;
             }
-            self.range_region(at, &region, next, left);
+            self.range_region(at, &region, (begin, next), left);
         }
     }
 
-    /// Has the pages of a region lie side by side, from a frame after `next` on.
+    /// Has the pages of a region lie side by side, from a frame after `next` on. Before `begin` lie those of the
+    /// spaces before this one.
     fn range_region(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,
-        next: &mut u32,
+        (begin, next): (u32, &mut u32),
         left: &mut u64,
     ) {
         let (block, order) = (1u64 << self.vm.pmd_order(), self.vm.pmd_order());
@@ -140,7 +144,12 @@ where
             page = anon_page;
             // A block that is one page already is moved as a whole.
             let large = self.large_at(at, page, order);
-            let (first, count) = large.as_ref().map_or((page, 1), |pages| (pages.start, block));
+            let (first, count) =
+                large.as_ref().map_or((page, 1), |(pages, _)| (pages.start, block));
+            if self.is_placed(at, page, begin) {
+                page = first + count;
+                continue;
+            }
             let frame = match anchor {
                 Some((from, frame)) => u64::from(frame) + (first - from),
                 None => {
@@ -158,8 +167,9 @@ where
             }
             let wanted = FrameId(frame as u32);
             place = wanted.0 + count as u32;
+            let is_large = large.is_some();
             let moved = match large {
-                Some(pages) => self.move_large(at, region, &pages, wanted, left),
+                Some((pages, from)) => self.move_large(at, region, &pages, (from, wanted), left),
                 None => self.move_base(at, page, wanted, left),
             };
             match moved {
@@ -169,21 +179,42 @@ where
             }
             page = first + count;
             if page.is_multiple_of(block) && moved == Moved::Yes {
-                self.promote_in_place(at, region, page - block);
+                match is_large {
+                    // One look at its entry.
+                    true => self.work.table_reads += 1,
+                    false => self.promote_in_place(at, region, page - block),
+                }
             }
         }
         *next = place;
     }
 
-    /// The base pages of the large page that hardware has for `page`, if it has one.
-    fn large_at(&mut self, at: &Within<'_>, page: u64, order: u32) -> Option<Range<u64>> {
+    /// Whether a space before this one shares `page`, and has it where it belongs there: before the frame `begin`.
+    fn is_placed(&self, at: &Within<'_>, page: u64, begin: u32) -> bool {
+        let anon = at.known.anons.get(page).map(|anon| self.anon(anon));
+        let shared = anon.filter(|anon| anon.refs > 1).map(|anon| anon.place);
+        matches!(shared, Some(Place::Resident(frame)) if frame.0 < begin)
+    }
+
+    /// The base pages of the large page that hardware has for `page`, if it has one, and its first frame.
+    fn large_at(
+        &mut self,
+        at: &Within<'_>,
+        page: u64,
+        order: u32,
+    ) -> Option<(Range<u64>, FrameId)> {
         if !at.known.has_large {
             return None;
         }
         self.work.table_reads += 1;
-        let held = self.hat.query(at.space, self.vm.addr_of(page))?.translation.page;
-        let first = page >> order << order;
-        (held.size() > self.vm.base).then_some(first..first + (1 << order))
+        let held = self.hat.query(at.space, self.vm.addr_of(page))?.translation;
+        if held.page.size() == self.vm.base {
+            return None;
+        }
+        let pages = Vm::<L>::aligned(page, order);
+        // A page of 1G is moved in parts of 2M.
+        let into = self.vm.addr_of(pages.start).get() - held.page.start().get();
+        Some((pages, self.memory.frame_at(PhysAddr::new(held.frame.get() + into))))
     }
 
     fn move_base(&mut self, at: &Within<'_>, page: u64, to: FrameId, left: &mut u64) -> Moved {
@@ -232,12 +263,9 @@ where
         at: &mut Within<'_>,
         region: &Region,
         pages: &Range<u64>,
-        to: FrameId,
+        (from, to): (FrameId, FrameId),
         left: &mut u64,
     ) -> Moved {
-        let Ok(Presence::Whole(from, _)) = self.presence(at.known, region, pages, false) else {
-            return Moved::Never;
-        };
         let order = (pages.end - pages.start).ilog2();
         if from == to {
             return Moved::Yes;

@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Stop},
     kernel::Kernel,
     large::Presence,
-    object::ObjectId,
+    object::{ObjectId, Place},
     platform::Platform,
     region::{Backing, Region},
     vm::{Vm, Within},
@@ -72,18 +72,31 @@ where
         self.unload_used(at, range)
     }
 
-    /// Whether `region` may have a large page around `page`, as it shares memory that has such.
+    /// Whether `region` may have a large page around `page`, as the memory that it shares has one there
+    /// (`finish_fault`: `folio_test_pmd_mappable`).
     #[inline]
     pub(crate) fn has_large_object(&self, region: &Region, page: u64) -> bool {
-        if !self.vm.has_large_objects.load(Ordering::Relaxed) {
-            return false;
-        }
+        // Most memories never have any.
+        self.vm.has_large_objects.load(Ordering::Relaxed) && self.is_in_folio(region, page)
+    }
+
+    fn is_in_folio(&self, region: &Region, page: u64) -> bool {
         let order = self.vm.pmd_order();
         let block = Vm::<L>::aligned(page, order);
-        let is_inside = region.pages.start <= block.start && block.end <= region.pages.end;
-        is_inside
-            && advice(region, self.vm.base) != Advice::NoHuge
-            && memory_of(self.vm, self.site, region, order).is_some()
+        if block.start < region.pages.start
+            || block.end > region.pages.end
+            || advice(region, self.vm.base) == Advice::NoHuge
+        {
+            return false;
+        }
+        let Some((object, first)) = memory_of(self.vm, self.site, region, order) else {
+            return false;
+        };
+        let index = first + (block.start - region.pages.start);
+        match self.object_place_of(object, index) {
+            Some(Place::Resident(frame)) => self.is_folio(frame, &block),
+            Some(Place::Swapped(_)) | None => false,
+        }
     }
 
     /// Whether the pages of a block are one folio, which begins with `first`.
@@ -103,7 +116,10 @@ where
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
         let size = self.vm.size_of(pages);
+        // Only the directory's entry is read, and that is counted.
+        let before = self.work.table_reads;
         let held = self.mappings_in(at.space, pages);
+        self.work.table_reads = before;
         let is_held = held.iter().any(|held| held.translation.page.size() == size);
         let order = (pages.end - pages.start).ilog2();
         if !is_held && (!held.is_empty() || at.known.tables.has(order, pages.start)) {

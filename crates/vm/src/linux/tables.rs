@@ -92,16 +92,19 @@ impl Kept {
 }
 
 impl<L: Locks> Vm<L> {
-    /// Hardware has `mapping` no more, which lay in a table.
+    /// Hardware has `mapping` no more, which lay in a table. `noted` are the pages of the table that was entered
+    /// last, of an operation that goes through pages by address.
     #[inline]
-    pub(crate) fn keep_table(&self, tables: &mut Kept, mapping: &Mapping) {
-        if self.thp.is_none() {
+    pub(crate) fn keep_table(&self, tables: &mut Kept, mapping: &Mapping, noted: &mut Range<u64>) {
+        let page = mapping.translation.page;
+        let first = self.page_of(page.start());
+        if self.thp.is_none() || page.size() == self.base && noted.contains(&first) {
             return;
         }
-        let page = mapping.translation.page;
-        let (order, first) = (page.size().shift() - self.base.shift(), self.page_of(page.start()));
+        let order = page.size().shift() - self.base.shift();
         for larger in self.page_orders().filter(|larger| *larger > order) {
             tables.enter(larger, first);
+            *noted = Self::aligned(first, larger);
         }
     }
 }

@@ -129,7 +129,7 @@ where
         }
         let first = page & !(window - 1);
         let (pages, rights) = (region.pages.clone(), region.rights);
-        let (backing, start) = (region.backing, region.pages.start);
+        let (backing, start, wired) = (region.backing, region.pages.start, region.wired);
         for each in first.max(pages.start)..(first + window).min(pages.end) {
             if each == page || at.known.anons.get(each).is_some() {
                 continue;
@@ -149,13 +149,15 @@ where
             }
             let is_dirty = self.pfdat(frame).flags & DIRTY != 0;
             let rights = if is_shared && is_dirty { rights } else { rights.without_write() };
-            let (page, frame) = (addr.page(self.vm.base), self.address(frame));
+            let page = Translation::new(addr.page(self.vm.base), self.address(frame), rights);
             let (hat, mut below) = self.hat();
-            let page = Translation::new(page, frame, rights);
             match hat.load(at.space, page, 1, &mut below) {
                 Ok(()) => self.work.around += 1,
                 // The rest comes by faults.
                 Err(_) => return Ok(()),
+            }
+            if wired.stays() {
+                self.wire_at(at, each, frame);
             }
         }
         Ok(())

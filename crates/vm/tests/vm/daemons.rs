@@ -2,6 +2,7 @@
 //! it.
 
 use alloc::{collections::BTreeMap, vec::Vec};
+use core::ops::Range;
 
 use addr::{Kind, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
@@ -723,6 +724,62 @@ fn the_ranger_brings_neighbours_together() {
             "a second pass has little to do"
         );
     }
+}
+
+/// Without room in swap no anonymous page is looked at; with room, or with a page of a file, pages are.
+#[test]
+fn nothing_is_looked_at_where_nothing_can_leave() {
+    let looked_at = |swap: u32, has_file: bool| {
+        let mut world = Small::new(4 * BLOCK, Thp::new(0, 0, DAEMON));
+        world.kernel().set_swap(swap).unwrap();
+        let space = world.space();
+        (FIRST..FIRST + 100).for_each(|page| world.store(space, page));
+        if has_file {
+            let source =
+                Source::File { key: FileKey { device: 1, inode: 1 }, first: 0, shared: false };
+            let range = VirtRange::new(VirtAddr::new(0x900 << 12), 1 << 12).unwrap();
+            world.kernel().map(space, range, Rights::READ, source, 0).unwrap();
+            world.kernel().fault(space, range.start(), Kind::Load).unwrap();
+        }
+        let all = 4 * BLOCK;
+        world.kernel().set_marks(Marks { min: 0, low: all, high: all }).unwrap();
+        let before = world.vm.work().descriptors;
+        let gone = world.kernel().tick();
+        world.kernel().check().unwrap();
+        (gone, world.vm.work().descriptors > before)
+    };
+    assert_eq!(looked_at(0, false), (0, false));
+    assert_eq!(looked_at(0, true), (1, true));
+    assert_eq!(looked_at(7, false), (7, true));
+}
+
+/// What a fork shares is placed for the parent, and stays there: a second pass moves nothing.
+#[test]
+fn the_ranger_moves_shared_pages_once() {
+    let ranger = Some(Ranger { pages_min: BLOCK, moves: 1 << 20 });
+    let thp = Thp { ranger, faults: false, ..Thp::new(1 << ORDER, 0, DAEMON) };
+    let mut world = Small::new(16 * BLOCK, thp);
+    let parent = world.space();
+    (FIRST..FIRST + 2 * BLOCK).rev().for_each(|page| world.store(parent, page));
+    let child = world.kernel().create().unwrap();
+    world.kernel().fork(parent, child).unwrap();
+    // What the child has alone goes behind.
+    let own = FIRST + BLOCK / 2..FIRST + BLOCK / 2 + 20;
+    own.clone().for_each(|page| world.store(child, page));
+    world.kernel().range_over();
+    let first = world.vm.ranged();
+    assert!(first.moved + first.exchanged > BLOCK, "{first:?}");
+    let frames = |world: &Small, space, pages: Range<u64>| -> Vec<u32> {
+        pages.map(|page| frame_of(world, space, page).unwrap()).collect()
+    };
+    for (space, pages) in [(parent, FIRST..FIRST + BLOCK), (child, own)] {
+        let found = frames(&world, space, pages);
+        assert!(found.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{found:?}");
+    }
+    world.kernel().range_over();
+    let second = world.vm.ranged();
+    assert_eq!((second.moved, second.exchanged), (first.moved, first.exchanged));
+    world.kernel().check().unwrap();
 }
 
 /// A base page gets the frame behind that of the page before it, if that frame is free.

@@ -5,9 +5,10 @@ use core::ops::Range;
 
 use addr::{Kind, Rights, VirtAddr};
 use hat::HatSpace;
+use physmem::FrameId;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vm::{Error, FileKey, Khugepaged, Module, ScanResult, Source, Thp, Why};
+use vm::{Error, FileKey, Khugepaged, Module, Refused, ScanResult, Source, Thp, Why, Wired};
 
 use crate::{
     linux::{BLOCK, BLOCKS, FIRST, LARGE, ORDER, Small, pages},
@@ -442,7 +443,7 @@ fn a_large_page_of_a_file_keeps_its_contents() {
 fn a_collapse_follows_the_kernels_rules() {
     let results = |world: &Small| world.vm.scanned().results;
     let collapse = |world: &mut Small, space, range: Range<u64>| {
-        world.kernel().collapse(space, pages(range)).unwrap()
+        world.kernel().collapse(space, pages(range), Refused::No).unwrap()
     };
     // A private mapping of a file, one page of it stored to.
     let mut world = Small::new(1 << 13, ALWAYS);
@@ -533,6 +534,114 @@ fn a_collapse_follows_the_kernels_rules() {
     assert_eq!(results(&world)[ScanResult::Succeed as usize], 1);
 }
 
+/// A call that was refused has collapsed what lies before the block, or the region, that a rule refuses. Where no rule
+/// does, the kernel of the recording had another reason (it has no `MADV_COLLAPSE` before 6.1), and nothing is
+/// collapsed.
+#[test]
+fn a_collapse_that_nothing_here_refuses_does_nothing() {
+    let world = |touched: [bool; 3], last: bool| {
+        let all = FIRST..FIRST + 3 * BLOCK;
+        let (mut world, space) = one(all.clone());
+        advise(&mut world, space, all.clone(), false);
+        for block in (0..3).filter(|block| touched[*block as usize]) {
+            world.store(space, FIRST + block * BLOCK + 7);
+        }
+        advise(&mut world, space, all, true);
+        advise(&mut world, space, FIRST + 2 * BLOCK..FIRST + 3 * BLOCK, last);
+        (world, space)
+    };
+    for (touched, last, made) in [
+        ([true, true, true], true, 0),
+        ([true, true, false], true, 2),
+        ([true, true, true], false, 2),
+        ([false, true, true], true, 0),
+    ] {
+        let (mut world, space) = world(touched, last);
+        let asked = pages(FIRST..FIRST + 3 * BLOCK);
+        let (work, results) = (world.vm.work(), world.vm.scanned().results);
+        assert_eq!(
+            world.kernel().collapse(space, asked, Refused::Unknown),
+            Ok(made),
+            "{touched:?}"
+        );
+        if made == 0 && touched[0] {
+            let calls = vm::Work { calls: work.calls + 1, ..work };
+            assert_eq!((world.vm.work(), world.vm.scanned().results), (calls, results));
+        }
+        world.kernel().check().unwrap();
+    }
+    // A block around which not even the upper table is ends no call, and has it fail.
+    let (far, last) = (FIRST + BLOCK * BLOCK, FIRST + 4 * BLOCK * BLOCK);
+    for (start, made) in [(FIRST, 1), (far, 0)] {
+        let (mut world, space) = one(FIRST..last);
+        (far..far + BLOCK * BLOCK).step_by(BLOCK as usize).for_each(|page| {
+            world.store(space, page);
+            world.kernel().discard(space, pages(page..page + 1)).unwrap();
+        });
+        let end = far + BLOCK;
+        assert_eq!(world.kernel().collapse(space, pages(start..end), Refused::Unknown), Ok(made));
+    }
+}
+
+/// A kernel that knows the call can have refused it after some blocks, but not after the only one.
+#[test]
+fn one_block_that_was_refused_is_not_collapsed() {
+    for (refused, made) in
+        [(Refused::No, [1, 2]), (Refused::Known, [0, 2]), (Refused::Unknown, [0, 0])]
+    {
+        for (blocks, made) in [1, 2].into_iter().zip(made) {
+            let all = FIRST..FIRST + blocks * BLOCK;
+            let (mut world, space) = one(all.clone());
+            advise(&mut world, space, all.clone(), false);
+            all.clone().step_by(9).for_each(|page| world.store(space, page));
+            advise(&mut world, space, all.clone(), true);
+            assert_eq!(world.kernel().collapse(space, pages(all), refused), Ok(made));
+        }
+    }
+}
+
+/// What is locked is collapsed, and is locked as a whole after that. What another space has locked does not matter
+/// where it is copied, and is not moved where it is shared memory.
+#[test]
+fn locked_memory_is_collapsed() {
+    for on_fault in [false, true] {
+        let all = FIRST..FIRST + BLOCK;
+        let (mut world, space) = one(all.clone());
+        advise(&mut world, space, all.clone(), false);
+        all.clone().step_by(3).for_each(|page| world.store(space, page));
+        let child = world.kernel().create().unwrap();
+        match on_fault {
+            true => world.kernel().lock_on_fault(space, pages(all.clone())).unwrap(),
+            false => world.kernel().lock(space, pages(all.clone())).unwrap(),
+        }
+        world.kernel().fork(space, child).unwrap();
+        for space in [space, child] {
+            advise(&mut world, space, all.clone(), true);
+        }
+        let before = wired(&mut world);
+        assert_eq!(world.kernel().collapse(child, pages(all.clone()), Refused::No), Ok(1));
+        assert_eq!((world.is_large(child, FIRST), wired(&mut world)), (true, before));
+        world.kernel().check().unwrap();
+        assert_eq!(world.kernel().collapse(space, pages(all.clone()), Refused::No), Ok(1));
+        assert_eq!((world.is_large(space, FIRST), wired(&mut world)), (true, BLOCK as usize));
+        world.kernel().check().unwrap();
+        world.kernel().unlock(space, pages(all)).unwrap();
+        assert_eq!(wired(&mut world), 0);
+    }
+    let mut world = Small::new(1 << 13, Thp::new(0, 0, Khugepaged::of(ORDER)));
+    let space = world.kernel().create().unwrap();
+    let all = pages(FIRST..FIRST + BLOCK);
+    world.kernel().map(space, all, RW, Source::SharedMemory, 0).unwrap();
+    world.store(space, FIRST);
+    let child = world.kernel().create().unwrap();
+    world.kernel().fork(space, child).unwrap();
+    world.kernel().lock_on_fault(space, all).unwrap();
+    assert_eq!(world.kernel().collapse(child, all, Refused::No), Ok(0));
+    assert_eq!(world.kernel().collapse(space, all, Refused::No), Ok(1));
+    assert_eq!(wired(&mut world), BLOCK as usize);
+    world.kernel().check().unwrap();
+}
+
 /// Shared memory is collapsed, and others that share it load it large; a part that goes is no reason to split it.
 #[test]
 fn shared_memory_is_collapsed() {
@@ -548,7 +657,7 @@ fn shared_memory_is_collapsed() {
     let is_large =
         |world: &Small, space| [0, 1, 2].map(|block| world.is_large(space, FIRST + block * BLOCK));
     // Nothing of the third block is anywhere: that ends the call.
-    assert_eq!(world.kernel().collapse(space, all), Ok(2));
+    assert_eq!(world.kernel().collapse(space, all, Refused::No), Ok(2));
     world.kernel().check().unwrap();
     assert_eq!(is_large(&world, space), [true, true, false]);
     assert_eq!(world.kernel().loaded(child, all), 0);
@@ -568,13 +677,41 @@ fn shared_memory_is_collapsed() {
     let aside = pages(FIRST + 16 * BLOCK + 1..FIRST + 19 * BLOCK);
     world.kernel().map(space, aside, RW, Source::SharedMemory, 0).unwrap();
     (FIRST + 17 * BLOCK..FIRST + 18 * BLOCK).for_each(|page| world.store(space, page));
-    assert_eq!(world.kernel().collapse(space, aside), Ok(0));
+    assert_eq!(world.kernel().collapse(space, aside, Refused::No), Ok(0));
     for space in [space, child] {
         world.kernel().exit(space).unwrap();
     }
     world.kernel().check().unwrap();
     assert_eq!(world.vm.folios().0, 0);
     assert_eq!(world.vm.resident().shared, 0);
+}
+
+/// A large page of shared memory changes nothing for other memory that is shared, nor for other blocks: their faults
+/// ask for base pages, and do no more work.
+#[test]
+fn a_large_page_of_shared_memory_is_looked_for_in_its_block() {
+    let count = |collapses: bool| {
+        let mut world = Small::new(1 << 13, Thp::new(0, 0, Khugepaged::of(ORDER)));
+        let space = world.kernel().create().unwrap();
+        let (one, other) = (FIRST, FIRST + 4 * BLOCK);
+        for first in [one, other] {
+            let all = pages(first..first + 2 * BLOCK);
+            world.kernel().map(space, all, RW, Source::SharedMemory, first as u32).unwrap();
+        }
+        world.store(space, one);
+        let child = world.kernel().create().unwrap();
+        world.kernel().fork(space, child).unwrap();
+        if collapses {
+            assert_eq!(world.kernel().collapse(child, pages(one..one + BLOCK), Refused::No), Ok(1));
+        }
+        world.vm.forget_counts();
+        for page in [one + BLOCK, one + BLOCK + 9, other + 3, other + 4, other + BLOCK] {
+            world.store(space, page);
+        }
+        (world.vm.work().table_reads, world.vm.decisions())
+    };
+    assert_eq!(count(true), count(false));
+    assert!(count(true).1.keys().all(|decision| decision.wanted == BASE));
 }
 
 /// A child has the pages of zeros of regions that something was stored in, and faults for those of others.
@@ -649,5 +786,82 @@ fn pages_that_are_asked_for_come_at_once() {
     // What is locked and may only be read has pages of zeros.
     world.kernel().lock(space, all).unwrap();
     assert_eq!(world.vm.resident().anon, 23);
+    world.kernel().check().unwrap();
+}
+
+/// Frames that are wired.
+fn wired(world: &mut Small) -> usize {
+    let table = world.memory.get_mut().table();
+    table.frames().filter(|&frame| table.get(FrameId(frame)).wired > 0).count()
+}
+
+/// Locks that are to wire pages on a fault bring nothing in, and wire what is there, what faults bring, and what is
+/// loaded around a fault on a file (`MLOCK_ONFAULT`, `MCL_ONFAULT`; `mlock_fixup`, `populate_vma_page_range`).
+#[test]
+fn locks_on_fault_wire_what_comes() {
+    let never = Thp::new(0, 0, Khugepaged::of(ORDER));
+    let all = pages(FIRST..FIRST + 64);
+    let new = |source| {
+        let mut world = Small::new(1 << 12, never);
+        let space = world.kernel().create().unwrap();
+        world.kernel().map(space, all, RW, source, 0).unwrap();
+        (world, space)
+    };
+    let (mut world, space) = new(Source::Anonymous);
+    (FIRST..FIRST + 10).for_each(|page| world.store(space, page));
+    world.kernel().lock_on_fault(space, all).unwrap();
+    assert_eq!(wired(&mut world), 10);
+    world.store(space, FIRST + 20);
+    // The page of zeros is not.
+    world.kernel().fault(space, at(FIRST + 30), Kind::Load).unwrap();
+    assert_eq!(wired(&mut world), 11);
+    world.kernel().check().unwrap();
+    // What grows has no pages. mlock brings all.
+    world.kernel().move_pages(space, all, at(FIRST), 80 << BASE.shift()).unwrap();
+    assert_eq!(wired(&mut world), 11);
+    let all = pages(FIRST..FIRST + 80);
+    world.kernel().lock(space, all).unwrap();
+    assert_eq!(wired(&mut world), 80);
+    // From then on the lock is another, but what is wired stays so.
+    world.kernel().lock_on_fault(space, all).unwrap();
+    assert_eq!(wired(&mut world), 80);
+    assert_eq!(world.vm.regions(space)[0].wired, Wired::OnFault);
+    world.kernel().unlock(space, all).unwrap();
+    assert_eq!(wired(&mut world), 0);
+    world.kernel().check().unwrap();
+
+    // A call that met a hole has wired what was there.
+    (FIRST..FIRST + 10).for_each(|page| world.store(space, page));
+    world.kernel().lock_later(space, all).unwrap();
+    assert_eq!(wired(&mut world), 80);
+
+    // New mappings: nothing is brought in, not even where MAP_POPULATE or MAP_LOCKED asks for it.
+    let (mut world, space) = new(Source::Anonymous);
+    world.store(space, FIRST);
+    world.kernel().lock_all(space, Wired::OnFault, Wired::OnFault).unwrap();
+    assert_eq!(wired(&mut world), 1);
+    let more = pages(FIRST + 64..FIRST + 128);
+    world.kernel().map(space, more, RW, Source::Anonymous, 1).unwrap();
+    world.kernel().lock_mapping(space, more).unwrap();
+    world.kernel().prefault(space, more, None).unwrap();
+    assert_eq!(wired(&mut world), 1);
+    world.kernel().prefault(space, more, Some(Kind::Store)).unwrap();
+    assert_eq!(wired(&mut world), 65);
+    world.kernel().lock_all(space, Wired::No, Wired::Now).unwrap();
+    let last = pages(FIRST + 128..FIRST + 130);
+    world.kernel().map(space, last, RW, Source::Anonymous, 2).unwrap();
+    assert_eq!(wired(&mut world), 67);
+    world.kernel().check().unwrap();
+
+    // Pages of a file around the one that was accessed.
+    let (mut world, space) = new(file(0, false));
+    for page in FIRST..FIRST + 16 {
+        world.kernel().fault(space, at(page), Kind::Load).unwrap();
+    }
+    let other = world.kernel().create().unwrap();
+    world.kernel().map(other, all, RW, file(0, false), 0).unwrap();
+    world.kernel().lock_on_fault(other, all).unwrap();
+    world.kernel().fault(other, at(FIRST + 3), Kind::Load).unwrap();
+    assert_eq!(wired(&mut world), 16);
     world.kernel().check().unwrap();
 }

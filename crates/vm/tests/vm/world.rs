@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
     Error, Fallback, FileKey, Hashed, How, Kernel, Marks, Module, POLICIES, Physical, Placement,
-    Reserving, Settings, SettingsError, Source, Thp, Vm,
+    Refused, Reserving, Settings, SettingsError, Source, Thp, Vm,
 };
 
 use crate::{
@@ -442,7 +442,12 @@ where
                 self.kernel().attach(space, range, module).unwrap();
             }
             4..6 => {
-                self.kernel().collapse(space, range).unwrap();
+                let refused = match range.start().page(BASE).number() % 8 {
+                    0 => Refused::Unknown,
+                    1 => Refused::Known,
+                    _ => Refused::No,
+                };
+                self.kernel().collapse(space, range, refused).unwrap();
             }
             6 => self.daemons(),
             _ => {
@@ -578,7 +583,16 @@ where
             return;
         }
         let range = self.range(&pages);
+        // Another lock before this one, or after it, leaves the same pages wired.
+        match pages.start % 4 {
+            0 => self.kernel().lock_on_fault(space, range).unwrap(),
+            1 => self.kernel().lock_later(space, range).unwrap(),
+            _ => {}
+        }
         self.kernel().lock(space, range).unwrap();
+        if pages.start % 4 == 2 {
+            self.kernel().lock_on_fault(space, range).unwrap();
+        }
         let known = self.spaces.get_mut(&space).unwrap();
         let inside = known.pages.range_mut(pages.clone());
         inside.for_each(|(_, known)| known.wired = true);

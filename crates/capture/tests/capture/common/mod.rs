@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use addr::Kind;
-use capture::{Options, Outcome};
+use capture::{Engine, Options, Outcome};
 use trace::{Batch, Event, Meta, Reader, Source};
 
 /// One row of a trace.
@@ -116,6 +116,37 @@ pub fn plugin() -> PathBuf {
             target.join("release/librecorder.so")
         })
         .clone()
+}
+
+/// The engine, built once.
+pub fn engine() -> PathBuf {
+    static ENGINE: OnceLock<PathBuf> = OnceLock::new();
+    const TARGET: &str = "x86_64-unknown-none";
+    ENGINE
+        .get_or_init(|| {
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("engine");
+            let status = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--release", "-p", "engine", "--features", "blob"])
+                .args(["--bin", "pagewalk-engine", "--target", TARGET, "--target-dir"])
+                .arg(&target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo runs");
+            assert!(
+                status.success(),
+                "`rustup target add {TARGET}` installs what the engine needs"
+            );
+            target.join(TARGET).join("release/pagewalk-engine")
+        })
+        .clone()
+}
+
+/// Options to record `program` with the engine.
+pub fn native(program: &Path, arguments: &[&str]) -> Options {
+    let mut options = options(program, arguments);
+    options.engine = Engine::Native;
+    options.engine_path = Some(engine());
+    options
 }
 
 /// Compiles `source` with `compiler` and gives the program's path.

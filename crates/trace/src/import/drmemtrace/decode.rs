@@ -19,7 +19,7 @@ use super::physical::Pages;
 use super::record::{RECORD_BYTES, Record, VERSIONS, filetype, kind, marker};
 use super::shared::Shared;
 use super::syscalls::Calls;
-use crate::{Batch, Event};
+use crate::{Arch, Batch, Event};
 
 /// Why decoding stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,8 @@ pub(crate) struct Decoder {
     /// Whether thread or process changed since the last row.
     moved: bool,
     filetype: u64,
+    /// The instruction set that the file names, or else the one that was given.
+    arch: Arch,
     tags: Tags,
     page_bytes: u64,
     timestamp: Option<u64>,
@@ -54,15 +56,17 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a file. `pages` says where pages were, if that is known.
-    pub(crate) fn new(fetches: Fetches, pages: Option<Pages>) -> Decoder {
-        Decoder {
+    /// A decoder at the start of a file of `arch`, unless that names another. `pages` says where pages were, if that
+    /// is known.
+    pub(crate) fn new(fetches: Fetches, arch: Arch, pages: Option<Pages>) -> Decoder {
+        let mut decoder = Decoder {
             rows: Rows::new(fetches),
             tid: 0,
             pid: 0,
             moved: true,
             filetype: 0,
-            tags: Tags::default(),
+            arch,
+            tags: Tags::of(arch),
             page_bytes: 4096,
             timestamp: None,
             pc: 0,
@@ -71,12 +75,19 @@ impl Decoder {
             pages,
             physical: None,
             footer: false,
-        }
+        };
+        decoder.set_rules();
+        decoder
     }
 
     /// The bits of the file type.
     pub(crate) fn filetype(&self) -> u64 {
         self.filetype
+    }
+
+    /// The instruction set.
+    pub(crate) fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// The base page, in bytes.
@@ -296,8 +307,10 @@ impl Decoder {
             marker::VERSION => version(value)?,
             marker::FILETYPE => {
                 self.filetype = value;
-                self.tags = Tags::of(filetype::arch(value));
-                self.set_rules();
+                if let Some(arch) = filetype::arch(value) {
+                    (self.arch, self.tags) = (arch, Tags::of(arch));
+                    self.set_rules();
+                }
             }
             marker::PAGE_SIZE => {
                 if !value.is_power_of_two() || value > 1 << 30 {
@@ -319,7 +332,7 @@ impl Decoder {
             marker::PHYSICAL_ADDRESS_NOT_AVAILABLE => self.set_page(value, None, shared, batch),
             marker::FUNC_ID => self.calls.id(value),
             marker::FUNC_ARG => {
-                if let Some(event) = self.calls.arg(value, self.filetype) {
+                if let Some(event) = self.calls.arg(value, self.arch) {
                     self.tell(event, shared, batch)?;
                 }
             }
@@ -327,7 +340,7 @@ impl Decoder {
                 let errno = next
                     .filter(|next| next.kind == kind::MARKER && next.size == marker::SYSCALL_FAILED)
                     .map(|next| next.addr);
-                if let Some(event) = self.calls.returned(value, errno, self.filetype) {
+                if let Some(event) = self.calls.returned(value, errno, self.arch) {
                     self.tell(event, shared, batch)?;
                 }
             }

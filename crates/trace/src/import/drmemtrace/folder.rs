@@ -20,12 +20,18 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Folder {
     /// The files of accesses, by name.
-    pub(crate) traces: Vec<PathBuf>,
+    pub(crate) traces: Vec<TraceFile>,
     /// The order of all threads, if it was recorded.
     pub(crate) serial_schedule: Option<PathBuf>,
     /// The order of each processor's threads.
     pub(crate) cpu_schedule: Option<PathBuf>,
-    /// Where pages were.
+}
+
+/// A file of accesses.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TraceFile {
+    pub(crate) path: PathBuf,
+    /// Where pages of its process were.
     pub(crate) v2p: Option<PathBuf>,
 }
 
@@ -35,8 +41,8 @@ impl Folder {
         let below = path.join("trace");
         let within = if below.is_dir() { below } else { path.to_owned() };
         let io = |error| Error::Io { path: within.clone(), error };
-        let mut folder =
-            Folder { traces: Vec::new(), serial_schedule: None, cpu_schedule: None, v2p: None };
+        let mut folder = Folder { traces: Vec::new(), serial_schedule: None, cpu_schedule: None };
+        let v2p = listed_beside(path, &within);
         let mut below = Vec::new();
         for entry in fs::read_dir(&within).map_err(io)? {
             let file = entry.map_err(io)?.path();
@@ -46,27 +52,21 @@ impl Folder {
             } else if name.starts_with("cpu_schedule.bin") {
                 folder.cpu_schedule = Some(file);
             } else if is_trace(&name) && file.is_file() {
-                folder.traces.push(file);
+                folder.traces.push(TraceFile { path: file, v2p: v2p.clone() });
             } else if name.ends_with(".dir") && file.join("trace").is_dir() {
                 below.push(file);
             }
         }
         if folder.traces.is_empty() {
             for process in below {
-                folder.traces.append(&mut Folder::open(&process)?.traces);
+                let files = Folder::open(&process)?.traces.into_iter();
+                // A list of the process itself comes before one for all.
+                folder.traces.extend(
+                    files.map(|file| TraceFile { v2p: file.v2p.or_else(|| v2p.clone()), ..file }),
+                );
             }
         }
         folder.traces.sort();
-        folder.v2p = [
-            path.join("aux/v2p.textproto"),
-            path.join("v2p.textproto"),
-            within.join("v2p.textproto"),
-            // Of `trace` itself the folder that holds it has the others.
-            path.join("../aux/v2p.textproto"),
-        ]
-        .into_iter()
-        .take(if path.file_name().is_some_and(|name| name == "trace") { 4 } else { 3 })
-        .find(|file| file.is_file());
         if folder.traces.is_empty() {
             let raw =
                 path.join("raw").is_dir() || path.file_name().is_some_and(|name| name == "raw");
@@ -84,6 +84,21 @@ impl Folder {
         }
         Ok(folder)
     }
+}
+
+/// The list of pages for the files in `within`, which is `path` or its folder `trace`.
+fn listed_beside(path: &Path, within: &Path) -> Option<PathBuf> {
+    [
+        path.join("aux/v2p.textproto"),
+        path.join("v2p.textproto"),
+        within.join("v2p.textproto"),
+        // Of `trace` itself the folder that holds it has the others.
+        path.join("../aux/v2p.textproto"),
+        path.join("../v2p.textproto"),
+    ]
+    .into_iter()
+    .take(if path.file_name().is_some_and(|name| name == "trace") { 5 } else { 3 })
+    .find(|file| file.is_file())
 }
 
 /// Whether a file of that name is one of accesses.

@@ -23,6 +23,7 @@ mod shared;
 mod sniff;
 mod syscalls;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::foreign;
@@ -36,7 +37,6 @@ use folder::Folder;
 use lane::{Lane, Turn};
 use order::{Given, Order};
 use physical::Pages;
-use record::filetype;
 use schedule::Schedule;
 use shared::Shared;
 
@@ -60,6 +60,8 @@ pub enum Interleave {
 pub(crate) struct Settings<'a> {
     pub(crate) fetches: Fetches,
     pub(crate) interleave: Interleave,
+    /// The instruction set, where the files do not name it.
+    pub(crate) arch: Option<Arch>,
     pub(crate) v2p: Option<&'a Path>,
     /// The only process that is read.
     pub(crate) process: Option<&'a str>,
@@ -94,7 +96,7 @@ impl DrMemTrace {
             _ => 1 << 14,
         };
         let inputs: Result<Vec<Input>, Error> =
-            folder.traces.iter().map(|file| Input::open(file, window_bytes)).collect();
+            folder.traces.iter().map(|file| Input::open(&file.path, window_bytes)).collect();
         let schedule = match (settings.interleave, &folder.serial_schedule, &folder.cpu_schedule) {
             (Interleave::Timestamps, ..) => None,
             (Interleave::Schedule, Some(serial), _) => Some(Schedule::serial(serial)?),
@@ -107,14 +109,19 @@ impl DrMemTrace {
             }
         };
         // A list that nobody asked for must not keep the trace from being read.
-        let found = match (settings.v2p, &folder.v2p) {
-            (None, Some(beside)) => Pages::read(beside).map(Some),
-            _ => Ok(None),
-        };
-        let refused = found.as_ref().err().map(|error| {
-            format!("{error}; left out, so that no physical addresses are known from it")
-        });
-        DrMemTrace::new(inputs?, schedule, found.unwrap_or_default(), settings).map(|mut trace| {
+        let (mut lists, mut refused) = (BTreeMap::new(), Vec::new());
+        for beside in folder.traces.iter().filter_map(|file| file.v2p.as_deref()) {
+            if settings.v2p.is_none() && !lists.contains_key(beside) {
+                let pages = Pages::read(beside).map_err(|error| {
+                    refused.push(format!(
+                        "{error}; left out, so that no physical addresses are known from it"
+                    ));
+                });
+                lists.insert(beside, pages.ok());
+            }
+        }
+        let pages = folder.traces.iter().map(|file| lists.get(file.v2p.as_deref()?)?.clone());
+        DrMemTrace::new(inputs?, schedule, pages.collect(), settings).map(|mut trace| {
             trace.warnings.extend(refused);
             trace
         })
@@ -122,21 +129,22 @@ impl DrMemTrace {
 
     /// The trace in one file.
     pub(crate) fn file(input: Input, settings: &Settings<'_>) -> Result<DrMemTrace, Error> {
-        DrMemTrace::new(vec![input], None, None, settings)
+        DrMemTrace::new(vec![input], None, vec![None], settings)
     }
 
-    /// The trace in `inputs`. `pages` are those of a list that was found beside it.
+    /// The trace in `inputs`. `found` are the pages of lists that were found beside them.
     fn new(
         inputs: Vec<Input>,
         schedule: Option<Schedule>,
-        pages: Option<Pages>,
+        found: Vec<Option<Pages>>,
         settings: &Settings<'_>,
     ) -> Result<DrMemTrace, Error> {
-        let pages = settings.v2p.map(Pages::read).transpose()?.or(pages);
+        let named = settings.v2p.map(Pages::read).transpose()?;
+        let is_known = named.is_some() || found.iter().any(Option::is_some);
         let mut trace = DrMemTrace {
             header: header(settings.fetches),
             lanes: Vec::with_capacity(inputs.len()),
-            shared: Shared::new(pages.is_some()),
+            shared: Shared::new(is_known),
             processes: Vec::new(),
             process: 0,
             order: Order::by_time(&[]),
@@ -146,13 +154,14 @@ impl DrMemTrace {
             done: false,
             warnings: Vec::new(),
         };
+        let arch = settings.arch.unwrap_or(Arch::Unknown);
         let mut times = Vec::new();
         let mut failed = None;
         // Before the first segment there are no rows; the header's events have no thread yet.
         let mut nothing = Batch::default();
-        for mut input in inputs {
+        for (mut input, found) in inputs.into_iter().zip(found) {
             let begun = begin(&mut input);
-            let decoder = Decoder::new(settings.fetches, pages.clone());
+            let decoder = Decoder::new(settings.fetches, arch, found.or_else(|| named.clone()));
             let mut lane = Lane { input, decoder };
             let turn = begun.and_then(|()| lane.run(&mut trace.shared, &mut nothing));
             trace.lanes.push(lane);
@@ -172,6 +181,7 @@ impl DrMemTrace {
             return Err(error);
         }
         trace.describe();
+        trace.agree(settings.arch)?;
         let times = trace.tell_processes(times, settings.process)?;
         trace.order = match schedule {
             None => Order::by_time(&times),
@@ -187,9 +197,23 @@ impl DrMemTrace {
     fn describe(&mut self) {
         let Some(first) = self.lanes.first() else { return };
         let bits = first.decoder.filetype();
-        self.header.arch = filetype::arch(bits);
+        self.header.arch = first.decoder.arch();
         self.header.page_bytes = first.decoder.page_bytes();
         self.header.notes.extend(record::notes(bits));
+    }
+
+    /// Refuses a trace with a file that names another instruction set than the `given` one.
+    fn agree(&self, given: Option<Arch>) -> Result<(), Error> {
+        let Some(given) = given else { return Ok(()) };
+        let other = self.lanes.iter().find(|lane| lane.decoder.arch() != given);
+        other.map_or(Ok(()), |lane| {
+            Err(Error::Parameters(format!(
+                "{}: --arch {}: the file says itself that it is of {}: leave it out",
+                lane.input.path().display(),
+                given.name(),
+                lane.decoder.arch().name()
+            )))
+        })
     }
 
     /// Numbers the processes by the `times` of the first segments of their lanes, and keeps only the

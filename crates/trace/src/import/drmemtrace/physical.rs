@@ -116,8 +116,10 @@ impl Pages {
         self.listed.iter().find_map(|group| {
             let start = virt & !group.mask;
             let frame = *group.frames.get(&start)?;
-            // What a marker said of a part is not hidden by the rest of a large page.
-            let mask = if self.marked.is_empty() { group.mask } else { group.mask & self.mask };
+            // What a marker or a group of smaller pages says of a part is not hidden by the rest of a large page.
+            let marked = if self.marked.is_empty() { u64::MAX } else { self.mask };
+            let smallest = self.listed.first().map_or(u64::MAX, |group| group.mask);
+            let mask = group.mask & smallest & marked;
             let start = virt & !mask;
             Some(Page { mask, start, frame: frame | start & group.mask })
         })

@@ -94,19 +94,21 @@ pub(crate) mod filetype {
     use crate::Arch;
 
     pub(crate) const AARCH64: u64 = 0x8;
+    pub(crate) const ARM_32: u64 = 0x10;
     pub(crate) const X86_32: u64 = 0x20;
     pub(crate) const X86_64: u64 = 0x40;
     pub(crate) const INSTRUCTIONS_FILTERED: u64 = 0x80;
     pub(crate) const DATA_FILTERED: u64 = 0x100;
 
-    /// The instruction set that the bits name.
-    pub(crate) fn arch(bits: u64) -> Arch {
-        match bits {
+    /// The instruction set that the bits name, if they name one that is known here.
+    pub(crate) fn arch(bits: u64) -> Option<Arch> {
+        Some(match bits {
             _ if bits & X86_64 != 0 => Arch::X86_64,
             _ if bits & AARCH64 != 0 => Arch::Aarch64,
+            _ if bits & ARM_32 != 0 => Arch::Arm,
             _ if bits & X86_32 != 0 => Arch::I386,
-            _ => Arch::Unknown,
-        }
+            _ => return None,
+        })
     }
 }
 

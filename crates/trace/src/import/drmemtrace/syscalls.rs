@@ -4,8 +4,8 @@
 //!   FUNC_ID 2^32+9 | FUNC_ARG ... x6 |  (the call runs)  | FUNC_ID 2^32+9 | FUNC_RETVAL [ SYSCALL_FAILED ]
 //! ```
 
-use super::record::{FUNC_ID_SYSCALL, filetype};
-use crate::Event;
+use super::record::FUNC_ID_SYSCALL;
+use crate::{Arch, Event};
 
 const ARGS_MAX: usize = 6;
 
@@ -17,6 +17,8 @@ const SIGCHLD: u64 = 17;
 /// anonymous mapping, in `include/uapi/asm-generic/mman-common.h`.
 const MAP_FIXED: u32 = 0x10;
 const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+/// Linux: the unit of `mmap2`'s offset, in `mm/mmap.c`, `mmap_pgoff` of 32-bit systems.
+const MMAP2_BYTES: u64 = 4096;
 const PROT_READ_WRITE: u64 = 3;
 /// Linux: a failure of unknown kind, `EINVAL`.
 const EINVAL: i64 = 22;
@@ -38,6 +40,8 @@ pub(crate) struct Calls {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     Mmap,
+    /// `mmap` with its offset in units of [`MMAP2_BYTES`].
+    Mmap2,
     Mprotect,
     Munmap,
     Brk,
@@ -50,22 +54,11 @@ enum Call {
 }
 
 impl Call {
-    /// Linux: `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`.
-    fn from_number(number: u64, filetype: u64) -> Option<Call> {
-        let numbers: &[(u64, Call)] = if filetype & filetype::AARCH64 != 0 {
-            &[
-                (222, Call::Mmap),
-                (226, Call::Mprotect),
-                (215, Call::Munmap),
-                (214, Call::Brk),
-                (216, Call::Mremap),
-                (233, Call::Madvise),
-                (220, Call::Clone),
-                (93, Call::Exit),
-                (94, Call::ExitGroup),
-            ]
-        } else {
-            &[
+    /// Linux: `arch/x86/entry/syscalls/syscall_64.tbl` and `syscall_32.tbl`, `arch/arm/tools/syscall.tbl` and
+    /// `include/uapi/asm-generic/unistd.h`. A trace that does not name its instruction set is one of x86-64.
+    fn from_number(number: u64, arch: Arch) -> Option<Call> {
+        let numbers: &[(u64, Call)] = match arch {
+            Arch::X86_64 | Arch::Unknown => &[
                 (9, Call::Mmap),
                 (10, Call::Mprotect),
                 (11, Call::Munmap),
@@ -77,7 +70,32 @@ impl Call {
                 (58, Call::Fork),
                 (60, Call::Exit),
                 (231, Call::ExitGroup),
-            ]
+            ],
+            Arch::Aarch64 | Arch::Riscv64 => &[
+                (222, Call::Mmap),
+                (226, Call::Mprotect),
+                (215, Call::Munmap),
+                (214, Call::Brk),
+                (216, Call::Mremap),
+                (233, Call::Madvise),
+                (220, Call::Clone),
+                (93, Call::Exit),
+                (94, Call::ExitGroup),
+            ],
+            // The old `mmap`, 90, has its arguments in memory.
+            Arch::I386 | Arch::Arm => &[
+                (192, Call::Mmap2),
+                (125, Call::Mprotect),
+                (91, Call::Munmap),
+                (45, Call::Brk),
+                (163, Call::Mremap),
+                (if arch == Arch::I386 { 219 } else { 220 }, Call::Madvise),
+                (120, Call::Clone),
+                (2, Call::Fork),
+                (190, Call::Fork),
+                (1, Call::Exit),
+                (if arch == Arch::I386 { 252 } else { 248 }, Call::ExitGroup),
+            ],
         };
         numbers.iter().find(|(known, _)| *known == number).map(|&(_, call)| call)
     }
@@ -87,7 +105,7 @@ impl Call {
         match self {
             Call::Fork => 0,
             Call::Brk | Call::Clone | Call::Exit | Call::ExitGroup => 1,
-            Call::Mmap | Call::Munmap => 2,
+            Call::Mmap | Call::Mmap2 | Call::Munmap => 2,
             Call::Mprotect | Call::Madvise | Call::Mremap => 3,
         }
     }
@@ -103,7 +121,7 @@ impl Calls {
     }
 
     /// A marker `FUNC_ARG`; a call that does not come back is told at once.
-    pub(crate) fn arg(&mut self, value: u64, filetype: u64) -> Option<Event> {
+    pub(crate) fn arg(&mut self, value: u64, arch: Arch) -> Option<Event> {
         if std::mem::take(&mut self.fresh) {
             self.count = 0;
         }
@@ -111,7 +129,7 @@ impl Calls {
             *arg = value;
             self.count += 1;
         }
-        let group = match self.call(filetype)? {
+        let group = match self.call(arch)? {
             Call::Exit => false,
             Call::ExitGroup => true,
             _ => return None,
@@ -120,20 +138,15 @@ impl Calls {
     }
 
     /// A marker `FUNC_RETVAL`, with the errno of the `SYSCALL_FAILED` behind it.
-    pub(crate) fn returned(
-        &mut self,
-        value: u64,
-        errno: Option<u64>,
-        filetype: u64,
-    ) -> Option<Event> {
-        let call = self.call(filetype)?;
+    pub(crate) fn returned(&mut self, value: u64, errno: Option<u64>, arch: Arch) -> Option<Event> {
+        let call = self.call(arch)?;
         let count = std::mem::take(&mut self.count);
         if count < call.needs() {
             self.incomplete += 1;
             return None;
         }
         // No address of a mapping is 1: this tracer tells only whether a call succeeded.
-        self.boolean |= call == Call::Mmap && value == 1;
+        self.boolean |= matches!(call, Call::Mmap | Call::Mmap2) && value == 1;
         let arg = |index: usize, absent: u64| if index < count { self.args[index] } else { absent };
         let (a, b, c) = (arg(0, 0), arg(1, 0), arg(2, 0));
         let result = match errno {
@@ -141,7 +154,7 @@ impl Calls {
             None if !self.boolean => value as i64,
             None if value == 0 => -EINVAL,
             None => match call {
-                Call::Mmap if arg(3, 0) as u32 & MAP_FIXED != 0 => a as i64,
+                Call::Mmap | Call::Mmap2 if arg(3, 0) as u32 & MAP_FIXED != 0 => a as i64,
                 Call::Mprotect | Call::Munmap | Call::Madvise => 0,
                 Call::Brk => a as i64,
                 // Where the memory was put is not in the trace.
@@ -152,13 +165,16 @@ impl Calls {
             },
         };
         Some(match call {
-            Call::Mmap => Event::Mmap {
+            Call::Mmap | Call::Mmap2 => Event::Mmap {
                 addr: a,
                 bytes: b,
                 prot: arg(2, PROT_READ_WRITE) as u32,
                 flags: arg(3, MAP_PRIVATE_ANONYMOUS) as u32,
                 fd: arg(4, u64::MAX) as i32,
-                offset: arg(5, 0),
+                offset: match call {
+                    Call::Mmap2 => arg(5, 0).wrapping_mul(MMAP2_BYTES),
+                    _ => arg(5, 0),
+                },
                 path: None,
                 file: None,
                 result,
@@ -183,7 +199,7 @@ impl Calls {
         })
     }
 
-    fn call(&self, filetype: u64) -> Option<Call> {
-        Call::from_number(self.id.checked_sub(FUNC_ID_SYSCALL)?, filetype)
+    fn call(&self, arch: Arch) -> Option<Call> {
+        Call::from_number(self.id.checked_sub(FUNC_ID_SYSCALL)?, arch)
     }
 }

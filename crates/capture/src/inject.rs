@@ -1,0 +1,345 @@
+//! Putting the engine into a program that has just been executed.
+//!
+//! ```text
+//!   child    fork, PTRACE_TRACEME, execve -> stops before its first instruction
+//!   parent   mmap in it, by a system call at that instruction -> writes the engine's segments -> its rights
+//!            -> registers: the engine's first instruction and stack -> lets it go
+//! ```
+//!
+//! The program's own memory is as the kernel has made it: the instruction that is written over is put back.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use ring::Start;
+use trace::Arch;
+
+use crate::command::Program;
+use crate::{Error, Options};
+
+/// Where the engine is put: the lowest of its memory, below which programs have theirs and above which, to 0x7f...,
+/// nobody has.
+const BASE: u64 = 0x0ff0_0000_0000;
+/// Bytes of the stack with which it begins.
+const STACK_BYTES: u64 = 256 << 10;
+const PAGE: u64 = 4096;
+/// What a child that may not be traced answers in place of an error of `execve`.
+const UNTRACED: i32 = libc::ENOTRECOVERABLE;
+/// `syscall`, as it is in memory.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const R_X86_64_RELATIVE: u64 = 8;
+
+/// The engine, as it will be in memory.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    image: Vec<u8>,
+    entry: u64,
+    /// First byte, end and rights of its segments.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Engine {
+    /// The engine in the file of `options`, for `program`.
+    pub(crate) fn find(options: &Options, program: &Program) -> Result<Engine, Error> {
+        if program.elf.arch != Arch::X86_64 {
+            return Err(Error::NotNative {
+                program: program.path.clone(),
+                why: format!("is a program for {}", program.elf.qemu_name()),
+            });
+        }
+        if let Some(why) = other_rights(&program.path) {
+            return Err(Error::NotNative { program: program.path.clone(), why });
+        }
+        let cannot = [
+            (options.filter != trace::Filter::None, "--user-filter"),
+            (options.calls, "--calls"),
+            (options.allocations, "--allocations"),
+            (options.callbacks, "--callbacks"),
+            (options.qemu.is_some(), "--qemu"),
+        ];
+        if let Some((_, option)) = cannot.iter().find(|(is_set, _)| *is_set) {
+            return Err(Error::NativeOption(option));
+        }
+        let path = options.engine_path.clone().unwrap_or_else(|| PathBuf::from("pagewalk-engine"));
+        let bytes = std::fs::read(&path).map_err(|_| Error::NoEngine(path.clone()))?;
+        Engine::load(&bytes).ok_or(Error::NoEngine(path))
+    }
+
+    /// Lays a position-independent ELF file out for [`BASE`]; `None` if it is not one.
+    fn load(file: &[u8]) -> Option<Engine> {
+        let word = |at: u64, bytes: usize| {
+            let part = file.get(usize::try_from(at).ok()?..)?.get(..bytes)?;
+            let mut whole = [0; 8];
+            whole[..bytes].copy_from_slice(part);
+            Some(u64::from_le_bytes(whole))
+        };
+        if file.get(..4)? != b"\x7fELF" {
+            return None;
+        }
+        let (entry, headers) = (word(24, 8)?, word(32, 8)?);
+        let (bytes, count) = (word(54, 2)?, word(56, 2)?);
+        let (mut image, mut segments, mut dynamic) = (Vec::new(), Vec::new(), None);
+        const IMAGE_BYTES_MAX: u64 = 64 << 20;
+        for index in 0..count {
+            let header = headers.checked_add(index * bytes)?;
+            let kind = word(header, 4)? as u32;
+            let flags = word(header + 4, 4)?;
+            let (offset, at) = (word(header + 8, 8)?, word(header + 16, 8)?);
+            let (in_file, in_memory) = (word(header + 32, 8)?, word(header + 40, 8)?);
+            if kind == PT_DYNAMIC {
+                dynamic = Some((offset, in_file));
+            }
+            if kind != PT_LOAD {
+                continue;
+            }
+            let end =
+                at.checked_add(in_memory.max(in_file)).filter(|&end| end <= IMAGE_BYTES_MAX)?;
+            if image.len() < end as usize {
+                image.resize(end as usize, 0);
+            }
+            let from = file.get(offset as usize..)?.get(..in_file as usize)?;
+            image[at as usize..][..in_file as usize].copy_from_slice(from);
+            // ELF counts execute, write, read; `mprotect` read, write, execute.
+            let rights = (flags >> 2 & 1) | flags & 2 | (flags & 1) << 2;
+            segments.push((at & !(PAGE - 1), end.next_multiple_of(PAGE), rights));
+        }
+        let (mut relocations, mut size) = (0, 0);
+        let (at, length) = dynamic?;
+        for entry in (at..at.checked_add(length)?).step_by(16) {
+            match word(entry, 8)? {
+                DT_RELA => relocations = word(entry + 8, 8)?,
+                DT_RELASZ => size = word(entry + 8, 8)?,
+                _ => {}
+            }
+        }
+        for relocation in (relocations..relocations.checked_add(size)?).step_by(24) {
+            let of = |at: u64| {
+                let part = image.get(at as usize..)?.first_chunk::<8>()?;
+                Some(u64::from_le_bytes(*part))
+            };
+            let (to, kind, value) = (of(relocation)?, of(relocation + 8)?, of(relocation + 16)?);
+            if kind != R_X86_64_RELATIVE {
+                return None;
+            }
+            let to = image.get_mut(to as usize..)?.first_chunk_mut::<8>()?;
+            *to = BASE.wrapping_add(value).to_le_bytes();
+        }
+        Some(Engine { image, entry, segments })
+    }
+
+    /// Starts the command with the engine in it, for the session at `session`.
+    pub(crate) fn start(
+        &self,
+        command: &mut Command,
+        program: &Path,
+        session: &str,
+        aslr: bool,
+    ) -> Result<Child, Error> {
+        let failed = |error: io::Error| match error.raw_os_error() {
+            Some(UNTRACED) => Error::Untraced(program.to_owned()),
+            _ => Error::System { what: format!("cannot start {}", program.display()), error },
+        };
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe { command.pre_exec(move || ask_to_be_traced(aslr)) };
+        let mut child = command.spawn().map_err(failed)?;
+        match self.put(child.id() as i32, session) {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                // It may be gone already.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(Error::Injection { program: program.to_owned(), error })
+            }
+        }
+    }
+
+    fn put(&self, pid: i32, session: &str) -> io::Result<()> {
+        let mut tracee = Tracee::stopped(pid)?;
+        let first = tracee.registers;
+        let image_bytes = (self.image.len() as u64).next_multiple_of(PAGE);
+        let stack = BASE + image_bytes;
+        let all = image_bytes + STACK_BYTES;
+        let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let none = u64::MAX;
+        let number = libc::SYS_mmap as u64;
+        let at = tracee.call(number, [BASE, all, rights, flags as u64, none, 0])?;
+        if at != BASE {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        let mut start = Start {
+            session: [0; 64],
+            pc: first.rip,
+            rsp: first.rsp,
+            flags: first.eflags,
+            engine: [BASE, all],
+        };
+        let name = start.session.get_mut(..session.len());
+        let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
+        name.copy_from_slice(session.as_bytes());
+        let bytes = size_of::<Start>();
+        let start_at = (stack + STACK_BYTES - bytes as u64) & !63;
+        // SAFETY: it is made of numbers and bytes, without padding between them.
+        let told = unsafe { std::slice::from_raw_parts((&raw const start).cast::<u8>(), bytes) };
+        tracee.write(BASE, &self.image)?;
+        tracee.write(start_at, told)?;
+        for &(from, end, rights) in &self.segments {
+            let number = libc::SYS_mprotect as u64;
+            tracee.call(number, [BASE + from, end - from, rights, 0, 0, 0])?;
+        }
+        let mut registers = first;
+        registers.rip = BASE + self.entry;
+        registers.rdi = start_at;
+        // As behind a call.
+        registers.rsp = start_at - 8;
+        registers.orig_rax = u64::MAX;
+        tracee.registers = registers;
+        tracee.go()
+    }
+}
+
+/// Lets the parent trace this process, and lays it out without chance unless `aslr`.
+fn ask_to_be_traced(aslr: bool) -> io::Result<()> {
+    const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
+    // SAFETY: plain system calls. Where the layout cannot be chosen it is the kernel's.
+    unsafe {
+        if !aslr {
+            let now = libc::personality(0xffff_ffff);
+            if now >= 0 {
+                libc::personality(now as libc::c_ulong | ADDR_NO_RANDOMIZE);
+            }
+        }
+        if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
+            return Err(io::Error::from_raw_os_error(UNTRACED));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the program gets rights that a traced one does not.
+fn other_rights(path: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        return Some("runs with another user's rights (setuid)".to_owned());
+    }
+    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let attribute = c"security.capability".as_ptr();
+    // SAFETY: terminated names, and no buffer.
+    let bytes = unsafe { libc::getxattr(name.as_ptr(), attribute, std::ptr::null_mut(), 0) };
+    (bytes > 0).then(|| "runs with rights of its own (file capabilities)".to_owned())
+}
+
+/// A process that waits for this one.
+struct Tracee {
+    pid: i32,
+    registers: libc::user_regs_struct,
+}
+
+impl Tracee {
+    /// Waits until the child stops behind its `execve`.
+    fn stopped(pid: i32) -> io::Result<Tracee> {
+        // SAFETY: zeros are registers.
+        let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() } };
+        tracee.wait()?;
+        let to = &raw mut tracee.registers as u64;
+        tracee.ask(libc::PTRACE_GETREGS, 0, to)?;
+        Ok(tracee)
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut status = 0;
+        loop {
+            // SAFETY: the status is ours.
+            let waited = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) };
+            match waited {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => return Err(io::Error::last_os_error()),
+                _ if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP => {
+                    return Ok(());
+                }
+                _ if libc::WIFSTOPPED(status) => {
+                    // For the program; it gets it when it runs.
+                    self.ask(libc::PTRACE_SINGLESTEP, 0, libc::WSTOPSIG(status) as u64)?;
+                }
+                _ => return Err(io::Error::other("it ended before it began")),
+            }
+        }
+    }
+
+    fn ask(&self, request: u32, address: u64, data: u64) -> io::Result<()> {
+        // SAFETY: the child is stopped, and waits for us.
+        match unsafe { libc::ptrace(request, self.pid, address, data) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes it call the system, at its present instruction.
+    fn call(&mut self, number: u64, arguments: [u64; 6]) -> io::Result<u64> {
+        let before = self.registers;
+        let mut code = [0; 2];
+        self.memory()?.read_at(&mut code, before.rip)?;
+        self.memory()?.write_at(&SYSCALL, before.rip)?;
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        let rax = number;
+        let mut during = libc::user_regs_struct {
+            rax,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            orig_rax: u64::MAX,
+            ..before
+        };
+        self.ask(libc::PTRACE_SETREGS, 0, &raw const during as u64)?;
+        self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
+        self.wait()?;
+        self.ask(libc::PTRACE_GETREGS, 0, &raw mut during as u64)?;
+        self.memory()?.write_at(&code, before.rip)?;
+        self.ask(libc::PTRACE_SETREGS, 0, &raw const before as u64)?;
+        match during.rax as i64 {
+            error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
+            result => Ok(result as u64),
+        }
+    }
+
+    /// Its memory, which may be written whatever its rights are.
+    fn memory(&self) -> io::Result<Memory> {
+        let path = format!("/proc/{}/mem", self.pid);
+        Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory()?.write_at(bytes, at)
+    }
+
+    /// Lets it go, with its registers.
+    fn go(&mut self) -> io::Result<()> {
+        self.ask(libc::PTRACE_SETREGS, 0, &raw const self.registers as u64)?;
+        self.ask(libc::PTRACE_DETACH, 0, 0)
+    }
+}
+
+struct Memory(std::fs::File);
+
+impl Memory {
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.0, to, at)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(&self.0, from, at)
+    }
+}

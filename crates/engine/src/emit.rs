@@ -1,0 +1,194 @@
+//! A small assembler for the code that the engine adds. None of it changes flags.
+
+use crate::state::TABLE;
+
+/// In place of a register: none.
+pub(crate) const NONE: u8 = 0xff;
+
+/// Code that is being written: at one address to be written, at another to be executed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Code {
+    /// Where the next byte is executed.
+    pub(crate) at: u64,
+    pub(crate) end: u64,
+    /// From there to where it is written.
+    pub(crate) shift: u64,
+}
+
+/// An operand in memory without a segment: base, index, scale, displacement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) base: u8,
+    pub(crate) index: u8,
+    pub(crate) scale: u8,
+    pub(crate) disp: i32,
+}
+
+impl Place {
+    /// So far behind a register.
+    pub(crate) fn behind(base: u8, disp: i32) -> Place {
+        Place { base, index: NONE, scale: 1, disp }
+    }
+
+    /// At a constant address.
+    pub(crate) fn constant(disp: i32) -> Place {
+        Place::behind(NONE, disp)
+    }
+}
+
+const MOV_TO_MEMORY: u8 = 0x89;
+const MOV_FROM_MEMORY: u8 = 0x8b;
+const LEA: u8 = 0x8d;
+const GS: u8 = 0x65;
+
+impl Code {
+    pub(crate) fn byte(&mut self, byte: u8) {
+        debug_assert!(self.at < self.end);
+        // SAFETY: whoever made this has left room for a block.
+        unsafe { (self.at.wrapping_add(self.shift) as *mut u8).write(byte) };
+        self.at += 1;
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.byte(byte));
+    }
+
+    pub(crate) fn dword(&mut self, value: i32) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    pub(crate) fn qword(&mut self, value: u64) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    /// Writes over what is at `at`.
+    pub(crate) fn patch(self, at: u64, value: i32) {
+        // SAFETY: `at` is in the same memory.
+        unsafe { (at.wrapping_add(self.shift) as *mut i32).write_unaligned(value) };
+    }
+
+    fn operation(&mut self, opcode: u8, register: u8, place: Place) {
+        let high = |register: u8| if register == NONE { 0 } else { register >> 3 };
+        let rex = 0x48 | high(register) << 2 | high(place.index) << 1 | high(place.base);
+        self.byte(rex);
+        self.byte(opcode);
+        self.modrm(register, place);
+    }
+
+    fn modrm(&mut self, register: u8, place: Place) {
+        let Place { base, index, scale, disp } = place;
+        let register = (register & 7) << 3;
+        let scale = (scale.trailing_zeros() as u8) << 6;
+        if base == NONE {
+            let index = if index == NONE { 4 } else { index & 7 };
+            self.bytes(&[register | 4, scale | index << 3 | 5]);
+            return self.dword(disp);
+        }
+        let mode = match disp {
+            0 if base & 7 != 5 => 0,
+            -128..128 => 1,
+            _ => 2,
+        };
+        if index == NONE && base & 7 != 4 {
+            self.byte(mode << 6 | register | base & 7);
+        } else {
+            let index = if index == NONE { 4 } else { index & 7 };
+            self.bytes(&[mode << 6 | register | 4, scale | index << 3 | base & 7]);
+        }
+        match mode {
+            0 => {}
+            1 => self.byte(disp as u8),
+            _ => self.dword(disp),
+        }
+    }
+
+    /// `mov [place], register`
+    pub(crate) fn store(&mut self, register: u8, place: Place) {
+        self.operation(MOV_TO_MEMORY, register, place);
+    }
+
+    /// `lea register, [place]`
+    pub(crate) fn lea(&mut self, register: u8, place: Place) {
+        self.operation(LEA, register, place);
+    }
+
+    /// `mov gs:[slot], register`
+    pub(crate) fn put_slot(&mut self, register: u8, slot: i32) {
+        self.byte(GS);
+        self.operation(MOV_TO_MEMORY, register, Place::constant(slot));
+    }
+
+    /// `mov register, gs:[slot]`
+    pub(crate) fn get_slot(&mut self, register: u8, slot: i32) {
+        self.byte(GS);
+        self.operation(MOV_FROM_MEMORY, register, Place::constant(slot));
+    }
+
+    /// `mov to, from`
+    pub(crate) fn copy(&mut self, to: u8, from: u8) {
+        self.bytes(&[0x48 | (from >> 3) << 2 | to >> 3, 0x89, 0xc0 | (from & 7) << 3 | to & 7]);
+    }
+
+    /// `mov register, constant`
+    pub(crate) fn constant(&mut self, register: u8, value: u64) {
+        if value <= u32::MAX.into() {
+            if register >> 3 != 0 {
+                self.byte(0x41);
+            }
+            self.byte(0xb8 | register & 7);
+            self.dword(value as i32);
+        } else {
+            self.bytes(&[0x48 | register >> 3, 0xb8 | register & 7]);
+            self.qword(value);
+        }
+    }
+
+    /// `jmp to`; where its displacement is.
+    pub(crate) fn jump(&mut self, to: u64) -> u64 {
+        self.byte(0xe9);
+        self.displacement(to)
+    }
+
+    /// `jcc to`; where its displacement is.
+    pub(crate) fn jump_if(&mut self, condition: u8, to: u64) -> u64 {
+        self.bytes(&[0x0f, 0x80 | condition]);
+        self.displacement(to)
+    }
+
+    fn displacement(&mut self, to: u64) -> u64 {
+        let at = self.at;
+        self.dword(to.wrapping_sub(at + 4) as i32);
+        at
+    }
+
+    /// `jmp` to anywhere.
+    pub(crate) fn jump_far(&mut self, to: u64) {
+        self.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
+        self.qword(to);
+    }
+
+    /// `mov dword gs:[slot], value`
+    pub(crate) fn number_into_slot(&mut self, value: u32, slot: i32) {
+        self.bytes(&[GS, 0xc7, 0x04, 0x25]);
+        self.dword(slot);
+        self.dword(value as i32);
+    }
+
+    /// Goes on at the target in r10.
+    pub(crate) fn indirect(&mut self) {
+        self.put_slot(1, crate::state::RCX);
+        self.bytes(&[0x41, 0x0f, 0xb7, 0xca]); // movzx ecx, r10w
+        self.bytes(&[GS, 0xff, 0x24, 0xcd]); // jmp gs:[rcx * 8 + TABLE]
+        self.dword(TABLE);
+    }
+
+    /// Goes on behind itself if r10 is `target`, else at `fail`. rcx is what its slot says then.
+    pub(crate) fn check_target(&mut self, target: u64, fail: u64) {
+        self.bytes(&[0x48, 0xb9]); // mov rcx, -target
+        self.qword(target.wrapping_neg());
+        self.lea(1, Place { base: 1, index: 10, scale: 1, disp: 0 });
+        self.bytes(&[0xe3, 5]); // jrcxz
+        self.jump(fail);
+        self.get_slot(1, crate::state::RCX);
+    }
+}

@@ -1,0 +1,80 @@
+//! The engine's own heap: pieces of powers of two, cut from memory that is never given back.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr;
+
+use crate::sys;
+
+const CLASSES: usize = 40;
+const CHUNK_BYTES: u64 = 4 << 20;
+
+/// The allocator of a process with one thread.
+pub struct Heap(UnsafeCell<Free>);
+
+struct Free {
+    /// For each power of two the first piece that is free; each begins with the address of the next.
+    lists: [*mut u8; CLASSES],
+    next: u64,
+    end: u64,
+}
+
+// SAFETY: the process has one thread, and signal handlers do not allocate.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// An empty heap.
+    pub const fn new() -> Heap {
+        Heap(UnsafeCell::new(Free { lists: [ptr::null_mut(); CLASSES], next: 0, end: 0 }))
+    }
+}
+
+impl Default for Heap {
+    fn default() -> Heap {
+        Heap::new()
+    }
+}
+
+fn class(layout: Layout) -> usize {
+    layout.size().max(layout.align()).max(16).next_power_of_two().trailing_zeros() as usize
+}
+
+// SAFETY: a piece is as large and as aligned as its class, and is in one list or with its user.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let class = class(layout);
+        if class >= CLASSES {
+            return ptr::null_mut();
+        }
+        // SAFETY: see `Heap`; the pieces are the heap's.
+        unsafe {
+            let free = &mut *self.0.get();
+            let first = free.lists[class];
+            if !first.is_null() {
+                free.lists[class] = first.cast::<*mut u8>().read();
+                return first;
+            }
+            let bytes = 1u64 << class;
+            if bytes >= CHUNK_BYTES {
+                return sys::private(bytes).map_or(ptr::null_mut(), |at| at as *mut u8);
+            }
+            let at = free.next.next_multiple_of(bytes);
+            if at + bytes > free.end {
+                let Some(chunk) = sys::private(CHUNK_BYTES) else { return ptr::null_mut() };
+                (free.next, free.end) = (chunk, chunk + CHUNK_BYTES);
+            }
+            let at = free.next.next_multiple_of(bytes);
+            free.next = at + bytes;
+            at as *mut u8
+        }
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        // SAFETY: the piece is the heap's again.
+        unsafe {
+            let free = &mut *self.0.get();
+            piece.cast::<*mut u8>().write(free.lists[class(layout)]);
+            free.lists[class(layout)] = piece;
+        }
+    }
+}

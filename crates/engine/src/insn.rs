@@ -1,0 +1,260 @@
+//! What there is to know of an instruction before it is translated.
+
+use alloc::vec::Vec;
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
+};
+
+use crate::emit::{NONE, Place};
+
+/// Bytes of the longest instruction.
+pub(crate) const BYTES_MAX: usize = 15;
+/// rsp, as the processor numbers it.
+pub(crate) const RSP: u8 = 4;
+
+/// What an instruction does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// It goes on behind itself.
+    Next,
+    /// It goes on there.
+    Jump(u64),
+    /// It goes on there on a condition of the flags, as the processor numbers them.
+    Branch(u8, u64),
+    /// It goes on there if rcx says so.
+    Loop(u64),
+    /// It calls.
+    Call(u64),
+    /// It goes on where a register or memory says, or calls what is there.
+    Indirect {
+        /// Whether it calls.
+        call: bool,
+    },
+    /// It returns, and gives back so many bytes more of the stack.
+    Return(u16),
+    /// It calls the system.
+    Syscall,
+    /// It raises a signal.
+    Raises,
+    /// It is repeated as rcx says: the engine executes it, and tells what it did.
+    Repeated,
+    /// The engine tells what it accesses before it is executed.
+    Assisted,
+    /// The engine cannot follow it.
+    Refused(&'static str),
+}
+
+/// One operand in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Access {
+    pub(crate) place: Place,
+    /// Whether the base of `fs` is added.
+    pub(crate) fs: bool,
+    /// The address, if it is constant.
+    pub(crate) constant: Option<u64>,
+    pub(crate) bytes: u32,
+    pub(crate) loads: bool,
+    pub(crate) stores: bool,
+    /// Whether load and store are one.
+    pub(crate) is_atomic: bool,
+}
+
+/// An instruction.
+pub(crate) struct Insn {
+    pub(crate) instruction: Instruction,
+    pub(crate) bytes: [u8; BYTES_MAX],
+    /// Where its displacement is among the bytes.
+    pub(crate) displacement_at: usize,
+    pub(crate) flow: Flow,
+    pub(crate) accesses: Vec<Access>,
+    /// Registers that it reads or writes, and that it writes, one bit each.
+    pub(crate) used: u16,
+    pub(crate) written: u16,
+}
+
+/// The register's number, if it is a general one.
+pub(crate) fn number(register: Register) -> u8 {
+    let full = register.full_register();
+    if full.is_gpr64() { full.number() as u8 } else { NONE }
+}
+
+/// Takes instructions apart.
+pub(crate) struct Reader {
+    factory: InstructionInfoFactory,
+}
+
+impl Reader {
+    pub(crate) fn new() -> Reader {
+        Reader { factory: InstructionInfoFactory::new() }
+    }
+
+    /// The instruction that `code` begins with, which is at `pc`; `None` if it is not one.
+    pub(crate) fn read(&mut self, pc: u64, code: &[u8]) -> Option<Insn> {
+        let code = &code[..code.len().min(BYTES_MAX)];
+        let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        let displacement_at = decoder.get_constant_offsets(&instruction).displacement_offset();
+        let mut bytes = [0; BYTES_MAX];
+        bytes[..instruction.len()].copy_from_slice(&code[..instruction.len()]);
+        let info = self.factory.info(&instruction);
+        let (mut used, mut written) = (0u16, 0u16);
+        for register in info.used_registers() {
+            if !register.register().is_gpr() {
+                continue;
+            }
+            let bit = 1 << number(register.register());
+            used |= bit;
+            match register.access() {
+                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess => {}
+                OpAccess::Write
+                | OpAccess::CondWrite
+                | OpAccess::ReadWrite
+                | OpAccess::ReadCondWrite => written |= bit,
+            }
+        }
+        let mut flow = flow(&instruction);
+        let mut accesses = Vec::new();
+        for memory in info.used_memory() {
+            let (loads, stores) = match memory.access() {
+                OpAccess::None | OpAccess::NoMemAccess => continue,
+                OpAccess::Read | OpAccess::CondRead => (true, false),
+                OpAccess::Write | OpAccess::CondWrite => (false, true),
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+            };
+            let (base, index) = (memory.base(), memory.index());
+            let fs = memory.segment() == Register::FS;
+            let ip_relative = instruction.is_ip_rel_memory_operand() && base == Register::RIP;
+            let is_odd = |register: Register| {
+                register != Register::None && register != Register::RIP && !register.is_gpr64()
+            };
+            let mut disp = memory.displacement();
+            if ip_relative {
+                disp = instruction.ip_rel_memory_address();
+            }
+            let (base, index) =
+                if ip_relative { (NONE, NONE) } else { (number(base), number(index)) };
+            let bytes = memory.memory_size().size() as u32;
+            if memory.segment() == Register::GS {
+                flow = Flow::Refused("it uses the segment register gs");
+            }
+            let is_constant = base == NONE && index == NONE;
+            let is_near = disp as i64 == i64::from(disp as i32);
+            let is_plain = !is_odd(memory.base())
+                && !is_odd(memory.index())
+                && (is_constant || is_near)
+                && !(fs && (index != NONE || !is_near))
+                && bytes != 0;
+            if !is_plain && flow == Flow::Next {
+                flow = Flow::Assisted;
+            } else if !is_plain
+                && !matches!(flow, Flow::Assisted | Flow::Repeated | Flow::Refused(_))
+            {
+                flow = Flow::Refused("it branches by an operand that is not known");
+            }
+            accesses.push(Access {
+                place: Place { base, index, scale: memory.scale() as u8, disp: disp as i32 },
+                fs,
+                constant: (is_constant && !fs).then_some(disp),
+                bytes,
+                loads,
+                stores,
+                is_atomic: loads && stores && is_atomic(&instruction),
+            });
+        }
+        // What is pushed or moved is read first.
+        accesses.sort_by_key(|access| access.stores && !access.loads);
+        if matches!(instruction.mnemonic(), Mnemonic::Cmpsb | Mnemonic::Cmpsw | Mnemonic::Cmpsq)
+            || instruction.mnemonic() == Mnemonic::Cmpsd && instruction.is_string_instruction()
+        {
+            // As in QEMU, so that both record the same.
+            accesses.reverse();
+        }
+        Some(Insn { instruction, bytes, displacement_at, flow, accesses, used, written })
+    }
+}
+
+fn is_atomic(instruction: &Instruction) -> bool {
+    instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg
+}
+
+fn flow(instruction: &Instruction) -> Flow {
+    let is_repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+    if instruction.is_string_instruction() && is_repeated {
+        return match instruction.mnemonic() {
+            Mnemonic::Insb | Mnemonic::Insw | Mnemonic::Insd => Flow::Raises,
+            Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => Flow::Raises,
+            _ => Flow::Repeated,
+        };
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Syscall => return Flow::Syscall,
+        Mnemonic::Rdgsbase | Mnemonic::Wrgsbase | Mnemonic::Swapgs => {
+            return Flow::Refused("it uses the segment register gs");
+        }
+        Mnemonic::Wrfsbase | Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc => {
+            let is_bit_of_memory = instruction.op0_kind() == OpKind::Memory
+                && instruction.op1_kind() == OpKind::Register;
+            if is_bit_of_memory || instruction.mnemonic() == Mnemonic::Wrfsbase {
+                return Flow::Assisted;
+            }
+        }
+        Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort => {
+            return Flow::Refused("it begins a transaction of memory (TSX)");
+        }
+        Mnemonic::Int => return Flow::Refused("it calls the system as 32-bit programs do"),
+        Mnemonic::Sysenter => return Flow::Refused("it calls the system as 32-bit programs do"),
+        _ => {}
+    }
+    let target = || instruction.near_branch_target();
+    match instruction.flow_control() {
+        FlowControl::Next => Flow::Next,
+        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
+            Flow::Jump(target())
+        }
+        FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
+            Flow::Branch(instruction.condition_code() as u8 - 1, target())
+        }
+        FlowControl::ConditionalBranch
+            if instruction.is_jcx_short() || instruction.is_loop() || instruction.is_loopcc() =>
+        {
+            Flow::Loop(target())
+        }
+        FlowControl::Call if instruction.is_call_near() => Flow::Call(target()),
+        FlowControl::IndirectBranch if instruction.is_jmp_near_indirect() => {
+            Flow::Indirect { call: false }
+        }
+        FlowControl::IndirectCall if instruction.is_call_near_indirect() => {
+            Flow::Indirect { call: true }
+        }
+        FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => {
+            Flow::Return(if instruction.op_count() > 0 { instruction.immediate16() } else { 0 })
+        }
+        FlowControl::Exception | FlowControl::Interrupt => Flow::Raises,
+        FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::ConditionalBranch
+        | FlowControl::Return
+        | FlowControl::Call
+        | FlowControl::IndirectCall
+        | FlowControl::XbeginXabortXend => Flow::Refused("it branches to another segment"),
+    }
+}
+
+/// The sizes of the accesses, powers of two, that tell an access of so many bytes, in their order.
+pub(crate) fn pieces(bytes: u32) -> impl Iterator<Item = u32> {
+    let (unit, count, rest) = match bytes {
+        // As a number of 8 bytes, and its sign and exponent.
+        10 => (8, 1, 2),
+        _ if bytes.is_power_of_two() && bytes <= 64 => (bytes, 1, 0),
+        _ if bytes.is_multiple_of(8) => (8, bytes / 8, 0),
+        _ if bytes.is_multiple_of(4) => (4, bytes / 4, 0),
+        _ if bytes.is_multiple_of(2) => (2, bytes / 2, 0),
+        _ => (1, bytes, 0),
+    };
+    (0..count).map(move |_| unit).chain((rest != 0).then_some(rest))
+}

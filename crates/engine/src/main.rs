@@ -1,0 +1,26 @@
+//! The engine as a program without a system: the host puts it into another's memory and enters it at its first
+//! instruction, with the address of a [`ring::Start`] in rdi.
+#![no_std]
+#![no_main]
+
+use core::panic::PanicInfo;
+
+#[global_allocator]
+static HEAP: engine::Heap = engine::Heap::new();
+
+/// The first instruction.
+///
+/// # Safety
+///
+/// The host enters here, on a stack of the engine's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _start(start: *const ring::Start) -> ! {
+    // SAFETY: the host's promise.
+    unsafe { engine::begin(start) }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let place = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
+    engine::fail(place.0, place.1)
+}

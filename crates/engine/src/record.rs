@@ -1,0 +1,531 @@
+//! This process's place in the session, its ring, and how its blocks become known.
+//!
+//! ```text
+//!   view   [ chunk                                   | chunk again ]
+//!              ^ opened ........ r11 ...... | guard                      moves on by a span at a time
+//! ```
+//!
+//! Blocks write without looking where the ring ends: the page behind the present span is a guard, and the first
+//! store to it faults. Then a segment ends, the guard moves on by a span, and the store is made again. The second
+//! view of the chunk lets a block go on beyond the chunk's end.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ring::{
+    BLOCKS_PER_CHUNK, Block, CHUNK_BYTES, CHUNKS_MAX, ChunkState, Control, Derived, EventCode,
+    MAGIC, Origin, PROCESSES_MAX, Process, ProcessState, RING_RECORDS, Record, Ring, SESSION_BYTES,
+    Session, TAGS_PER_CHUNK, VERSION, chunk_offset, next_offset, process_offset, ring_offset,
+};
+
+use crate::state::{NEXT, RING, State};
+use crate::sys::{self, nr};
+use crate::translate::Log;
+
+/// Records of a span: a sixteenth of the ring.
+const SPAN: u64 = RING_RECORDS as u64 / 16;
+const GUARD_BYTES: u64 = 4096;
+/// How far a block may write beyond a span's end.
+const SLACK: u64 = GUARD_BYTES / 8;
+/// Nanoseconds between two looks whether the host lives.
+const PATIENCE_NS: u64 = 100_000_000;
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_WAKE: u64 = 1;
+/// AMD64, as ELF numbers machines.
+const MACHINE: u32 = 62;
+
+/// The session as this process sees it.
+pub(crate) struct Recorder {
+    base: u64,
+    slot: usize,
+    generation: u32,
+    ring: u64,
+    view: u64,
+    /// Records before the view's first.
+    before: u64,
+    /// The guard page.
+    guard: u64,
+    state: State,
+    /// Nothing is recorded any more.
+    is_off: bool,
+    /// Whether the view is hidden, so that the next store of a block faults.
+    pub(crate) is_hidden: bool,
+}
+
+impl Recorder {
+    /// Enters the session at `path`, a terminated name.
+    pub(crate) fn enter(path: *const u8, state: State) -> Result<Recorder, &'static str> {
+        const O_RDWR: u64 = 2;
+        const O_CLOEXEC: u64 = 0o2000000;
+        // SAFETY: the host has put a terminated name there.
+        let fd = unsafe {
+            let here = -100i64 as u64;
+            sys::call(nr::OPENAT, [here, path as u64, O_RDWR | O_CLOEXEC, 0, 0, 0])
+        };
+        if fd < 0 {
+            return Err("it cannot open the session");
+        }
+        let rights = sys::PROT_READ | sys::PROT_WRITE;
+        let shared = sys::MAP_SHARED | sys::MAP_NORESERVE;
+        let fixed = shared | sys::MAP_FIXED;
+        let base = sys::private(SESSION_BYTES as u64)
+            .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0))
+            .ok_or("there is no address space for the session")?;
+        let mut recorder = Recorder {
+            base,
+            slot: 0,
+            generation: 0,
+            ring: 0,
+            view: 0,
+            before: 0,
+            guard: 0,
+            state,
+            is_off: false,
+            is_hidden: false,
+        };
+        let session = recorder.session();
+        if session.magic != MAGIC || session.version != VERSION {
+            return Err("the session is of another version of pagewalk");
+        }
+        recorder.take_slot().ok_or("too many processes are recorded at one time")?;
+        let next = state.0 + NEXT as u64;
+        let offset = next_offset(recorder.slot) as u64;
+        let next = sys::map(next, 4096, rights, sys::MAP_SHARED | sys::MAP_FIXED, fd, offset);
+        next.ok_or("it cannot map its cursor")?;
+        let chunk = recorder.claim_chunk().ok_or("there is no room for another thread")?;
+        let bytes = CHUNK_BYTES as u64;
+        let room = sys::private(3 * bytes).ok_or("there is no address space for a ring")?;
+        recorder.view = room.next_multiple_of(bytes);
+        for half in [recorder.view, recorder.view + bytes] {
+            sys::map(half, bytes, rights, fixed, fd, chunk_offset(chunk) as u64)
+                .ok_or("it cannot map its ring")?;
+        }
+        // SAFETY: the descriptor is ours.
+        unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+        recorder.ring = base + ring_offset(chunk) as u64;
+        recorder.process().threads.store(1, Ordering::Relaxed);
+        let ring = recorder.ring();
+        ring.reset(recorder.slot as u32, recorder.generation, 0, 0);
+        ring.span.store((SPAN + SLACK) as u32, Ordering::Relaxed);
+        recorder.guard = recorder.view + 8 * SPAN;
+        recorder.protect(recorder.guard, 0);
+        recorder.moved(recorder.view);
+        ring.state.store(ChunkState::Attached as u32, Ordering::Release);
+        recorder.announce();
+        Ok(recorder)
+    }
+
+    pub(crate) fn session(&self) -> &'static Session {
+        // SAFETY: the mapping begins with a session and stays.
+        unsafe { &*(self.base as *const Session) }
+    }
+
+    pub(crate) fn process(&self) -> &'static Process {
+        self.process_at(self.slot)
+    }
+
+    fn process_at(&self, slot: usize) -> &'static Process {
+        // SAFETY: the offset is inside the mapping; all fields are atomic.
+        unsafe { &*((self.base + process_offset(slot) as u64) as *const Process) }
+    }
+
+    fn ring(&self) -> &'static Ring {
+        // SAFETY: as above.
+        unsafe { &*(self.ring as *const Ring) }
+    }
+
+    fn ring_at(&self, chunk: usize) -> &'static Ring {
+        // SAFETY: as above.
+        unsafe { &*((self.base + ring_offset(chunk) as u64) as *const Ring) }
+    }
+
+    fn claim_chunk(&self) -> Option<usize> {
+        for index in 0..CHUNKS_MAX {
+            let state = &self.ring_at(index).state;
+            let (free, claimed) = (ChunkState::Free as u32, ChunkState::Claimed as u32);
+            if state.load(Ordering::Relaxed) == free
+                && state
+                    .compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                self.session().chunks_high.fetch_max(index as u32 + 1, Ordering::AcqRel);
+                return Some(index);
+            }
+        }
+        self.session().lost.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    fn take_slot(&mut self) -> Option<()> {
+        // SAFETY: it cannot fail.
+        let pid = unsafe { sys::call(nr::GETPID, [0; 6]) } as u32;
+        let session = self.session();
+        for slot in 0..PROCESSES_MAX {
+            let process = self.process_at(slot);
+            let (free, claimed) = (ProcessState::Free as u32, ProcessState::Claimed as u32);
+            let taken =
+                process.state.compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_err() {
+                continue;
+            }
+            let generation = session.arrivals.load(Ordering::Relaxed).wrapping_add(1);
+            for (word, value) in [
+                (&process.pid, pid),
+                (&process.machine, MACHINE),
+                (&process.origin, Origin::Started as u32),
+                (&process.parent, 0),
+                (&process.parent_generation, 0),
+                (&process.blocks_inherited, 0),
+                (&process.blocks, 0),
+                (&process.tags, 0),
+                (&process.generation, generation),
+                (&process.stop, 0),
+                (&process.leaving, 0),
+                (&process.executing, 0),
+                (&process.counting, 0),
+                (&process.threads, 0),
+                (&process.fork_flags, 0),
+            ] {
+                word.store(value, Ordering::Relaxed);
+            }
+            process.skipped_accesses.store(0, Ordering::Relaxed);
+            process.skipped_instructions.store(0, Ordering::Relaxed);
+            process.began_ns.store(sys::now(), Ordering::Relaxed);
+            process.state.store(ProcessState::Live as u32, Ordering::Release);
+            session.processes_high.fetch_max(slot as u32 + 1, Ordering::AcqRel);
+            (self.slot, self.generation) = (slot, generation);
+            self.announce();
+            return Some(());
+        }
+        session.lost.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    fn announce(&self) {
+        self.session().arrivals.fetch_add(1, Ordering::AcqRel);
+        self.ring_doorbell();
+    }
+
+    fn ring_doorbell(&self) {
+        let session = self.session();
+        if session.host_sleeps.load(Ordering::Relaxed) != 0
+            && session.host_sleeps.swap(0, Ordering::AcqRel) != 0
+        {
+            session.doorbell.fetch_add(1, Ordering::Release);
+            sys::futex(session.doorbell.as_ptr(), FUTEX_WAKE, 1, core::ptr::null());
+        }
+    }
+
+    /// Waits a while until `is_done`; false if there is no host any more.
+    fn wait_until(&self, is_done: impl Fn() -> bool) -> bool {
+        let ring = self.ring();
+        let space = ring.space.load(Ordering::Acquire);
+        ring.writer_sleeps.store(1, Ordering::SeqCst);
+        self.ring_doorbell();
+        if !is_done() {
+            sys::futex(ring.space.as_ptr(), FUTEX_WAIT, space, &[0, PATIENCE_NS]);
+        }
+        ring.writer_sleeps.store(0, Ordering::Relaxed);
+        is_done() || self.host_lives()
+    }
+
+    fn host_lives(&self) -> bool {
+        const ESRCH: i64 = -3;
+        // SAFETY: signal 0 only asks.
+        let asked = unsafe { sys::call(nr::KILL, [self.session().host_pid.into(), 0, 0, 0, 0, 0]) };
+        asked != ESRCH
+    }
+
+    fn protect(&self, page: u64, rights: u64) {
+        // SAFETY: the page is of the view, which is ours.
+        unsafe { sys::call(nr::MPROTECT, [page, GUARD_BYTES, rights, 0, 0, 0]) };
+    }
+
+    /// Whether the address is in the guard page.
+    pub(crate) fn is_guard(&self, address: u64) -> bool {
+        address.wrapping_sub(self.guard) < GUARD_BYTES
+    }
+
+    /// Whether the address is in the ring.
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.view) < 2 * CHUNK_BYTES as u64
+    }
+
+    /// Lets no block write, until [`Recorder::show`].
+    pub(crate) fn hide(&mut self) {
+        self.is_hidden = true;
+        // SAFETY: the view is ours.
+        unsafe { sys::call(nr::MPROTECT, [self.view, 2 * CHUNK_BYTES as u64, 0, 0, 0, 0]) };
+    }
+
+    /// Undoes [`Recorder::hide`].
+    pub(crate) fn show(&mut self) {
+        let rights = sys::PROT_READ | sys::PROT_WRITE;
+        // SAFETY: as above.
+        unsafe { sys::call(nr::MPROTECT, [self.view, 2 * CHUNK_BYTES as u64, rights, 0, 0, 0]) };
+        if !self.is_off {
+            self.protect(self.guard, 0);
+        } else {
+            self.protect(self.view + CHUNK_BYTES as u64, 0);
+        }
+        self.is_hidden = false;
+    }
+
+    /// Where the next record is written.
+    pub(crate) fn at(&self) -> u64 {
+        self.state.get(RING)
+    }
+
+    /// The records before `at` are there.
+    pub(crate) fn moved(&self, at: u64) {
+        self.state.set(RING, at);
+        self.state.set(NEXT, at);
+    }
+
+    fn position(&self, at: u64) -> u64 {
+        self.before + (at - self.view) / 8
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.process().stop.load(Ordering::Relaxed) != 0
+            || self.session().over.load(Ordering::Relaxed) != 0
+    }
+
+    /// Records nothing more: blocks write where nobody looks.
+    fn off(&mut self) {
+        if self.is_off {
+            return;
+        }
+        self.is_off = true;
+        // The word behind the cursor says that it is idle.
+        self.state.set(NEXT + 8, 1);
+        let rights = sys::PROT_READ | sys::PROT_WRITE;
+        let kind = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED;
+        sys::map(self.view, 2 * CHUNK_BYTES as u64, rights, kind, -1, 0);
+        self.guard = self.view + CHUNK_BYTES as u64;
+        self.protect(self.guard, 0);
+    }
+
+    /// Ends a segment at `at`, and waits for the host if too many marks wait.
+    pub(crate) fn mark(&mut self) {
+        if self.is_off {
+            return;
+        }
+        let position = self.position(self.at());
+        while !self.ring().publish(position, true, sys::now) {
+            let goes_on = self.wait_until(|| self.ring().has_room_for_mark());
+            if !goes_on || self.is_unwanted() {
+                break;
+            }
+        }
+        if self.is_unwanted() {
+            self.off();
+        }
+    }
+
+    /// The block whose record begins at `at` writes into the guard page: moves it on. Where the record begins then.
+    pub(crate) fn next_span(&mut self, at: u64) -> u64 {
+        let bytes = CHUNK_BYTES as u64;
+        if self.is_off {
+            // What the block has written behind the guard is lost, as all of it.
+            self.moved(self.view);
+            return self.view;
+        }
+        self.moved(at);
+        let position = self.position(at);
+        let ring = self.ring();
+        let mut published = ring.publish(position, true, sys::now);
+        let most = RING_RECORDS as u64 / 4 * 3;
+        let has_space = || position + SPAN + 2 * SLACK - ring.tail.load(Ordering::Acquire) <= most;
+        let mut goes_on = true;
+        while goes_on && !self.is_unwanted() && !(published && has_space()) {
+            goes_on = match published {
+                true => self.wait_until(has_space),
+                false => self.wait_until(|| ring.has_room_for_mark()),
+            };
+            published = published || ring.publish(position, true, sys::now);
+        }
+        if !goes_on || self.is_unwanted() {
+            self.off();
+            self.moved(self.view);
+            return self.view;
+        }
+        if position - ring.tail.load(Ordering::Relaxed) >= RING_RECORDS as u64 / 2 {
+            self.ring_doorbell();
+        }
+        self.protect(self.guard, sys::PROT_READ | sys::PROT_WRITE);
+        self.guard += 8 * SPAN;
+        let mut at = at;
+        if at >= self.view + bytes {
+            at -= bytes;
+            self.guard -= bytes;
+            self.before += RING_RECORDS as u64;
+        }
+        self.protect(self.guard, 0);
+        ring.opened.store(position, Ordering::Release);
+        self.moved(at);
+        at
+    }
+
+    /// Room for so many records in one span.
+    fn room(&mut self, count: usize) -> *mut u64 {
+        if self.at() + 8 * (count as u64 + 1) > self.guard {
+            let at = self.next_span(self.at());
+            self.moved(at);
+        }
+        self.at() as *mut u64
+    }
+
+    /// Appends records.
+    pub(crate) fn put(&mut self, records: &[u64]) {
+        let to = self.room(records.len());
+        // SAFETY: `room` gave as many.
+        unsafe { core::ptr::copy_nonoverlapping(records.as_ptr(), to, records.len()) };
+        self.moved(to as u64 + 8 * records.len() as u64);
+    }
+
+    /// Appends an event with its words.
+    pub(crate) fn event(&mut self, code: EventCode, parts: &[&[u64]]) {
+        let words: usize = parts.iter().map(|part| part.len()).sum();
+        let mut to = self.room(words + 1);
+        // SAFETY: as above.
+        unsafe {
+            to.write(ring::event_header(code, words as u16).0);
+            to = to.add(1);
+            for part in parts {
+                core::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+        self.moved(to as u64);
+    }
+
+    /// An event of words, the number of bytes of a text, and the text.
+    pub(crate) fn text(&mut self, code: EventCode, words: &[u64], text: &[u8]) {
+        const TEXT_BYTES_MAX: usize = 6 << 10;
+        let text = &text[..text.len().min(TEXT_BYTES_MAX)];
+        let mut packed = [0u64; TEXT_BYTES_MAX / 8];
+        for (word, bytes) in packed.iter_mut().zip(text.chunks(8)) {
+            let mut padded = [0u8; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(padded);
+        }
+        let packed = &packed[..text.len().div_ceil(8)];
+        self.event(code, &[words, &[text.len() as u64], packed]);
+    }
+
+    /// The block that begins with the record at `at` ends after `made` of its accesses.
+    pub(crate) fn cut(&mut self, at: u64, words: u32, told: u32, made: u32) {
+        let record = at as *mut u64;
+        // SAFETY: the caller says where a block of so many words begins; all are in the view.
+        unsafe {
+            for word in 1 + told..words {
+                record.add(word as usize).write(Record::NONE);
+            }
+            record.write(Record(record.read()).left_after(made.min(254) as u8).0);
+        }
+        self.moved(at + 8 * u64::from(words));
+    }
+
+    /// A block whose accesses come with their tags. Where it begins.
+    pub(crate) fn block(&mut self, number: u32, accesses: &[(u64, u16)]) -> u64 {
+        let at = self.room(1 + 2 * accesses.len());
+        self.put(&[Record::control(Control::Block, number.into()).0]);
+        accesses.iter().for_each(|&(address, tag)| self.access(address, tag));
+        at as u64
+    }
+
+    /// The block whose record begins at `at`, and whose accesses end at `end`, ends before the one to `address`.
+    pub(crate) fn cut_assisted(&mut self, at: u64, end: u64, address: Option<u64>) {
+        let accesses = (at + 8..end).step_by(8);
+        let faults = |word: &u64| {
+            // SAFETY: the words are in the view.
+            let record = Record(unsafe { (*word as *const u64).read() });
+            let offset = address.map(|address| address.wrapping_sub(record.value()));
+            offset.is_some_and(|offset| offset < record.tag().size().into())
+        };
+        let first = accesses.clone().find(faults);
+        self.moved(first.unwrap_or(if at < end { at + 8 } else { end }));
+    }
+
+    /// Room for so many records in a row.
+    pub(crate) fn reserve(&mut self, records: usize) {
+        self.room(records);
+    }
+
+    /// One of the accesses of a block that came with [`Control::Block`].
+    pub(crate) fn access(&mut self, address: u64, tag: u16) {
+        if address <= Record::VALUE_MAX {
+            self.put(&[Record::access(address, tag).0]);
+        } else {
+            self.put(&[Record::control(Control::Wide, tag.into()).0, address]);
+        }
+    }
+
+    /// The process ends.
+    pub(crate) fn end(&mut self) {
+        self.mark();
+        self.session().running.fetch_sub(1, Ordering::Release);
+    }
+
+    /// The process ends because the engine cannot go on: the host says why.
+    pub(crate) fn refuse(&mut self, pc: u64, why: &str) {
+        let session = self.session();
+        let bytes = why.as_bytes();
+        for (to, &byte) in session.refused.iter().zip(bytes) {
+            to.store(byte, Ordering::Relaxed);
+        }
+        session.refused_at.store(pc, Ordering::Relaxed);
+        session.is_refused.store(1, Ordering::Release);
+        self.end();
+    }
+
+    fn place_of(
+        &self,
+        log: &[AtomicU32],
+        at: usize,
+        chunk_entries: usize,
+    ) -> Option<(usize, usize)> {
+        let (piece, index) = (at / chunk_entries, at % chunk_entries);
+        let Some(piece) = log.get(piece) else {
+            self.session().lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        if index == 0 {
+            let chunk = self.claim_chunk()?;
+            let ring = self.ring_at(chunk);
+            ring.process.store(self.slot as u32, Ordering::Relaxed);
+            ring.generation.store(self.generation, Ordering::Relaxed);
+            ring.state.store(ChunkState::Log as u32, Ordering::Release);
+            piece.store(chunk as u32, Ordering::Release);
+        }
+        Some((piece.load(Ordering::Relaxed) as usize, index))
+    }
+}
+
+impl Log for Recorder {
+    fn append(&mut self, block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
+        let process = self.process();
+        let first = process.tags.load(Ordering::Relaxed);
+        let leaves_out = block.recorded < block.accesses;
+        let words = derived.iter().filter(|_| leaves_out).flat_map(|derived| match derived {
+            Some(derived) => derived.words(),
+            None => Derived::NOT,
+        });
+        let mut end = first;
+        for (at, tag) in (first as usize..).zip(tags.iter().copied().chain(words)) {
+            let (chunk, index) = self.place_of(&process.tag_log, at, TAGS_PER_CHUNK)?;
+            let to = (self.base + chunk_offset(chunk) as u64) as *mut u16;
+            // SAFETY: the index is inside the chunk, which is this process's.
+            unsafe { to.add(index).write(tag) };
+            end = at as u32 + 1;
+        }
+        process.tags.store(end, Ordering::Relaxed);
+        let number = process.blocks.load(Ordering::Relaxed);
+        let (chunk, index) = self.place_of(&process.log, number as usize, BLOCKS_PER_CHUNK)?;
+        let to = (self.base + chunk_offset(chunk) as u64) as *mut Block;
+        // SAFETY: as above.
+        unsafe { to.add(index).write(Block { tags: first, ..block }) };
+        process.blocks.store(number + 1, Ordering::Release);
+        Some(number)
+    }
+}

@@ -1,0 +1,636 @@
+//! Signals: what the engine's handler does at once, and what the program's handlers find.
+//!
+//! ```text
+//!   a fault of the program     state, from the block's table -> the record is cut -> its handler's frame
+//!   another signal             is kept; the ring is hidden, so that the next store of a record faults
+//!   that fault                 state, as above -> frame
+//!   a fault in the guard page  the ring moves on
+//! ```
+//!
+//! The kernel has the engine's handler for all signals that the program handles, and for those that faults raise. A
+//! signal that comes in the engine is kept until it would enter translated code. Frames are Linux's: `rt_sigframe` of
+//! arch/x86/kernel/signal_64.c, with the processor's registers as `xsave` has them.
+
+use crate::run::Engine;
+use crate::state::{FLAGS, HELD, PENDING, RECORD, SCRATCH};
+use crate::sys::{self, nr};
+use crate::ways;
+
+/// The highest signal.
+pub(crate) const SIGNALS: usize = 64;
+pub(crate) const SIGILL: u32 = 4;
+pub(crate) const SIGTRAP: u32 = 5;
+pub(crate) const SIGBUS: u32 = 7;
+pub(crate) const SIGFPE: u32 = 8;
+pub(crate) const SIGKILL: u32 = 9;
+pub(crate) const SIGSEGV: u32 = 11;
+const SIGCHLD: u32 = 17;
+const SIGCONT: u32 = 18;
+const SIGURG: u32 = 23;
+const SIGWINCH: u32 = 28;
+/// Those that faults raise, one bit each: they are never blocked.
+pub(crate) const FAULTS: u64 =
+    bit(SIGILL) | bit(SIGTRAP) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV);
+
+const SA_SIGINFO: u64 = 4;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
+/// What the kernel itself heeds: SA_NOCLDSTOP, SA_NOCLDWAIT, SA_RESTART.
+const SA_KERNEL: u64 = 1 | 2 | 0x1000_0000;
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+
+const SS_ONSTACK: u64 = 1;
+const SS_DISABLE: u64 = 2;
+const SS_AUTODISARM: u64 = 1 << 31;
+const MINSIGSTKSZ: u64 = 2048;
+
+/// Bytes of the engine's stack for its handler.
+const STACK_BYTES: u64 = 256 << 10;
+/// Bytes below the stack pointer that are a function's own.
+const RED_ZONE: u64 = 128;
+/// Where in the area of `xsave` Linux says what it is, and by which words.
+const SW_RESERVED: usize = 464;
+const MAGIC1: u32 = 0x4650_5853;
+const MAGIC2: u32 = 0x4650_5845;
+/// Bytes of what `fxsave` saves.
+const FXSAVE_BYTES: u64 = 512;
+
+/// The bit of a signal in a mask.
+pub(crate) const fn bit(signal: u32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// `struct sigaction`, as the kernel has it.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub(crate) struct Action {
+    pub(crate) handler: u64,
+    pub(crate) flags: u64,
+    pub(crate) restorer: u64,
+    pub(crate) mask: u64,
+}
+
+/// `siginfo_t`.
+pub(crate) type Info = [u64; 16];
+
+/// `struct sigcontext`: registers in this order, then the rest.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub(crate) struct Registers {
+    general: [u64; 16],
+    pub(crate) rip: u64,
+    pub(crate) flags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    old_mask: u64,
+    address: u64,
+    floating: u64,
+    reserved: [u64; 8],
+}
+
+/// Where in [`Registers::general`] the register of that number is.
+const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+
+/// `ucontext`.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub(crate) struct Context {
+    flags: u64,
+    link: u64,
+    /// Where a stack begins, its flags, its bytes.
+    stack: [u64; 3],
+    pub(crate) registers: Registers,
+    mask: u64,
+}
+
+/// `rt_sigframe`, behind the return address.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Frame {
+    end: u64,
+    context: Context,
+    info: Info,
+}
+
+/// A signal for the program.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Came {
+    pub(crate) signal: u32,
+    pub(crate) info: Info,
+    error: u64,
+    trap: u64,
+    address: u64,
+    /// Whether it is for what the program did, just now.
+    pub(crate) is_fault: bool,
+}
+
+impl Came {
+    /// A fault at `pc`, as the kernel tells it.
+    pub(crate) fn fault(signal: u32, code: u64, address: u64, trap: u64, error: u64) -> Came {
+        let mut info = [0; 16];
+        info[0] = signal.into();
+        info[1] = code;
+        info[2] = address;
+        Came { signal, info, error, trap, address, is_fault: true }
+    }
+}
+
+/// What the program has said of signals, and what has come.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    actions: [Action; SIGNALS + 1],
+    pub(crate) mask: u64,
+    /// Its own stack for handlers: where it begins, flags, bytes.
+    stack: [u64; 3],
+    /// Bytes that `xsave` writes, and the features that it saves.
+    floating_bytes: u64,
+    features: u64,
+    /// For what `xsave` writes, aligned.
+    area: u64,
+    /// A signal that waits.
+    pending: Option<Came>,
+    /// A fault that its handler is called for next.
+    fault: Option<Came>,
+}
+
+impl Signals {
+    /// Takes over all signals that faults raise.
+    pub(crate) fn new() -> Option<Signals> {
+        let level = core::arch::x86_64::__cpuid_count(0xd, 0);
+        let mut signals = Signals {
+            actions: [Action::default(); SIGNALS + 1],
+            mask: 0,
+            stack: [0, SS_DISABLE, 0],
+            floating_bytes: level.ebx.into(),
+            features: u64::from(level.eax) | u64::from(level.edx) << 32,
+            area: sys::private(u64::from(level.ebx) + 64)?,
+            pending: None,
+            fault: None,
+        };
+        let stack = [sys::private(STACK_BYTES)?, 0, STACK_BYTES];
+        // SAFETY: structures of the engine's, and memory that stays.
+        unsafe {
+            sys::call(nr::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]);
+            let mask = &raw mut signals.mask as u64;
+            sys::call(nr::RT_SIGPROCMASK, [0, 0, mask, 8, 0, 0]);
+            for signal in 1..=SIGNALS {
+                let old = &raw mut signals.actions[signal] as u64;
+                sys::call(nr::RT_SIGACTION, [signal as u64, 0, old, 8, 0, 0]);
+            }
+        }
+        for signal in (1..=SIGNALS as u32).filter(|&signal| FAULTS & bit(signal) != 0) {
+            set_action(signal, &own(0));
+        }
+        signals.set_mask(signals.mask);
+        Some(signals)
+    }
+
+    /// The program blocks these from now on.
+    pub(crate) fn set_mask(&mut self, mask: u64) {
+        self.mask = mask & !(bit(SIGKILL) | bit(19));
+        let real = self.mask & !FAULTS;
+        const SIG_SETMASK: u64 = 2;
+        // SAFETY: the mask is the engine's.
+        unsafe { sys::call(nr::RT_SIGPROCMASK, [SIG_SETMASK, &raw const real as u64, 0, 8, 0, 0]) };
+    }
+
+    /// `rt_sigprocmask` of the program.
+    pub(crate) fn procmask(&mut self, arguments: [u64; 6]) -> i64 {
+        const EFAULT: i64 = -14;
+        let [how, set, old, bytes, ..] = arguments;
+        if bytes != 8 {
+            return sys::EINVAL;
+        }
+        let (before, mut given) = (self.mask, 0u64);
+        if set != 0 {
+            if !ways::read(set, &mut given) {
+                return EFAULT;
+            }
+            let mask = match how {
+                0 => before | given,
+                1 => before & !given,
+                2 => given,
+                _ => return sys::EINVAL,
+            };
+            self.set_mask(mask);
+        }
+        if old != 0 && !ways::write(old, &before) { EFAULT } else { 0 }
+    }
+
+    /// `rt_sigaction` of the program.
+    pub(crate) fn action(&mut self, arguments: [u64; 6]) -> i64 {
+        const EFAULT: i64 = -14;
+        let [signal, new, old, bytes, ..] = arguments;
+        let is_fixed = new != 0 && (signal == 9 || signal == 19);
+        if bytes != 8 || !(1..=SIGNALS as u64).contains(&signal) || is_fixed {
+            return sys::EINVAL;
+        }
+        let before = self.actions[signal as usize];
+        let mut action = Action::default();
+        if new != 0 {
+            if !ways::read(new, &mut action) {
+                return EFAULT;
+            }
+            self.actions[signal as usize] = action;
+            self.take_over(signal as u32);
+        }
+        if old != 0 && !ways::write(old, &before) { EFAULT } else { 0 }
+    }
+
+    /// Tells the kernel what there is to do for a signal.
+    fn take_over(&self, signal: u32) {
+        if FAULTS & bit(signal) != 0 {
+            return;
+        }
+        let action = self.actions[signal as usize];
+        match action.handler {
+            SIG_DFL | SIG_IGN => set_action(
+                signal,
+                &Action { flags: action.flags & SA_KERNEL, mask: 0, restorer: 0, ..action },
+            ),
+            _ => set_action(signal, &own(action.flags & SA_KERNEL)),
+        }
+    }
+
+    /// `sigaltstack` of the program, whose stack pointer is `rsp`.
+    pub(crate) fn altstack(&mut self, arguments: [u64; 6], rsp: u64) -> i64 {
+        const EFAULT: i64 = -14;
+        const EPERM: i64 = -1;
+        const ENOMEM: i64 = -12;
+        let [new, old, ..] = arguments;
+        let mut before = self.stack;
+        if self.is_on_stack(rsp) {
+            before[1] |= SS_ONSTACK;
+        }
+        let mut given = [0u64; 3];
+        if new != 0 {
+            if !ways::read(new, &mut given) {
+                return EFAULT;
+            }
+            given[1] &= 0xffff_ffff;
+            let mode = given[1] & !SS_AUTODISARM;
+            if self.is_on_stack(rsp) {
+                return EPERM;
+            }
+            if mode & !(SS_ONSTACK | SS_DISABLE) != 0 {
+                return sys::EINVAL;
+            }
+            if mode & SS_DISABLE != 0 {
+                given = [0, SS_DISABLE, 0];
+            } else if given[2] < MINSIGSTKSZ {
+                return ENOMEM;
+            }
+            given[1] &= !SS_ONSTACK;
+            self.stack = given;
+        }
+        if old != 0 && !ways::write(old, &before) { EFAULT } else { 0 }
+    }
+
+    fn is_on_stack(&self, rsp: u64) -> bool {
+        self.stack[1] & (SS_DISABLE | SS_AUTODISARM) == 0
+            && rsp.wrapping_sub(self.stack[0]).wrapping_sub(1) < self.stack[2]
+    }
+
+    /// Bytes of what `xsave` saves.
+    pub(crate) fn saved_bytes(&self) -> u64 {
+        self.floating_bytes
+    }
+
+    /// A fault that is to be delivered next.
+    pub(crate) fn set_fault(&mut self, came: Came) {
+        self.fault = Some(came);
+    }
+
+    /// What is to be delivered now.
+    pub(crate) fn take(&mut self) -> Option<Came> {
+        self.fault.take().or_else(|| self.pending.take())
+    }
+
+    fn handles(&self, signal: u32) -> bool {
+        self.actions[signal as usize].handler > SIG_IGN
+    }
+}
+
+/// The action with the engine's handler.
+fn own(flags: u64) -> Action {
+    Action {
+        handler: on_signal as *const () as u64,
+        flags: flags | SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
+        restorer: ways::handler_end(),
+        mask: u64::MAX,
+    }
+}
+
+fn set_action(signal: u32, action: &Action) {
+    let action = action as *const Action as u64;
+    // SAFETY: the handler is the engine's, or the kernel's default.
+    unsafe { sys::call(nr::RT_SIGACTION, [signal.into(), action, 0, 8, 0, 0]) };
+}
+
+/// A signal has come, to translated code or to the engine.
+extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's; the engine waits where it was interrupted.
+    let (engine, info, context) = unsafe { (Engine::get(), &mut *info, &mut *context) };
+    let rip = context.registers.rip;
+    let code = info[1] as i32;
+    let is_fault = FAULTS & bit(signal) != 0 && code > 0;
+    if !is_fault {
+        return keep(engine, signal, info, context);
+    }
+    let address = info[2];
+    let came = Came {
+        signal,
+        info: *info,
+        error: context.registers.error,
+        trap: context.registers.trap,
+        address: context.registers.address,
+        is_fault: true,
+    };
+    // A breakpoint has run when it is told.
+    let is_behind = signal == SIGTRAP && rip.wrapping_sub(1) != 0;
+    let at = rip.wrapping_sub(is_behind.into());
+    if engine.translator.holds(at) {
+        let is_store = signal == SIGSEGV && engine.recorder.holds(address);
+        if is_store && engine.recorder.is_hidden {
+            engine.recorder.show();
+            if engine.signals.pending.is_some() {
+                settle(engine, context, at, None);
+            }
+            return;
+        }
+        let is_full = is_store && engine.recorder.is_guard(address);
+        if let Some(found) = engine.translator.find(at).filter(|_| is_full) {
+            let record = &mut context.registers.general[ORDER[usize::from(found.block.record)]];
+            *record = engine.recorder.next_span(*record);
+            return;
+        }
+        if !is_store && settle(engine, context, at, Some(address)) {
+            let mut came = came;
+            if signal != SIGSEGV && signal != SIGBUS {
+                came.info[2] = engine.pc;
+            }
+            engine.pc += u64::from(is_behind);
+            engine.signals.fault = Some(came);
+            return;
+        }
+    } else if let Some(to) = ways::failed(rip) {
+        context.registers.rip = to;
+        return;
+    } else if engine.repeat.is_some() {
+        let general = &context.registers.general;
+        let [rcx, rsi, rdi] = [1, 6, 7].map(|number: usize| general[ORDER[number]]);
+        engine.repeat_ends(rcx, rsi, rdi, Some(address));
+        engine.signals.fault = Some(came);
+        context.registers.rip = ways::resume();
+        return;
+    }
+    let mut digits = [0; 18];
+    let mut more = [0; 18];
+    let offset = sys::hex(rip.wrapping_sub(engine.start.engine[0]), &mut digits);
+    let address = sys::hex(address, &mut more);
+    sys::say(&["pagewalk: the engine failed at ", offset, " for ", address, "\n"]);
+    sys::exit(125);
+}
+
+/// Keeps a signal until the program can be left.
+fn keep(engine: &mut Engine, signal: u32, info: &Info, context: &mut Context) {
+    let came = Came { signal, info: *info, ..Came::default() };
+    engine.signals.pending = Some(came);
+    engine.state.set(PENDING, 1);
+    context.mask |= !FAULTS;
+    let rip = context.registers.rip;
+    if engine.translator.holds(rip) || ways::is_entering(rip) {
+        engine.recorder.hide();
+    } else if let Some(to) = ways::not_called(rip) {
+        context.registers.rip = to;
+    }
+}
+
+/// Puts the program's registers into their slots, as they are at the instruction that the translated code at `at` is
+/// for, and cuts the record there. The engine goes on behind the handler.
+fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u64>) -> bool {
+    let Some(found) = engine.translator.find(at) else { return false };
+    let registers = &mut context.registers;
+    let (state, block) = (engine.state, found.block);
+    let slotted = if found.after { 1 << RECORD | 1 << SCRATCH } else { block.slotted };
+    for number in 0..16u8 {
+        if slotted >> number & 1 == 0 {
+            state.set_register(number, registers.general[ORDER[usize::from(number)]]);
+        }
+    }
+    state.set(FLAGS, registers.flags);
+    let of = |number: u8| registers.general[ORDER[usize::from(number)]];
+    let bytes = 8 * u64::from(block.words);
+    if block.words == 0 {
+        let end = state.get(HELD);
+        engine.recorder.cut_assisted(engine.assisted_at, end, address);
+    } else if found.before_record {
+        engine.recorder.moved(of(block.record));
+    } else {
+        let record = if found.after { of(RECORD) - bytes } else { of(block.record) };
+        let accesses = engine.translator.accesses(&block);
+        let (mut told, mut made) = (0, 0);
+        // Without an address, or one that none has, the instruction has made none.
+        let (mut told_before, mut made_before, mut is_found) = (0, 0, false);
+        for access in accesses {
+            let tag = ring::Tag(access.tag);
+            let instruction = u32::from(tag.instruction());
+            if instruction > found.instruction {
+                break;
+            }
+            let start = match access.derived {
+                None => word(record, 1 + told),
+                Some(ring::Derived { from: 0, distance }) => block.pc.wrapping_add(distance),
+                Some(ring::Derived { from, distance }) => {
+                    word(record, from.into()).wrapping_add(distance)
+                }
+            };
+            if instruction == found.instruction {
+                let within = |address: u64| address.wrapping_sub(start) < tag.size().into();
+                is_found = address.is_some_and(within);
+                if is_found || address.is_none() {
+                    break;
+                }
+            } else {
+                (told_before, made_before) = (told + u32::from(access.derived.is_none()), made + 1);
+            }
+            told += u32::from(access.derived.is_none());
+            made += 1;
+        }
+        if !is_found {
+            (told, made) = (told_before, made_before);
+        }
+        engine.recorder.cut(record, block.words, told, made);
+    }
+    engine.pc = found.pc;
+    registers.rip = ways::resume();
+    true
+}
+
+fn word(record: u64, index: u32) -> u64 {
+    // SAFETY: the record has as many words, in the view.
+    unsafe { (record as *const u64).add(index as usize).read() }
+}
+
+impl Engine {
+    /// Calls the program's handler for what has come, if there is anything; the process may end.
+    pub(crate) fn deliver(&mut self) {
+        while let Some(came) = self.signals.take() {
+            if self.signals.pending.is_none() {
+                self.state.set(PENDING, 0);
+            }
+            self.deliver_one(came);
+        }
+        self.state.set(PENDING, 0);
+    }
+
+    fn deliver_one(&mut self, came: Came) {
+        let Came { signal, .. } = came;
+        let mask = self.signals.mask;
+        let is_blocked = came.is_fault && mask & bit(signal) != 0;
+        if !self.signals.handles(signal) || is_blocked {
+            let is_ignored = self.signals.actions[signal as usize].handler == SIG_IGN
+                || matches!(signal, SIGCHLD | SIGCONT | SIGURG | SIGWINCH);
+            if came.is_fault || !is_ignored {
+                self.die(signal);
+            }
+            return self.signals.set_mask(mask);
+        }
+        let action = self.signals.actions[signal as usize];
+        if !self.frame(&came, &action) {
+            self.die(SIGSEGV);
+        }
+        let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
+        self.signals.set_mask(mask | action.mask | own);
+        if action.flags & SA_RESETHAND != 0 {
+            self.signals.actions[signal as usize] = Action::default();
+            self.signals.take_over(signal);
+        }
+    }
+
+    /// Makes the frame of a handler, and lets the program go on there.
+    fn frame(&mut self, came: &Came, action: &Action) -> bool {
+        let state = self.state;
+        let rsp = state.register(4);
+        let stack = self.signals.stack;
+        let is_on_stack = self.signals.is_on_stack(rsp);
+        let mut top = rsp.wrapping_sub(RED_ZONE);
+        if action.flags & SA_ONSTACK != 0 && stack[1] & SS_DISABLE == 0 && !is_on_stack {
+            top = stack[0].wrapping_add(stack[2]);
+        }
+        let bytes = self.signals.floating_bytes;
+        let floating = top.wrapping_sub(bytes + 4) & !63;
+        let frame_at = (floating.wrapping_sub(size_of::<Frame>() as u64) & !15).wrapping_sub(8);
+        // The processor's other registers.
+        let area = self.signals.area.next_multiple_of(64) as *mut u8;
+        // SAFETY: the area has room for all that the processor saves, and the words are inside.
+        unsafe {
+            area.add(FXSAVE_BYTES as usize).write_bytes(0, 64);
+            ways::save(area);
+            let words = area.add(SW_RESERVED);
+            words.write_bytes(0, 48);
+            words.cast::<u32>().write(MAGIC1);
+            words.add(4).cast::<u32>().write(bytes as u32 + 4);
+            words.add(8).cast::<u64>().write_unaligned(self.signals.features);
+            words.add(16).cast::<u32>().write(bytes as u32);
+        }
+        if !ways::write_bytes(floating, area, bytes)
+            || !ways::write(floating.wrapping_add(bytes), &MAGIC2)
+        {
+            return false;
+        }
+        let mut frame = Frame { end: action.restorer, info: came.info, ..Frame::default() };
+        let registers = &mut frame.context.registers;
+        for number in 0..16u8 {
+            registers.general[ORDER[usize::from(number)]] = state.register(number);
+        }
+        registers.rip = self.pc;
+        registers.flags = state.get(FLAGS);
+        // cs 0x33, ss 0x2b, as all programs have them.
+        registers.segments = 0x33 | 0x2b << 48;
+        registers.error = came.error;
+        registers.trap = came.trap;
+        registers.address = came.address;
+        registers.floating = floating;
+        registers.old_mask = self.signals.mask;
+        // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
+        frame.context.flags = 7;
+        frame.context.stack = stack;
+        frame.context.mask = self.signals.mask;
+        if !ways::write(frame_at, &frame) {
+            return false;
+        }
+        if stack[1] & SS_AUTODISARM != 0 {
+            self.signals.stack = [0, SS_DISABLE, 0];
+        }
+        let info = frame_at + core::mem::offset_of!(Frame, info) as u64;
+        let context = frame_at + core::mem::offset_of!(Frame, context) as u64;
+        state.set_register(7, came.signal.into());
+        state.set_register(6, info);
+        state.set_register(2, context);
+        state.set_register(0, 0);
+        state.set_register(4, frame_at);
+        // Without direction, trap and resume.
+        state.set(FLAGS, state.get(FLAGS) & !(1 << 10 | 1 << 8 | 1 << 16));
+        self.pc = action.handler;
+        true
+    }
+
+    /// `rt_sigreturn` of the program: its registers are as the frame says.
+    pub(crate) fn sigreturn(&mut self) {
+        let rsp = self.state.register(4);
+        let mut context = Context::default();
+        if !ways::read(rsp, &mut context) {
+            self.die(SIGSEGV);
+        }
+        let registers = &context.registers;
+        for number in 0..16u8 {
+            self.state.set_register(number, registers.general[ORDER[usize::from(number)]]);
+        }
+        // Status flags, direction, alignment; the others stay.
+        const SETTABLE: u64 = 0xcd5 | 1 << 18 | 1 << 21;
+        self.state.set(FLAGS, registers.flags & SETTABLE | 0x202);
+        self.pc = registers.rip;
+        let floating = registers.floating;
+        if floating != 0 {
+            let area = self.signals.area.next_multiple_of(64) as *mut u8;
+            let mut is_there = ways::read_bytes(floating, area, FXSAVE_BYTES);
+            // SAFETY: the words are inside the area.
+            let (magic, bytes) = unsafe {
+                let words = area.add(SW_RESERVED);
+                (words.cast::<u32>().read(), words.add(16).cast::<u32>().read())
+            };
+            let is_whole = magic == MAGIC1 && u64::from(bytes) <= self.signals.floating_bytes;
+            if is_whole {
+                is_there &= ways::read_bytes(floating, area, bytes.into());
+            }
+            if !is_there || !ways::load(area, is_whole) {
+                self.die(SIGSEGV);
+            }
+        }
+        self.signals.set_mask(context.mask);
+        let stack = context.stack;
+        if !self.signals.is_on_stack(self.state.register(4)) {
+            self.signals.stack = [stack[0], stack[1] & !SS_ONSTACK, stack[2]];
+        }
+    }
+
+    /// The signal ends the process, as it would without the engine.
+    pub(crate) fn die(&mut self, signal: u32) -> ! {
+        self.recorder.end();
+        set_action(signal, &Action::default());
+        let none = 0u64;
+        // SAFETY: the process ends itself.
+        unsafe {
+            let set = &raw const none as u64;
+            sys::call(nr::RT_SIGPROCMASK, [2, set, 0, 8, 0, 0]);
+            let pid = sys::call(nr::GETPID, [0; 6]) as u64;
+            sys::call(nr::KILL, [pid, signal.into(), 0, 0, 0, 0]);
+        }
+        sys::exit(128 + u64::from(signal))
+    }
+}

@@ -1,0 +1,169 @@
+//! What the host is told besides accesses: mappings, and the system calls that change them.
+
+use alloc::vec::Vec;
+
+use ring::{Call, EventCode, PR_PAGEWALK};
+
+use crate::run::Engine;
+use crate::sys::{self, nr};
+
+/// Where the engine has its own memory; the host puts its code at the beginning.
+const OWN: core::ops::Range<u64> = 0x0ff0_0000_0000..0x1400_0000_0000;
+/// Linux: the option of `prctl` that forbids huge pages.
+const PR_SET_THP_DISABLE: u64 = 41;
+const AT_FDCWD: u64 = -100i64 as u64;
+const O_CLOEXEC: u64 = 0o2000000;
+
+/// A line of `/proc/self/maps`.
+struct Line {
+    start: u64,
+    end: u64,
+    rights: u64,
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let range = core::str::from_utf8(fields.next()?).ok()?;
+    let (start, end) = range.split_once('-')?;
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mut rights = 0;
+    for (&letter, bit) in
+        fields.next()?.iter().zip([sys::PROT_READ, sys::PROT_WRITE, sys::PROT_EXEC])
+    {
+        if letter != b'-' {
+            rights |= bit;
+        }
+    }
+    Some(Line { start: hex(start)?, end: hex(end)?, rights })
+}
+
+impl Engine {
+    /// Tells what is mapped, and takes note of what can be executed.
+    pub(crate) fn tell_mappings(&mut self) {
+        let mut text = Vec::new();
+        // SAFETY: a terminated name, and a buffer of the length that is given.
+        unsafe {
+            let path = c"/proc/self/maps".as_ptr() as u64;
+            let fd = sys::call(nr::OPENAT, [AT_FDCWD, path, O_CLOEXEC, 0, 0, 0]);
+            let mut piece = [0u8; 4096];
+            loop {
+                let to = piece.as_mut_ptr() as u64;
+                let length = sys::call(nr::READ, [fd as u64, to, piece.len() as u64, 0, 0, 0]);
+                if length <= 0 {
+                    break;
+                }
+                text.extend_from_slice(&piece[..length as usize]);
+            }
+            sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]);
+        }
+        for line in text.split(|&byte| byte == b'\n').filter_map(parse) {
+            if OWN.contains(&line.start) {
+                continue;
+            }
+            self.recorder.event(EventCode::Region, &[&[line.start, line.end, line.rights]]);
+            // What cannot be read cannot be translated.
+            if line.rights & sys::PROT_READ != 0 {
+                let bytes = line.end - line.start;
+                self.translator.set_rights(line.start, bytes, line.rights);
+            }
+        }
+        for piece in text.chunks(4096) {
+            self.recorder.text(EventCode::MapsText, &[], piece);
+        }
+        self.recorder.event(EventCode::Layout, &[&[0]]);
+        // SAFETY: it cannot fail.
+        let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
+        self.recorder.event(EventCode::ThreadStart, &[&[tid]]);
+        self.recorder.mark();
+    }
+
+    /// Tells a call that has returned, or is about to end the process.
+    pub(crate) fn tell(&mut self, call: Call, arguments: [u64; 6], result: i64) {
+        let mut path = [0u8; 4096];
+        let (mut length, mut file) = (0, [0; 3]);
+        let mut arguments = arguments;
+        if result >= 0 {
+            match call {
+                Call::Mmap if arguments[4] as i32 >= 0 => {
+                    length = path_of(arguments[4], &mut path);
+                    file = file_of(arguments[4]);
+                }
+                Call::Shmat => file = segment_of(arguments[0]),
+                _ => {}
+            }
+        }
+        if call == Call::Mbind {
+            let mut nodes = 0u64;
+            crate::ways::read(arguments[3], &mut nodes);
+            arguments[3] = nodes;
+        }
+        let [a, b, c, d, e, f] = arguments;
+        let [device, inode, bytes] = file;
+        let words = [call as u64, a, b, c, d, e, f, result as u64, device, inode, bytes];
+        self.recorder.text(EventCode::Call, &words, &path[..length]);
+    }
+}
+
+/// What a call means to the address space, if anything.
+pub(crate) fn call_of(number: u64, arguments: [u64; 6]) -> Option<Call> {
+    Some(match number {
+        nr::MMAP => Call::Mmap,
+        nr::MPROTECT | nr::PKEY_MPROTECT => Call::Mprotect,
+        nr::MUNMAP => Call::Munmap,
+        nr::BRK => Call::Brk,
+        nr::MREMAP => Call::Mremap,
+        nr::MADVISE => Call::Madvise,
+        nr::EXIT => Call::Exit,
+        nr::MSYNC => Call::Msync,
+        nr::SHMAT => Call::Shmat,
+        nr::SHMDT => Call::Shmdt,
+        nr::MLOCK => Call::Mlock,
+        nr::MUNLOCK => Call::Munlock,
+        nr::MLOCKALL => Call::Mlockall,
+        nr::MUNLOCKALL => Call::Munlockall,
+        nr::EXIT_GROUP => Call::ExitGroup,
+        nr::MBIND => Call::Mbind,
+        nr::MLOCK2 => Call::Mlock2,
+        nr::PROCESS_MADVISE => Call::ProcessMadvise,
+        nr::PRCTL if arguments[0] as u32 as u64 == PR_PAGEWALK => Call::Marker,
+        nr::PRCTL if arguments[0] as u32 as u64 == PR_SET_THP_DISABLE => Call::HugePages,
+        _ => return None,
+    })
+}
+
+/// Writes the path of the file that `fd` is open on; how long it is.
+fn path_of(fd: u64, path: &mut [u8]) -> usize {
+    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let (mut rest, mut digits) = (fd & 0xffff_ffff, 1);
+    while rest >= 10 {
+        rest /= 10;
+        digits += 1;
+    }
+    let mut rest = fd & 0xffff_ffff;
+    for at in (14..14 + digits).rev() {
+        link[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let (from, to) = (link.as_ptr() as u64, path.as_mut_ptr() as u64);
+    // SAFETY: the link is terminated, the buffer has the length that is given.
+    let length = unsafe { sys::call(nr::READLINK, [from, to, path.len() as u64, 0, 0, 0]) };
+    length.max(0) as usize
+}
+
+/// Device, inode and bytes of the file that `fd` is open on; zeros if it is not open.
+fn file_of(fd: u64) -> [u64; 3] {
+    let mut stat = [0u64; 18];
+    // SAFETY: `struct stat` has 144 bytes.
+    let result = unsafe { sys::call(nr::FSTAT, [fd, stat.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    if result == 0 { [stat[0], stat[1], stat[6]] } else { [0; 3] }
+}
+
+/// Which segment of System V shared memory `id` is: no device, the number, and its bytes.
+fn segment_of(id: u64) -> [u64; 3] {
+    const IPC_STAT: u64 = 2;
+    let mut segment = [0u64; 16];
+    // SAFETY: `struct shmid_ds` has 112 bytes.
+    let result =
+        unsafe { sys::call(nr::SHMCTL, [id, IPC_STAT, segment.as_mut_ptr() as u64, 0, 0, 0]) };
+    if result == 0 { [0, id, segment[6]] } else { [0; 3] }
+}

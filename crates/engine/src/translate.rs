@@ -1,0 +1,980 @@
+//! From the program's blocks to code that does what they do and writes what they access.
+//!
+//! ```text
+//!   prologue   mov r10, record of the block ; mov [r11], r10
+//!   body       lea r10, [rbx + 8] ; mov [r11 + 8], r10      an address that follows from no other
+//!              add rax, [rbx + 8]                           the program's instruction, as it is
+//!   epilogue   lea r11, [r11 + 16] ; mov gs:[NEXT], r11
+//!   end        jcc, or a jump into the next block
+//! ```
+//!
+//! An address is written before its instruction. One that lies at a constant distance from another's of the same
+//! block, or from the block itself, is left out: the host adds the distance ([`ring::Derived`]). No flags are touched.
+//!
+//! A block that uses r10 or r11 lends the engine two other registers, whose values are in their slots meanwhile
+//! ([`crate::state`]). So the program's state is known at each instruction: all registers are themselves but for
+//! those in slots, and the offsets of a block's instructions say which of them a signal came at.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use iced_x86::{Mnemonic, OpKind, Register};
+use ring::{Block, Derived, Record, Tag};
+
+use crate::emit::{Code, NONE, Place};
+use crate::insn::{BYTES_MAX, Flow, Insn, RSP, Reader, number, pieces};
+use crate::state::{
+    EXIT, EXIT_INDIRECT, FS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
+    TABLE_ENTRIES,
+};
+use crate::sys;
+
+/// Bytes of the code of one region.
+const REGION_BYTES: u64 = 64 << 20;
+/// How far a region may be from the code that is translated into it.
+const NEAR_BYTES: u64 = 0x6000_0000;
+/// Room for one block's code.
+const ROOM_BYTES: u64 = 16 << 10;
+/// The most instructions of a block.
+const INSTRUCTIONS_MAX: usize = 64;
+/// The most accesses of a block; an instruction may have as many.
+const ACCESSES_MAX: usize = ring::SPAN_ROOM / 2;
+/// Blocks that are translated one behind the other.
+const CHAIN_MAX: usize = 16;
+/// The most registers that a block may use, of all but rsp, with r10 and r11 among them.
+const REGISTERS_MAX: u32 = 13;
+
+/// Why translated code came back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Exit {
+    /// A branch to `target` that no block was there for: its displacement is at `at`, in that region.
+    Link { at: u64, stub: u64, region: usize, target: u64 },
+    /// A system call at `pc`.
+    Syscall { pc: u64, next: u64 },
+    /// A repeated instruction.
+    Repeat { pc: u64 },
+    /// Its accesses are to be told; its code is at `body`.
+    Assist { pc: u64, body: u64 },
+    /// Nothing can be executed there.
+    Unmapped { pc: u64 },
+    /// The engine cannot go on.
+    Refused { pc: u64, why: &'static str },
+}
+
+/// How the address of an access is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Its tag.
+    pub(crate) tag: u16,
+    /// How it follows; `None` if it is written.
+    pub(crate) derived: Option<Derived>,
+}
+
+/// A block as it was translated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translated {
+    /// Where its code begins and where its epilogue does.
+    pub(crate) host: u64,
+    pub(crate) epilogue: u64,
+    /// Where it ends.
+    pub(crate) end: u64,
+    pub(crate) pc: u64,
+    /// Words of its record.
+    pub(crate) words: u32,
+    /// Registers that are in their slots while its body runs.
+    pub(crate) slotted: u16,
+    /// The register that points to its record meanwhile.
+    pub(crate) record: u8,
+    offsets: u32,
+    instructions: u32,
+    told: u32,
+    accesses: u32,
+}
+
+/// Where in a block an address of translated code is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) block: Translated,
+    /// The instruction's index, and its address.
+    pub(crate) instruction: u32,
+    pub(crate) pc: u64,
+    /// Whether the record was not begun.
+    pub(crate) before_record: bool,
+    /// Whether the epilogue has run.
+    pub(crate) after: bool,
+}
+
+struct Region {
+    start: u64,
+    hot: Code,
+    cold: Code,
+    /// Where to jump to leave: with the exit's number in its slot.
+    leave: u64,
+    miss: u64,
+    blocks: Vec<Translated>,
+}
+
+/// Memory that may be executed.
+#[derive(Clone, Copy, Debug)]
+struct Executable {
+    start: u64,
+    end: u64,
+    is_writable: bool,
+}
+
+/// Where blocks get their numbers.
+pub(crate) trait Log {
+    /// The number of a block; `None` if there is no room for more.
+    fn append(&mut self, block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32>;
+}
+
+/// All that is translated.
+pub(crate) struct Translator {
+    state: State,
+    /// The engine's way in, from translated code.
+    enter: u64,
+    regions: Vec<Region>,
+    map: BTreeMap<u64, u64>,
+    checks: BTreeMap<u64, u64>,
+    executable: Vec<Executable>,
+    pub(crate) exits: Vec<Exit>,
+    /// For each instruction: where its code begins, from its block's start, and its address, from its block's.
+    offsets: Vec<(u16, u16)>,
+    told: Vec<Told>,
+    reader: Reader,
+    rotation: usize,
+    /// How often all was forgotten.
+    pub(crate) forgotten: u32,
+}
+
+/// A value that is the same wherever it is seen, and how much was added to it.
+type Value = (u32, u64);
+
+/// What is known of registers within a block.
+struct Values {
+    registers: [Value; 16],
+    fresh: u32,
+}
+
+/// What an address is made of, but for a constant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sum {
+    base: Option<u32>,
+    index: Option<(u32, u8)>,
+    fs: bool,
+}
+
+impl Values {
+    fn new() -> Values {
+        let mut registers = [(0, 0); 16];
+        for (at, value) in registers.iter_mut().enumerate() {
+            value.0 = at as u32;
+        }
+        Values { registers, fresh: 16 }
+    }
+
+    fn sum(&self, place: Place, fs: bool) -> (Sum, u64) {
+        let mut rest = i64::from(place.disp) as u64;
+        let base = (place.base != NONE).then(|| {
+            let (root, more) = self.registers[usize::from(place.base)];
+            rest = rest.wrapping_add(more);
+            root
+        });
+        let index = (place.index != NONE).then(|| {
+            let (root, more) = self.registers[usize::from(place.index)];
+            rest = rest.wrapping_add(more.wrapping_mul(place.scale.into()));
+            (root, place.scale)
+        });
+        (Sum { base, index, fs }, rest)
+    }
+
+    /// The instruction has run.
+    fn after(&mut self, insn: &Insn) {
+        let i = &insn.instruction;
+        let is_64 =
+            i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register().is_gpr64();
+        let to = if is_64 { usize::from(number(i.op0_register())) } else { 0 };
+        let constant = || match i.op1_kind() {
+            OpKind::Immediate8to64 => Some(i.immediate8to64() as u64),
+            OpKind::Immediate32to64 => Some(i.immediate32to64() as u64),
+            _ => None,
+        };
+        let plus = |value: Value, more: u64| (value.0, value.1.wrapping_add(more));
+        let known: Option<Value> = match i.mnemonic() {
+            Mnemonic::Add if is_64 => constant().map(|more| plus(self.registers[to], more)),
+            Mnemonic::Sub if is_64 => {
+                constant().map(|less| plus(self.registers[to], less.wrapping_neg()))
+            }
+            Mnemonic::Inc if is_64 => Some(plus(self.registers[to], 1)),
+            Mnemonic::Dec if is_64 => Some(plus(self.registers[to], u64::MAX)),
+            Mnemonic::Mov if is_64 && i.op1_kind() == OpKind::Register => {
+                Some(self.registers[usize::from(number(i.op1_register()))])
+            }
+            Mnemonic::Lea
+                if is_64
+                    && i.memory_base().is_gpr64()
+                    && i.memory_index() == Register::None
+                    && i.segment_prefix() == Register::None =>
+            {
+                let from = self.registers[usize::from(number(i.memory_base()))];
+                Some(plus(from, i.memory_displacement64()))
+            }
+            _ => None,
+        };
+        let step = i.stack_pointer_increment();
+        let rsp = self.registers[usize::from(RSP)];
+        for register in 0..16 {
+            if insn.written >> register & 1 != 0 {
+                self.registers[register] = (self.fresh, 0);
+                self.fresh += 1;
+            }
+        }
+        if let Some(known) = known {
+            self.registers[to] = known;
+        }
+        let moves = matches!(
+            i.mnemonic(),
+            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Call | Mnemonic::Pushfq | Mnemonic::Popfq
+        );
+        let is_popped = i.mnemonic() == Mnemonic::Pop && is_64 && to == usize::from(RSP);
+        if moves && !is_popped {
+            self.registers[usize::from(RSP)] = plus(rsp, i64::from(step) as u64);
+        }
+    }
+}
+
+impl Translator {
+    /// Translates for the state at `gs`; `enter` is where translated code leaves to.
+    pub(crate) fn new(state: State, enter: u64) -> Translator {
+        Translator {
+            state,
+            enter,
+            regions: Vec::new(),
+            map: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            executable: Vec::new(),
+            exits: Vec::new(),
+            offsets: Vec::new(),
+            told: Vec::new(),
+            reader: Reader::new(),
+            rotation: 0,
+            forgotten: 0,
+        }
+    }
+
+    /// Memory has these rights from now on. Whether translated code is gone.
+    pub(crate) fn set_rights(&mut self, start: u64, bytes: u64, rights: u64) -> bool {
+        let end = start.saturating_add(bytes).saturating_add(4095) & !4095;
+        let is_gone = self.map.range(start.saturating_sub(4096)..end).next().is_some();
+        let overlaps = |part: &Executable| part.start < end && start < part.end;
+        if self.executable.iter().any(overlaps) {
+            let old = core::mem::take(&mut self.executable);
+            for part in old {
+                if !overlaps(&part) {
+                    self.executable.push(part);
+                    continue;
+                }
+                if part.start < start {
+                    self.executable.push(Executable { end: start, ..part });
+                }
+                if end < part.end {
+                    self.executable.push(Executable { start: end, ..part });
+                }
+            }
+        }
+        if rights & sys::PROT_EXEC != 0 && start < end {
+            let is_writable = rights & sys::PROT_WRITE != 0;
+            self.executable.push(Executable { start, end, is_writable });
+        }
+        if is_gone {
+            self.forget();
+        }
+        is_gone
+    }
+
+    /// Forgets all translated code.
+    pub(crate) fn forget(&mut self) {
+        self.forgotten += 1;
+        self.map.clear();
+        self.checks.clear();
+        self.exits.clear();
+        self.offsets.clear();
+        self.told.clear();
+        for region in &mut self.regions {
+            region.begin(self.enter);
+        }
+        self.clear_table();
+    }
+
+    fn clear_table(&mut self) {
+        let Some(region) = self.regions.first() else { return };
+        for entry in 0..TABLE_ENTRIES as i32 {
+            self.state.set(TABLE + 8 * entry, region.miss);
+        }
+    }
+
+    /// Whether `address` is in translated code.
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        self.regions.iter().any(|region| address.wrapping_sub(region.start) < REGION_BYTES)
+    }
+
+    /// What of the program an address of translated code belongs to.
+    pub(crate) fn find(&self, host: u64) -> Option<Found> {
+        let mut regions = self.regions.iter();
+        let region = regions.find(|region| host.wrapping_sub(region.start) < REGION_BYTES)?;
+        let after = region.blocks.partition_point(|block| block.host <= host);
+        let block = *region.blocks.get(after.checked_sub(1)?)?;
+        if host >= block.end {
+            return None;
+        }
+        let own = block.offsets as usize..(block.offsets + block.instructions) as usize;
+        let offsets = &self.offsets[own];
+        let offset = (host - block.host) as u16;
+        let at = offsets.partition_point(|(start, _)| *start <= offset);
+        let instruction = at.saturating_sub(1);
+        let pc = block.pc + u64::from(offsets[instruction].1);
+        Some(Found {
+            block,
+            instruction: instruction as u32,
+            pc,
+            before_record: at == 0,
+            after: host >= block.epilogue,
+        })
+    }
+
+    /// What a block's accesses are.
+    pub(crate) fn accesses(&self, block: &Translated) -> &[Told] {
+        &self.told[block.told as usize..(block.told + block.accesses) as usize]
+    }
+
+    /// The code of the block at `pc`, which is translated if it has not been.
+    pub(crate) fn lookup(&mut self, pc: u64, log: &mut dyn Log) -> Result<u64, &'static str> {
+        if let Some(&host) = self.map.get(&pc) {
+            return Ok(host);
+        }
+        self.translate(pc, log)?;
+        self.map.get(&pc).copied().ok_or("a block was translated that is not there")
+    }
+
+    /// As [`Translator::lookup`], for a target that is to be found in the table from now on.
+    pub(crate) fn target(&mut self, pc: u64, log: &mut dyn Log) -> Result<u64, &'static str> {
+        let host = self.lookup(pc, log)?;
+        if !self.checks.contains_key(&pc) {
+            let region = self.region(pc)?;
+            let slot = TABLE + 8 * i32::from(pc as u16);
+            let before = self.state.get(slot);
+            let code = &mut self.regions[region].cold;
+            let fail = code.at;
+            code.jump_far(before);
+            let check = code.at;
+            code.check_target(pc, fail);
+            match near(code.at + 5, host) {
+                true => {
+                    code.jump(host);
+                }
+                false => code.jump_far(host),
+            }
+            self.state.set(slot, check);
+            self.checks.insert(pc, check);
+        }
+        Ok(host)
+    }
+
+    /// Lets the branch whose exit was taken lead to `host` from now on.
+    pub(crate) fn link(&mut self, at: u64, stub: u64, region: usize, host: u64) {
+        let Some(region) = self.regions.get(region) else { return };
+        if near(at + 4, host) {
+            region.hot.patch(at, host.wrapping_sub(at + 4) as i32);
+        } else {
+            let mut code = Code { at: stub, ..region.cold };
+            code.jump_far(host);
+        }
+    }
+
+    /// A region for the code at `pc`, with room.
+    fn region(&mut self, pc: u64) -> Result<usize, &'static str> {
+        let is_near = |region: &Region| {
+            region.start.abs_diff(pc) < NEAR_BYTES
+                && (region.start + REGION_BYTES).abs_diff(pc) < NEAR_BYTES
+        };
+        if let Some(at) = self.regions.iter().position(is_near) {
+            return Ok(at);
+        }
+        let mut region = Region::near(pc)?;
+        region.begin(self.enter);
+        self.regions.push(region);
+        if self.regions.len() == 1 {
+            self.clear_table();
+        }
+        Ok(self.regions.len() - 1)
+    }
+
+    fn code_at(&self, pc: u64) -> Option<(&'static [u8], bool)> {
+        let holds = |part: &&Executable| part.start <= pc && pc < part.end;
+        let part = self.executable.iter().find(holds)?;
+        let mut end = part.end;
+        // An instruction may go on in the mapping behind.
+        if end - pc < BYTES_MAX as u64
+            && let Some(next) = self.executable.iter().find(|next| next.start == end)
+        {
+            end = next.end;
+        }
+        let length = (end - pc).min(BYTES_MAX as u64) as usize;
+        // SAFETY: it is mapped to be executed, and so can be read.
+        let code = unsafe { core::slice::from_raw_parts(pc as *const u8, length) };
+        Some((code, part.is_writable))
+    }
+
+    fn translate(&mut self, start: u64, log: &mut dyn Log) -> Result<(), &'static str> {
+        let region = self.region(start)?;
+        let has_room = |code: &Code| code.end - code.at > ROOM_BYTES * (CHAIN_MAX as u64 + 1);
+        if !has_room(&self.regions[region].hot) || !has_room(&self.regions[region].cold) {
+            self.forget();
+        }
+        let mut pc = start;
+        for at in 0.. {
+            if at > 0 && (at >= CHAIN_MAX || self.map.contains_key(&pc)) {
+                self.branch(region, None, pc);
+                break;
+            }
+            match self.block(region, pc, log)? {
+                Some(next) => pc = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn exit(&mut self, region: usize, exit: Exit) -> u64 {
+        let number = self.exits.len() as u32;
+        self.exits.push(exit);
+        let Region { cold, leave, .. } = &mut self.regions[region];
+        let at = cold.at;
+        cold.number_into_slot(number, EXIT);
+        cold.jump(*leave);
+        at
+    }
+
+    /// Goes on at `target`, on a condition if there is one.
+    fn branch(&mut self, region: usize, condition: Option<u8>, target: u64) {
+        let hot = &mut self.regions[region].hot;
+        let known = self.map.get(&target).copied();
+        let to = known.filter(|&host| near(hot.at + 6, host));
+        let here = hot.at;
+        let at = match condition {
+            None => hot.jump(to.unwrap_or(here)),
+            Some(condition) => hot.jump_if(condition, to.unwrap_or(here)),
+        };
+        if to.is_none() {
+            let stub = self.regions[region].cold.at;
+            self.exit(region, Exit::Link { at, stub, region, target });
+            self.regions[region].hot.patch(at, stub.wrapping_sub(at + 4) as i32);
+        }
+    }
+
+    /// A jump to `to` in the same region.
+    fn leave_by(&mut self, region: usize, exit: Exit) {
+        let stub = self.exit(region, exit);
+        self.regions[region].hot.jump(stub);
+    }
+
+    /// Translates one block; where to go on, if that is known.
+    fn block(
+        &mut self,
+        region: usize,
+        start: u64,
+        log: &mut dyn Log,
+    ) -> Result<Option<u64>, &'static str> {
+        let mut insns: Vec<Insn> = Vec::new();
+        let mut pc = start;
+        let mut used = 0u16;
+        let mut accesses = 0;
+        let mut end = None;
+        while insns.len() < INSTRUCTIONS_MAX && (insns.is_empty() || !self.map.contains_key(&pc)) {
+            let Some((code, is_writable)) = self.code_at(pc) else {
+                end = Some(Exit::Unmapped { pc });
+                break;
+            };
+            if is_writable {
+                end = Some(Exit::Refused { pc, why: "it runs code that it can change" });
+                break;
+            }
+            let Some(insn) = self.reader.read(pc, code) else {
+                if insns.is_empty() {
+                    return Ok(self.unknown(region, pc, code));
+                }
+                break;
+            };
+            let all = used | insn.used | 1 << RECORD | 1 << SCRATCH;
+            let count: usize = insn
+                .accesses
+                .iter()
+                .map(|access| {
+                    pieces(access.bytes).count() * if access.loads && access.stores { 2 } else { 1 }
+                })
+                .sum();
+            let is_alone = matches!(insn.flow, Flow::Repeated | Flow::Assisted | Flow::Refused(_));
+            let is_full =
+                (all & !(1 << RSP)).count_ones() > REGISTERS_MAX || accesses + count > ACCESSES_MAX;
+            if !insns.is_empty() && (is_full || is_alone) {
+                break;
+            }
+            if is_alone {
+                return Ok(self.alone(region, pc, &insn));
+            }
+            if (insn.used & !(1 << RSP)).count_ones() > REGISTERS_MAX {
+                end = Some(Exit::Refused { pc, why: "it uses too many registers at once" });
+                break;
+            }
+            used |= insn.used;
+            accesses += count;
+            pc = insn.instruction.next_ip();
+            let flow = insn.flow;
+            insns.push(insn);
+            if flow != Flow::Next {
+                break;
+            }
+        }
+        if insns.is_empty() {
+            let host = self.regions[region].hot.at;
+            self.map.insert(start, host);
+            if let Some(end) = end {
+                self.leave_by(region, end);
+            }
+            return Ok(None);
+        }
+        self.write(region, start, pc, &insns, used, end, log)
+    }
+
+    /// An instruction that the engine executes, tells of, or refuses.
+    fn alone(&mut self, region: usize, pc: u64, insn: &Insn) -> Option<u64> {
+        let host = self.regions[region].hot.at;
+        self.map.insert(pc, host);
+        match insn.flow {
+            Flow::Repeated => {
+                self.leave_by(region, Exit::Repeat { pc });
+                None
+            }
+            Flow::Refused(why) => {
+                self.leave_by(region, Exit::Refused { pc, why });
+                None
+            }
+            _ => {
+                // mov dword gs:[slot], number ; jmp leave
+                let body = host + 12 + 5;
+                let number = self.exits.len() as u32;
+                self.exits.push(Exit::Assist { pc, body });
+                let Region { hot, leave, .. } = &mut self.regions[region];
+                hot.number_into_slot(number, EXIT);
+                hot.jump(*leave);
+                let (offsets, told) = (self.offsets.len() as u32, self.told.len() as u32);
+                // r10 and r11 are the program's while it is executed.
+                hot.put_slot(RECORD, HELD);
+                hot.get_slot(RECORD, REGS + 8 * i32::from(RECORD));
+                hot.get_slot(SCRATCH, REGS + 8 * i32::from(SCRATCH));
+                self.offsets.push(((hot.at - host) as u16, 0));
+                let is_near = copy(hot, insn);
+                let epilogue = hot.at;
+                hot.put_slot(RECORD, REGS + 8 * i32::from(RECORD));
+                hot.put_slot(SCRATCH, REGS + 8 * i32::from(SCRATCH));
+                hot.get_slot(RECORD, HELD);
+                let end = hot.at;
+                self.regions[region].blocks.push(Translated {
+                    host,
+                    epilogue,
+                    end,
+                    pc,
+                    words: 0,
+                    slotted: 0,
+                    record: NONE,
+                    offsets,
+                    instructions: 1,
+                    told,
+                    accesses: 0,
+                });
+                if !is_near {
+                    self.leave_by(region, Exit::Refused { pc, why: FAR });
+                    return None;
+                }
+                Some(insn.instruction.next_ip())
+            }
+        }
+    }
+
+    /// Bytes that are no instruction that is known here: the processor may say so.
+    fn unknown(&mut self, region: usize, pc: u64, code: &[u8]) -> Option<u64> {
+        let host = self.regions[region].hot.at;
+        self.map.insert(pc, host);
+        let is_short = code.len() < BYTES_MAX;
+        let exit = match is_short {
+            true => Exit::Unmapped { pc: pc + code.len() as u64 },
+            false => Exit::Refused { pc, why: "it runs an instruction that is not known" },
+        };
+        self.leave_by(region, exit);
+        None
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn write(
+        &mut self,
+        region: usize,
+        start: u64,
+        pc: u64,
+        insns: &[Insn],
+        used: u16,
+        end: Option<Exit>,
+        log: &mut dyn Log,
+    ) -> Result<Option<u64>, &'static str> {
+        // What it accesses, and how addresses follow.
+        let mut told: Vec<Told> = Vec::new();
+        let mut words: Vec<(usize, Place, bool)> = Vec::new();
+        let mut sums: Vec<(Sum, u64, u16)> = Vec::new();
+        let mut values = Values::new();
+        for (at, insn) in insns.iter().enumerate() {
+            for access in &insn.accesses {
+                let (sum, rest) = values.sum(access.place, access.fs);
+                let derived = match access.constant {
+                    Some(address) => Some(Derived::from_pc(address.wrapping_sub(start))),
+                    None => sums
+                        .iter()
+                        .find(|known| known.0 == sum)
+                        .map(|known| Derived::new(known.2, rest.wrapping_sub(known.1))),
+                };
+                let index = words.len() as u16;
+                if derived.is_none() {
+                    sums.push((sum, rest, index));
+                    words.push((at, access.place, access.fs));
+                }
+                let tag = |size: u32, bits: u16| {
+                    at as u16 | (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits
+                };
+                let kinds: &[u16] = match (access.loads, access.stores) {
+                    (true, true) if access.is_atomic => &[Tag::LOAD | Tag::STORE],
+                    (true, true) => &[Tag::LOAD, Tag::STORE],
+                    (true, false) => &[Tag::LOAD],
+                    (false, _) => &[Tag::STORE],
+                };
+                for &bits in kinds {
+                    let mut more = 0u64;
+                    for size in pieces(access.bytes) {
+                        let derived = match derived {
+                            Some(known) => Some(Derived {
+                                distance: known.distance.wrapping_add(more),
+                                ..known
+                            }),
+                            None if more == 0 && bits == kinds[0] => None,
+                            None => Some(Derived::new(index, more)),
+                        };
+                        told.push(Told { tag: tag(size, bits), derived });
+                        more += u64::from(size);
+                    }
+                }
+            }
+            values.after(insn);
+        }
+        let tags: Vec<u16> = told.iter().map(|told| told.tag).collect();
+        let derived: Vec<Option<Derived>> = told.iter().map(|told| told.derived).collect();
+        let block = Block {
+            pc: start,
+            bytes: pc.wrapping_sub(start) as u32,
+            instructions: insns.len() as u32,
+            accesses: tags.len() as u32,
+            recorded: words.len() as u32,
+            tags: 0,
+            pad: 0,
+        };
+        let number =
+            log.append(block, &tags, &derived).ok_or("there is no room for more blocks")?;
+
+        // Who holds what.
+        self.rotation += 1;
+        let free = |taken: u16, turn: usize| {
+            let free = (0..16u8).filter(move |&at| taken >> at & 1 == 0);
+            let count = free.clone().count();
+            free.cycle().nth(turn % count.max(1)).unwrap_or(NONE)
+        };
+        let mut taken = used | 1 << RSP | 1 << RECORD | 1 << SCRATCH;
+        let record_lent: Option<u8> = (used >> RECORD & 1 != 0).then(|| free(taken, self.rotation));
+        taken |= record_lent.map_or(0, |lent| 1 << lent);
+        let scratch_lent: Option<u8> =
+            (used >> SCRATCH & 1 != 0).then(|| free(taken, self.rotation));
+        let record = record_lent.unwrap_or(RECORD);
+        let scratch = scratch_lent.unwrap_or(SCRATCH);
+        let slotted = 1 << record | 1 << scratch;
+        let slot = |register: u8| REGS + 8 * i32::from(register);
+
+        let hot = &mut self.regions[region].hot;
+        let host = hot.at;
+        self.map.insert(start, host);
+        if record != RECORD {
+            hot.put_slot(record, slot(record));
+            hot.copy(record, RECORD);
+            hot.get_slot(RECORD, slot(RECORD));
+        }
+        if scratch != SCRATCH {
+            hot.put_slot(scratch, slot(scratch));
+            hot.get_slot(SCRATCH, slot(SCRATCH));
+        }
+        hot.constant(scratch, Record::fixed(number, words.len() as u8).0);
+        hot.store(scratch, Place::behind(record, 0));
+
+        let (offsets, first_told) = (self.offsets.len() as u32, self.told.len() as u32);
+        self.told.extend_from_slice(&told);
+        let mut is_near = true;
+        let mut written = words.iter().enumerate().peekable();
+        let all = 8 * (1 + words.len() as i32);
+        let last = insns.len() - 1;
+        let finish = |hot: &mut Code| {
+            hot.lea(record, Place::behind(record, all));
+            hot.put_slot(record, NEXT);
+            if record != RECORD {
+                hot.put_slot(RECORD, slot(RECORD));
+                hot.copy(RECORD, record);
+                hot.get_slot(record, slot(record));
+            }
+            if scratch != SCRATCH {
+                hot.put_slot(SCRATCH, slot(SCRATCH));
+                hot.get_slot(scratch, slot(scratch));
+            }
+        };
+        for (at, insn) in insns.iter().enumerate() {
+            let pc = insn.instruction.ip();
+            self.offsets.push(((hot.at - host) as u16, (pc - start) as u16));
+            while let Some((index, (_, place, fs))) = written.next_if(|(_, word)| word.0 == at) {
+                let to = Place::behind(record, 8 * (1 + index as i32));
+                if *fs {
+                    hot.get_slot(scratch, FS_BASE);
+                    let place = match place.base {
+                        NONE => Place::behind(scratch, place.disp),
+                        base => Place { base, index: scratch, scale: 1, disp: place.disp },
+                    };
+                    hot.lea(scratch, place);
+                    hot.store(scratch, to);
+                } else if place.index == NONE && place.disp == 0 {
+                    hot.store(place.base, to);
+                } else {
+                    hot.lea(scratch, *place);
+                    hot.store(scratch, to);
+                }
+            }
+            if at < last || insn.flow == Flow::Next {
+                is_near &= copy(hot, insn);
+            }
+        }
+        // The end.
+        let insn = &insns[last];
+        if let Flow::Indirect { .. } = insn.flow {
+            is_near &= load_target(hot, insn, scratch);
+            if scratch != SCRATCH {
+                hot.put_slot(scratch, HELD);
+            }
+        }
+        let epilogue = hot.at;
+        finish(hot);
+        if insn.flow == Flow::Raises {
+            is_near &= copy(hot, insn);
+        }
+        let next_ip = insn.instruction.next_ip();
+        let mut next = None;
+        match insn.flow {
+            Flow::Next => next = Some(pc),
+            Flow::Jump(target) => next = Some(target),
+            Flow::Call(target) => {
+                self.push(region, next_ip);
+                next = Some(target);
+            }
+            Flow::Indirect { call } => {
+                if scratch != SCRATCH {
+                    hot.get_slot(SCRATCH, HELD);
+                }
+                if call {
+                    self.push(region, next_ip);
+                }
+                self.regions[region].hot.indirect();
+            }
+            Flow::Return(more) => {
+                hot.bytes(&[0x41, 0x5a]); // pop r10
+                if more != 0 {
+                    hot.lea(RSP, Place::behind(RSP, more.into()));
+                }
+                hot.indirect();
+            }
+            Flow::Branch(condition, target) => {
+                self.branch(region, Some(condition), target);
+                next = Some(next_ip);
+            }
+            Flow::Loop(target) => {
+                let length = insn.instruction.len();
+                hot.bytes(&insn.bytes[..length - 1]);
+                hot.bytes(&[2, 0xeb, 5]);
+                self.branch(region, None, target);
+                next = Some(next_ip);
+            }
+            Flow::Syscall => {
+                let pc = insn.instruction.ip();
+                self.leave_by(region, Exit::Syscall { pc, next: next_ip });
+            }
+            Flow::Raises => {
+                // What does not raise anything after all.
+                next = Some(next_ip);
+            }
+            Flow::Repeated | Flow::Assisted | Flow::Refused(_) => {}
+        }
+        let block_end = self.regions[region].hot.at;
+        if let Some(exit) = end {
+            self.leave_by(region, exit);
+            next = None;
+        }
+        self.regions[region].blocks.push(Translated {
+            host,
+            epilogue,
+            end: block_end,
+            pc: start,
+            words: 1 + words.len() as u32,
+            slotted,
+            record,
+            offsets,
+            instructions: insns.len() as u32,
+            told: first_told,
+            accesses: told.len() as u32,
+        });
+        if is_near { Ok(next) } else { Err(FAR) }
+    }
+
+    /// `push` of an address.
+    fn push(&mut self, region: usize, value: u64) {
+        let Region { hot, cold, .. } = &mut self.regions[region];
+        if value as i64 == i64::from(value as i32) {
+            hot.byte(0x68);
+            hot.dword(value as i32);
+        } else {
+            let at = cold.at;
+            cold.qword(value);
+            hot.bytes(&[0xff, 0x35]);
+            hot.dword(at.wrapping_sub(hot.at + 4) as i32);
+        }
+    }
+}
+
+/// Why there is no code for data that is too far away.
+const FAR: &str = "there is no room for translated code within 2 GiB of its own";
+
+fn near(from: u64, to: u64) -> bool {
+    let distance = to.wrapping_sub(from) as i64;
+    distance == i64::from(distance as i32)
+}
+
+/// Copies an instruction; false if what it accesses behind its own address is too far away.
+fn copy(code: &mut Code, insn: &Insn) -> bool {
+    let length = insn.instruction.len();
+    let at = code.at;
+    code.bytes(&insn.bytes[..length]);
+    if !insn.instruction.is_ip_rel_memory_operand() {
+        return true;
+    }
+    let target = insn.instruction.ip_rel_memory_address();
+    code.patch(at + insn.displacement_at as u64, target.wrapping_sub(code.at) as i32);
+    near(code.at, target)
+}
+
+/// Puts the target of an indirect branch into `to`.
+fn load_target(code: &mut Code, insn: &Insn, to: u8) -> bool {
+    let instruction = &insn.instruction;
+    if instruction.op0_kind() == OpKind::Register {
+        code.copy(to, number(instruction.op0_register()));
+        return true;
+    }
+    // FF /2 or /4 becomes 8B /r.
+    let bytes = &insn.bytes[..instruction.len()];
+    let mut rex = 0x48 | (to >> 3) << 2;
+    let mut at = 0;
+    loop {
+        match bytes[at] {
+            0x64 | 0x65 | 0x67 => code.byte(bytes[at]),
+            byte if byte & 0xf0 == 0x40 => rex |= byte & 3,
+            0xff => break,
+            _ => {}
+        }
+        at += 1;
+    }
+    code.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | (to & 7) << 3]);
+    let rest = &bytes[at + 2..];
+    if instruction.is_ip_rel_memory_operand() {
+        let target = instruction.ip_rel_memory_address();
+        code.dword(target.wrapping_sub(code.at + 4) as i32);
+        return near(code.at, target);
+    }
+    code.bytes(rest);
+    true
+}
+
+impl Region {
+    /// Memory for translated code near `pc`: it is executed at one address and written at another.
+    fn near(pc: u64) -> Result<Region, &'static str> {
+        const MFD_CLOEXEC: u64 = 1;
+        const MFD_EXEC: u64 = 16;
+        let name = c"pagewalk-code".as_ptr() as u64;
+        // SAFETY: a terminated name; what is not known is refused.
+        let fd = unsafe {
+            let fd = sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0]);
+            match fd {
+                0.. => fd,
+                _ => sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0]),
+            }
+        };
+        if fd < 0 {
+            return Err("the system gives no memory for translated code (memfd_create)");
+        }
+        // SAFETY: the descriptor is ours.
+        unsafe { sys::call(sys::nr::FTRUNCATE, [fd as u64, REGION_BYTES, 0, 0, 0, 0]) };
+        let execute = sys::PROT_READ | sys::PROT_EXEC;
+        let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
+        let step = 16 << 20;
+        let base = pc & !(step - 1);
+        let below = (1..).map(|at| base.wrapping_sub(REGION_BYTES + at * step));
+        // A heap grows behind a program.
+        let above = (0..).map(|at| base.wrapping_add(NEAR_BYTES - 2 * REGION_BYTES - at * step));
+        let count = ((NEAR_BYTES - 2 * REGION_BYTES) / step) as usize;
+        let is_fit = |at: &u64| *at >= step && *at < 0x7fff_f000_0000;
+        let places = below.take(count).chain(above.take(count)).filter(is_fit);
+        let mut start = None;
+        for at in places {
+            match sys::map(at, REGION_BYTES, execute, flags, fd, 0) {
+                Some(found) if found == at => {
+                    start = Some(at);
+                    break;
+                }
+                Some(elsewhere) => {
+                    // SAFETY: it was mapped just now, by a kernel that does not know the flag.
+                    unsafe { sys::call(sys::nr::MUNMAP, [elsewhere, REGION_BYTES, 0, 0, 0, 0]) };
+                }
+                None => {}
+            }
+        }
+        let write = sys::PROT_READ | sys::PROT_WRITE;
+        let written = sys::private(REGION_BYTES).and_then(|at| {
+            sys::map(at, REGION_BYTES, write, sys::MAP_SHARED | sys::MAP_FIXED, fd, 0)
+        });
+        // SAFETY: the descriptor is ours.
+        unsafe { sys::call(sys::nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+        let (Some(start), Some(written)) = (start, written) else { return Err(FAR) };
+        let shift = written.wrapping_sub(start);
+        let middle = start + REGION_BYTES / 2;
+        let hot = Code { at: start, end: middle, shift };
+        let cold = Code { at: middle, end: start + REGION_BYTES, shift };
+        Ok(Region { start, hot, cold, leave: 0, miss: 0, blocks: Vec::new() })
+    }
+
+    /// Begins anew, without blocks.
+    fn begin(&mut self, enter: u64) {
+        self.blocks.clear();
+        self.hot.at = self.start;
+        self.cold.at = self.start + REGION_BYTES / 2;
+        self.leave = self.cold.at;
+        self.cold.jump_far(enter);
+        self.miss = self.cold.at;
+        self.cold.get_slot(1, RCX);
+        self.cold.number_into_slot(EXIT_INDIRECT, EXIT);
+        self.cold.jump(self.leave);
+    }
+}

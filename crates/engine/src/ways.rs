@@ -1,0 +1,236 @@
+//! The ways between the program's translated code, the engine, and the system: what cannot be written in Rust.
+
+use core::arch::global_asm;
+
+use crate::state::{
+    ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_SIGNAL, FLAGS, PENDING, REGS, RING, TARGET,
+};
+
+global_asm!(
+    ".globl pagewalk_leave, pagewalk_enter, pagewalk_enter_end, pagewalk_resume",
+    // From translated code: registers go to their slots, r10 and r11 are the engine's own there.
+    "pagewalk_leave:",
+    "mov gs:[{regs}], rax",
+    "mov gs:[{regs} + 8], rcx",
+    "mov gs:[{regs} + 16], rdx",
+    "mov gs:[{regs} + 24], rbx",
+    "mov gs:[{regs} + 32], rsp",
+    "mov gs:[{regs} + 40], rbp",
+    "mov gs:[{regs} + 48], rsi",
+    "mov gs:[{regs} + 56], rdi",
+    "mov gs:[{regs} + 64], r8",
+    "mov gs:[{regs} + 72], r9",
+    "mov gs:[{target}], r10",
+    "mov gs:[{ring}], r11",
+    "mov gs:[{regs} + 96], r12",
+    "mov gs:[{regs} + 104], r13",
+    "mov gs:[{regs} + 112], r14",
+    "mov gs:[{regs} + 120], r15",
+    "mov rsp, gs:[{engine_rsp}]",
+    "pushfq",
+    "pop qword ptr gs:[{flags}]",
+    "cld",
+    "2:",
+    "call {dispatch}",
+    // Into translated code, unless a signal has come.
+    "pagewalk_enter:",
+    "cmp dword ptr gs:[{pending}], 0",
+    "jne 3f",
+    "push qword ptr gs:[{flags}]",
+    "popfq",
+    "mov rax, gs:[{regs}]",
+    "mov rcx, gs:[{regs} + 8]",
+    "mov rdx, gs:[{regs} + 16]",
+    "mov rbx, gs:[{regs} + 24]",
+    "mov rbp, gs:[{regs} + 40]",
+    "mov rsi, gs:[{regs} + 48]",
+    "mov rdi, gs:[{regs} + 56]",
+    "mov r8, gs:[{regs} + 64]",
+    "mov r9, gs:[{regs} + 72]",
+    "mov r11, gs:[{ring}]",
+    "mov r12, gs:[{regs} + 96]",
+    "mov r13, gs:[{regs} + 104]",
+    "mov r14, gs:[{regs} + 112]",
+    "mov r15, gs:[{regs} + 120]",
+    "mov rsp, gs:[{regs} + 32]",
+    "jmp qword ptr gs:[{enter}]",
+    "pagewalk_enter_end:",
+    "3:",
+    "mov dword ptr gs:[{exit}], {again}",
+    "jmp 2b",
+    // From a signal's handler, which has put everything into its slots.
+    "pagewalk_resume:",
+    "mov rsp, gs:[{engine_rsp}]",
+    "cld",
+    "mov dword ptr gs:[{exit}], {signal}",
+    "jmp 2b",
+    // System calls of the program: rdi number, rsi the six arguments. None is made once a signal waits.
+    ".globl pagewalk_call, pagewalk_call_begun, pagewalk_call_end, pagewalk_call_not",
+    "pagewalk_call:",
+    "push rbx",
+    // From here to the call a handler may go on at the end, which takes rbx back.
+    "pagewalk_call_begun:",
+    "mov rax, rdi",
+    "mov rbx, rsi",
+    "mov rdi, [rbx]",
+    "mov rsi, [rbx + 8]",
+    "mov rdx, [rbx + 16]",
+    "mov r10, [rbx + 24]",
+    "mov r8, [rbx + 32]",
+    "mov r9, [rbx + 40]",
+    "cmp dword ptr gs:[{pending}], 0",
+    "jne pagewalk_call_not",
+    "syscall",
+    "pagewalk_call_end:",
+    "pop rbx",
+    "ret",
+    "pagewalk_call_not:",
+    "mov rax, {restart}",
+    "pop rbx",
+    "ret",
+    // Copies memory that may not be there: rdi to, rsi from, rdx bytes; 0 if it was.
+    ".globl pagewalk_copy, pagewalk_copy_not",
+    "pagewalk_copy:",
+    "mov rcx, rdx",
+    "rep movsb",
+    "xor eax, eax",
+    "ret",
+    "pagewalk_copy_not:",
+    "mov eax, 1",
+    "ret",
+    // Loads the processor's other registers from rdi; 0 if that is a state.
+    ".globl pagewalk_load, pagewalk_load_old, pagewalk_load_not",
+    "pagewalk_load:",
+    "mov eax, -1",
+    "mov edx, -1",
+    "xrstor64 [rdi]",
+    "xor eax, eax",
+    "ret",
+    "pagewalk_load_old:",
+    "fxrstor64 [rdi]",
+    "xor eax, eax",
+    "ret",
+    "pagewalk_load_not:",
+    "mov eax, 1",
+    "ret",
+    ".globl pagewalk_save",
+    "pagewalk_save:",
+    "mov eax, -1",
+    "mov edx, -1",
+    "xsave64 [rdi]",
+    "ret",
+    ".globl pagewalk_return",
+    "pagewalk_return:",
+    "mov eax, 15",
+    "syscall",
+    regs = const REGS,
+    flags = const FLAGS,
+    target = const TARGET,
+    ring = const RING,
+    engine_rsp = const ENGINE_RSP,
+    enter = const ENTER,
+    exit = const EXIT,
+    pending = const PENDING,
+    again = const EXIT_AGAIN as i32,
+    signal = const EXIT_SIGNAL as i32,
+    restart = const crate::sys::RESTART,
+    dispatch = sym crate::run::dispatch,
+);
+
+unsafe extern "C" {
+    pub(crate) fn pagewalk_leave();
+    pub(crate) fn pagewalk_enter() -> !;
+    fn pagewalk_enter_end();
+    fn pagewalk_resume();
+    pub(crate) fn pagewalk_call(number: u64, arguments: *const [u64; 6]) -> i64;
+    fn pagewalk_call_begun();
+    fn pagewalk_call_end();
+    fn pagewalk_call_not();
+    fn pagewalk_copy(to: *mut u8, from: *const u8, bytes: u64) -> u32;
+    fn pagewalk_copy_not();
+    fn pagewalk_load(from: *const u8) -> u32;
+    fn pagewalk_load_old(from: *const u8) -> u32;
+    fn pagewalk_load_not();
+    fn pagewalk_save(to: *mut u8);
+    fn pagewalk_return();
+}
+
+/// An address of code.
+macro_rules! address {
+    ($name:ident) => {
+        $name as *const () as u64
+    };
+}
+
+/// Where translated code leaves to.
+pub(crate) fn leave() -> u64 {
+    address!(pagewalk_leave)
+}
+
+/// Whether the engine is about to enter translated code.
+pub(crate) fn is_entering(rip: u64) -> bool {
+    (address!(pagewalk_enter)..address!(pagewalk_enter_end)).contains(&rip)
+}
+
+/// Where a handler goes on.
+pub(crate) fn resume() -> u64 {
+    address!(pagewalk_resume)
+}
+
+/// Where a handler ends.
+pub(crate) fn handler_end() -> u64 {
+    address!(pagewalk_return)
+}
+
+/// Where to go on at a signal before a system call was made, if `rip` is there.
+pub(crate) fn not_called(rip: u64) -> Option<u64> {
+    let window = address!(pagewalk_call_begun)..address!(pagewalk_call_end);
+    window.contains(&rip).then_some(address!(pagewalk_call_not))
+}
+
+/// Where to go on after a fault of what may fault, if `rip` is there.
+pub(crate) fn failed(rip: u64) -> Option<u64> {
+    if (address!(pagewalk_copy)..address!(pagewalk_copy_not)).contains(&rip) {
+        Some(address!(pagewalk_copy_not))
+    } else if (address!(pagewalk_load)..address!(pagewalk_load_not)).contains(&rip) {
+        Some(address!(pagewalk_load_not))
+    } else {
+        None
+    }
+}
+
+/// Fills `to` from the program's memory; false if it is not there.
+pub(crate) fn read<T: Copy>(from: u64, to: &mut T) -> bool {
+    let bytes = size_of::<T>() as u64;
+    // SAFETY: `to` has as many bytes, and a fault is seen.
+    unsafe { pagewalk_copy((to as *mut T).cast(), from as *const u8, bytes) == 0 }
+}
+
+/// Writes to the program's memory; false if it is not there.
+pub(crate) fn write<T: Copy>(to: u64, from: &T) -> bool {
+    write_bytes(to, (from as *const T).cast(), size_of::<T>() as u64)
+}
+
+/// As [`write`].
+pub(crate) fn write_bytes(to: u64, from: *const u8, bytes: u64) -> bool {
+    // SAFETY: as above.
+    unsafe { pagewalk_copy(to as *mut u8, from, bytes) == 0 }
+}
+
+/// Reads so many bytes of the program's memory.
+pub(crate) fn read_bytes(from: u64, to: *mut u8, bytes: u64) -> bool {
+    // SAFETY: as above.
+    unsafe { pagewalk_copy(to, from as *const u8, bytes) == 0 }
+}
+
+/// Saves the processor's other registers, which the engine does not use, to aligned memory with zeros in its header.
+pub(crate) fn save(to: *mut u8) {
+    // SAFETY: the caller has as much room as the processor says.
+    unsafe { pagewalk_save(to) };
+}
+
+/// Loads them; `is_whole` if it is more than what `fxsave` saves. False if it is no such state.
+pub(crate) fn load(from: *const u8, is_whole: bool) -> bool {
+    // SAFETY: a state that is none is seen.
+    unsafe { if is_whole { pagewalk_load(from) == 0 } else { pagewalk_load_old(from) == 0 } }
+}
