@@ -208,8 +208,13 @@ impl<'a> Model<'a> {
 
     /// Has `wanted` pages leave memory.
     fn leave(&mut self, wanted: u64) -> u64 {
+        let [_, files, _, in_swap] = self.pages();
+        let mut places = self.sizes.swap - in_swap;
+        // No page is looked at where each needs a place in swap and there is none.
+        if files == 0 && places == 0 {
+            return 0;
+        }
         let (mut leaving, mut staying) = (Vec::new(), Vec::new());
-        let mut places = self.sizes.swap - self.pages()[3];
         for _ in 0..=self.lists.len() {
             if leaving.len() as u64 >= wanted {
                 break;
@@ -613,8 +618,18 @@ impl<'a> Model<'a> {
 
     pub(crate) fn lock(&mut self, space: u32, pages: (u64, u64)) {
         self.before();
-        for (_, region) in self.space(space).regions.range_mut(pages.0..pages.0 + pages.1) {
-            region.locked = true;
+        // What is in memory is locked first: a page that is copied then is let go again.
+        for page in pages.0..pages.0 + pages.1 {
+            let of = self.space(space);
+            let Some(region) = of.regions.get_mut(&page) else { continue };
+            if std::mem::replace(&mut region.locked, true) {
+                continue;
+            }
+            let own = of.own.get(&page).map(|own| Key::Own(*own));
+            let key = of.loaded.get(&page).map(|loaded| loaded.key).or(own);
+            if let Some(key) = key.filter(|key| !self.contents[key].in_swap) {
+                self.lock_page(space, page, key);
+            }
         }
         self.bring_all(space, pages);
         self.after();
