@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 
 mod board;
+mod chosen;
 mod clients;
 mod host;
 mod kenbus;

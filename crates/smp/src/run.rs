@@ -20,7 +20,7 @@ use locks::{
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
-    Timed, load::Asked, memory::SharedMemory, world::World,
+    Timed, chosen::Chosen, load::Asked, memory::SharedMemory, world::World,
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
@@ -177,7 +177,7 @@ pub fn run_in(
     let tables = tables(&plan.table, &plan.scheme)?;
     let pool = plan.pool_bytes.map_or_else(Pool::unlimited, Pool::of);
     let lists = if plan.lock_per_list { ListLocks::Each } else { ListLocks::One };
-    with_scheme::<Timed, _>(
+    with_any_scheme::<Timed, _>(
         &plan.scheme,
         pool,
         lists,
@@ -216,10 +216,37 @@ where
         "hashed" => Ok(f.on(Fine::<_, L, _>::new(&Hashed { mutexes: MUTEXES }, pool, lists))),
         "embedded" => Ok(f.on(Fine::<_, L, _>::new(&Embedded, pool, lists))),
         "covering" => Ok(f.on(Fine::<_, L, _>::new(&Covering, pool, lists))),
-        other => {
-            Err(format!("`{other}` names no scheme of locks: choose of {}", SCHEMES.join(", ")))
-        }
+        other => Err(no_scheme(other)),
     }
+}
+
+/// What [`with_scheme`] gives, compiled once for all schemes that have a lock for each descriptor: where nothing is
+/// timed on this host.
+pub(crate) fn with_any_scheme<L: Locks, F: OnScheme>(
+    name: &str,
+    pool: Pool,
+    lists: ListLocks,
+    f: F,
+) -> Result<F::Result, String>
+where
+    Global<dyn Mounted, L>: Send + Sync,
+    Early<dyn Mounted, L>: Send + Sync,
+    Fine<dyn Mounted, L, Chosen>: Send + Sync,
+{
+    let chosen = match name {
+        "global" => return Ok(f.on(Global::<_, L>::new(pool))),
+        "early" => return Ok(f.on(Early::<_, L>::new(pool))),
+        "monitor" => Chosen::Monitor,
+        "hashed" => Chosen::Hashed(Hashed { mutexes: MUTEXES }),
+        "embedded" => Chosen::Embedded,
+        "covering" => Chosen::Covering,
+        other => return Err(no_scheme(other)),
+    };
+    Ok(f.on(Fine::<_, L, _>::new(&chosen, pool, lists)))
+}
+
+fn no_scheme(name: &str) -> String {
+    format!("`{name}` names no scheme of locks: choose of {}", SCHEMES.join(", "))
 }
 
 struct InVirtualTime<'a> {

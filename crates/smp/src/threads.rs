@@ -36,7 +36,7 @@ use locks::{
 use crate::{
     host::{HostPlan, median},
     load::{Asked, Processor, Work},
-    run::{OnScheme, tables, with_scheme},
+    run::{OnScheme, tables, with_any_scheme, with_scheme},
     world::{Spaces, World},
 };
 
@@ -103,7 +103,7 @@ pub(crate) fn watch(
     operations: u64,
 ) -> Result<Watch, String> {
     let work = Watching { plan, asked, before, operations };
-    with_scheme::<Watched<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+    with_any_scheme::<Watched<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
 }
 
 /// Threads on so many layers of one scheme.
