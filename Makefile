@@ -10,7 +10,13 @@ BIN := $(VENV)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
-BENCH_PROGRAM := $(abspath $(TARGET))/release/bench
+# What the package and the bench are compiled as: `release`, or `dev` as tests are, so that a clone that only tests
+# compiles each crate once.
+PROFILE ?= release
+BENCH_PROGRAM := $(abspath $(TARGET))/$(PROFILE:dev=debug)/bench
+# Their tests need features of other crates that the package does not have: compiled together, nothing of the package's
+# could be taken over.
+APART := engine trace
 DEMO_MACHINES := opteron-2008 epyc-9005
 # What qemu/build.py runs and links; GLib's package depends on what GLib needs.
 QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config \
@@ -20,14 +26,14 @@ PART := .ci/timed
 FUZZ_SECONDS := 60
 
 .PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
-.PHONY: engine-target compile-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
+.PHONY: engine-target compile-tests rust-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 build: $(VENV)/installed qemu engine-target ## build everything into .venv: the package, the command, QEMU with the recorder inside
 	$(PART) recorder $(BIN)/python packaging/backend.py
-	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --release --quiet
+	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(PART) build $(BIN)/maturin develop --profile $(PROFILE) --quiet
 
 qemu: $(VENV)/installed ## build QEMU with the recorder inside, from its sources, into python/pagewalk/qemu
 	.ci/needs $(QEMU_NEEDS)
@@ -62,10 +68,14 @@ check: lint ## the quick look: formatting, lints, unit tests of the crates that 
 test: tools build test-rust hashes test-python ## run all tests: Rust, hashes of counts, Python, and the report in a browser
 
 compile-tests:
-	$(PART) compile-tests cargo test --workspace --quiet --no-run
+	$(PART) compile-tests $(MAKE) --no-print-directory rust-tests TEST=--no-run
 
 test-rust: tools qemu engine-target
-	$(PART) test-rust cargo test --workspace --quiet
+	$(PART) test-rust $(MAKE) --no-print-directory rust-tests
+
+rust-tests:
+	cargo test --workspace $(APART:%=--exclude %) --quiet $(TEST)
+	cargo test $(APART:%=-p %) --quiet $(TEST)
 
 test-python: tools build bench-built
 	BENCH=$(BENCH_PROGRAM) $(PART) test-python $(BIN)/pytest -n auto
@@ -76,7 +86,7 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 # Named with the native half, the bench has the features of what that depends on, and takes over what was
 # compiled for it.
 bench-built:
-	$(PART) bench cargo build --quiet --release -p bench -p python --bin bench
+	$(PART) bench cargo build --quiet --profile $(PROFILE) -p bench -p python --bin bench
 
 torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
@@ -91,7 +101,7 @@ fuzz: build ## feed damaged files to each decoder of other tools' traces, a minu
 	PAGEWALK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PART) fuzz $(MAKE) --no-print-directory -j2 fuzz-rust fuzz-python
 
 fuzz-rust:
-	cargo test --workspace --test import --quiet fuzz
+	cargo test $(APART:%=-p %) --test import --quiet fuzz
 
 fuzz-python:
 	$(BIN)/pytest --quiet tests/python/test_fuzz.py

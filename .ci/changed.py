@@ -5,10 +5,12 @@
                                                         those that depend on them --> their tests
 ```
 
-The whole workspace is compiled as `make test` does it, so that both share what is compiled.
+The whole workspace is compiled as `make test` does it, in the same two parts, so that both share
+what is compiled.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,18 +61,31 @@ def crates(files: list[str], packages: list[dict[str, Any]]) -> set[str]:
     return found
 
 
+def parts() -> list[list[str]]:
+    """Options of cargo for the crates of each part in which the Makefile compiles tests."""
+    [line] = re.findall(r"^APART := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    apart = line.split()
+    return [
+        ["--workspace", *(f"--exclude={name}" for name in apart)],
+        [f"--package={name}" for name in apart],
+    ]
+
+
 def programs(packages: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The test programs of all crates, compiled, by the name of their crate."""
-    command = ["cargo", "test", "--workspace", "--lib", "--bins", "--no-run", "--quiet"]
-    done = subprocess.run(
-        [*command, "--message-format=json-render-diagnostics"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(done.returncode)
+    lines = []
+    for part in parts():
+        command = ["cargo", "test", *part, "--lib", "--bins", "--no-run", "--quiet"]
+        done = subprocess.run(
+            [*command, "--message-format=json-render-diagnostics"],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            sys.exit(done.returncode)
+        lines += done.stdout.splitlines()
     names = {package["id"]: package["name"] for package in packages}
     found: dict[str, list[str]] = {}
-    for line in done.stdout.splitlines():
+    for line in lines:
         message = json.loads(line)
         if message.get("executable") and message["profile"]["test"]:
             found.setdefault(names[message["package_id"]], []).append(message["executable"])
