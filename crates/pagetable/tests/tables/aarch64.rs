@@ -1,9 +1,10 @@
 //! AArch64's page tables: against the model, and byte by byte against the manual.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Aarch64, Error, PageTable, Reference, Translation, Unfit, Usage};
+use pagetable::{Aarch64, Error, Reference, Translation, Unfit, Usage};
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::physical::Physical;
+use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 use crate::decode;
 
 const fn size(shift: u8) -> PageSize {
@@ -118,7 +119,7 @@ fn entries_are_those_of_the_manual() {
     }
 }
 
-fn last_read<P: PageTable>(world: &mut World<P>, addr: u64, kind: Kind) -> PhysAddr {
+fn last_read(world: &mut World<dyn Table>, addr: u64, kind: Kind) -> PhysAddr {
     let mut last = PhysAddr::new(0);
     let each = &mut |reference: Reference| last = reference.addr;
     let space = world.spaces[0].0;
@@ -202,7 +203,7 @@ fn a_page_of_another_size_is_broken_before_it_is_made() {
             let range = VirtRange::of_page(first.page);
             let resized =
                 world.table.resize(space, range, size(to), memory, &mut world.physical).unwrap();
-            let walk = |world: &World<Aarch64<12>>, memory: &mut _| {
+            let walk = |world: &World<Aarch64<12>>, memory: &mut Physical| {
                 world.table.walk(space, first.page.start(), Kind::Load, memory, &mut |_| {}).is_ok()
             };
             assert_eq!(walk(&world, memory), bbm2, "from {from} to {to}");

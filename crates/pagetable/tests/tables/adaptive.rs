@@ -2,12 +2,12 @@
 //! sparse spaces, no more references than G16 on the dense ones of conventional programs.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr};
-use pagetable::{Guarded, PageTable, SparseMemory};
+use pagetable::{Guarded, SparseMemory};
 use physmem::Physmem;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::common::page;
+use crate::common::{Table, page};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const ENTRIES: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];

@@ -1,9 +1,9 @@
 //! The page table of ARM's first MMU: against the model, and bit by bit against the manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Arm, Error, Lent, Loan, PageTable, Reference, Unfit, Usage};
+use pagetable::{Arm, Error, Lent, Loan, Reference, Unfit, Usage};
 
-use crate::common::{Op, Stream, World, around_seam, page, small_worlds};
+use crate::common::{Op, Stream, Table, World, around_seam, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M1: PageSize = PageSize::from_shift(20).unwrap();

@@ -4,16 +4,15 @@ use std::cell::Cell;
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    CacheShape, Cached, Error, Geometry, Guarded, Hashed, HashedShape, Mpt, PageTable, Space,
-    Unfit, X86_64,
+    CacheShape, Cached, Error, Geometry, Guarded, Hashed, HashedShape, Mpt, Space, Unfit, X86_64,
 };
 
 use crate::common::physical::Physical;
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 
-fn world<T: PageTable>(shape: CacheShape, behind: T) -> World<Cached<T>> {
+fn world<T: pagetable::PageTable + 'static>(shape: CacheShape, behind: T) -> World<Cached<T>> {
     let mut world = World::new(Cached::new(shape, behind).unwrap());
     world.walks_mark = shape.keeps_usage;
     world
@@ -66,7 +65,7 @@ fn streams_of_operations_do_what_the_model_does() {
 fn words(
     shape: CacheShape,
     pages: &[u64],
-    operation: impl FnOnce(&mut Cached<Guarded>, Space, &mut Counted),
+    operation: impl FnOnce(&mut dyn Table, Space, &mut Counted),
 ) -> u64 {
     let mut table = Cached::new(shape, Guarded::new(16).unwrap()).unwrap();
     let mut physical = Physical::new();
@@ -129,7 +128,7 @@ fn forgetting_costs_by_page_that_changes() {
         (CacheShape::TSB_1M, 1),
         (CacheShape::powerpc(1 << 26), 16),
     ] {
-        let protect = |table: &mut Cached<Guarded>, space, memory: &mut Counted| {
+        let protect = |table: &mut dyn Table, space, memory: &mut Counted| {
             let each = &mut |_| {};
             let _ = table.protect(space, all, Rights::READ, memory, each).unwrap();
         };

@@ -1,11 +1,11 @@
 //! Elastic cuckoo tables.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{ElasticCuckoo, Geometry, PageTable, Reference};
+use pagetable::{ElasticCuckoo, Geometry, Reference};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;

@@ -1,9 +1,8 @@
 //! Entries as the manuals have them, read byte by byte: nothing here is the crate's.
 
 use addr::{Memory, PhysAddr, Rights, VirtRange};
-use pagetable::PageTable;
 
-use crate::common::{World, physical::Physical};
+use crate::common::{Table, World, physical::Physical};
 
 /// What hardware makes of the entries for an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,7 +197,7 @@ pub(crate) fn aarch64(
 }
 
 /// That the bytes say of every page what the model says.
-pub(crate) fn check<P: PageTable>(world: &World<P>, decode: impl Fn(u64, u64) -> Option<Decoded>) {
+pub(crate) fn check(world: &World<dyn Table>, decode: impl Fn(u64, u64) -> Option<Decoded>) {
     for (space, model) in &world.spaces {
         let mut past: Option<addr::VirtAddr> = None;
         for mapping in model.mappings() {

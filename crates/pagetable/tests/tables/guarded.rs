@@ -1,12 +1,12 @@
 //! Guarded page tables of every node size.
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Geometry, Guarded, Node, PageTable, Reference, SparseMemory, Translation, Tree};
+use pagetable::{Geometry, Guarded, Node, Reference, SparseMemory, Translation};
 use physmem::Physmem;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, TreeTable, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const ENTRIES: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];

@@ -1,11 +1,9 @@
 //! Hashed and clustered tables of all shapes.
 
 use addr::{Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
-use pagetable::{
-    Error, Fault, Footprint, Geometry, Hashed, HashedShape, PageTable, Reference, Unfit,
-};
+use pagetable::{Error, Fault, Footprint, Geometry, Hashed, HashedShape, Reference, Unfit};
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 

@@ -1,10 +1,10 @@
 //! IRIX's table: an entry for each base page, with the size of its page in it.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Irix, Mount, Mounted, PageTable, Reference, SparseMemory, Unfit};
+use pagetable::{Error, Irix, Mount, Mounted, Reference, SparseMemory, Unfit};
 use physmem::Physmem;
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 

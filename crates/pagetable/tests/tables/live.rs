@@ -14,12 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use addr::{Frames, Kind, Memory, OutOfFrames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{
-    Aarch64, Fault, Mapping, PageTable, Space, Sv39, Sv48, Sv57, Translation, X86_32, X86_64,
-};
+use pagetable::{Aarch64, Fault, Mapping, Space, Sv39, Sv48, Sv57, Translation, X86_32, X86_64};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::common::Table;
 use crate::common::physical::Physical;
 
 const BYTES: u64 = 8 << 20;
@@ -161,10 +160,10 @@ fn frame_of(range: VirtRange, addr: VirtAddr) -> u64 {
 }
 
 /// A processor: its TLB knows pages, and whether their dirty bit is set.
-fn run_walker<P: PageTable>(
+fn run_walker(
     number: usize,
     seed: u64,
-    table: &P,
+    table: &dyn Table,
     space: Space,
     memory: &mut Shared,
     board: &Board,
@@ -220,9 +219,18 @@ fn run_walker<P: PageTable>(
 
 /// Rounds of map, split, protect, merge, unmap over one page of `large`, by pages of `small`. Where
 /// hardware needs a break before the make, a walk may find nothing while a page gets another size.
-fn race<P: PageTable + Send + Sync + 'static>(
+fn race<P: Table + Send + Sync + 'static>(
     name: &str,
     make: impl Fn() -> P,
+    sizes: (PageSize, PageSize),
+    breaks: bool,
+) {
+    race_any(name, &|| Box::new(make()), sizes, breaks);
+}
+
+fn race_any(
+    name: &str,
+    make: &dyn Fn() -> Box<dyn Table + Send + Sync>,
     (small, large): (PageSize, PageSize),
     breaks: bool,
 ) {
@@ -272,7 +280,7 @@ fn race<P: PageTable + Send + Sync + 'static>(
             .map(|number| {
                 let (table, mut memory, board) = (make(), memory.clone(), board.clone());
                 scope.spawn(move || {
-                    run_walker(number, seed + number as u64, &table, space, &mut memory, &board);
+                    run_walker(number, seed + number as u64, &*table, space, &mut memory, &board);
                 })
             })
             .collect();

@@ -1,9 +1,9 @@
 //! E99's multi-level table: six levels, 32-bit entries, pairs at the leaves.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Footprint, Mpt, PageTable, Reference, Translation, Unfit};
+use pagetable::{Error, Footprint, Mpt, Reference, Translation, Unfit};
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 

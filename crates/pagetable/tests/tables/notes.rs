@@ -1,16 +1,16 @@
 //! Where the 32 bits lie that E99 reserves beside each page's entry for the mapping tree.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Guarded, Hashed, HashedShape, Mpt, PageTable, X86_64};
+use pagetable::{Guarded, Hashed, HashedShape, Mpt, X86_64};
 
-use crate::common::{Op, World, page};
+use crate::common::{Op, Table, World, page};
 
 const K4: PageSize = PageSize::SIZE_4K;
 /// A pair, and the first page of the next one.
 const PAGES: u64 = 3;
 
 /// How far behind the entry of each of three pages its note lies; `None` where there are none.
-fn places<T: PageTable>(table: T) -> Option<Vec<u64>> {
+fn places(table: impl Table + 'static) -> Option<Vec<u64>> {
     let mut world = World::new(table);
     world.apply(Op::Create);
     let space = world.spaces[0].0;

@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 
 use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{PageTable, Translation, Usage, X86_64};
+use pagetable::{Translation, Usage, X86_64};
 
+use crate::common::Table;
 use crate::common::physical::Physical;
 
 const PRESENT: u64 = 1;

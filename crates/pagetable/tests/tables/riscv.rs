@@ -1,9 +1,9 @@
 //! RISC-V's page tables: against the model, and byte by byte against the manual.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, PageTable, Reference, Riscv, Sv39, Sv48, Translation, Unfit};
+use pagetable::{Error, Reference, Riscv, Sv39, Sv48, Translation, Unfit};
 
-use crate::common::{Op, Stream, World, around_seam, page, small_worlds};
+use crate::common::{Op, Stream, Table, World, around_seam, page, small_worlds};
 use crate::decode;
 
 const K4: PageSize = PageSize::SIZE_4K;

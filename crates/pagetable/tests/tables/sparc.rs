@@ -1,9 +1,9 @@
 //! The page table of the SPARC reference MMU: against the model, and bit by bit against the manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr};
-use pagetable::{Error, PageTable, Reference, SparcReference, Unfit};
+use pagetable::{Error, Reference, SparcReference, Unfit};
 
-use crate::common::{Op, Stream, World, page};
+use crate::common::{Op, Stream, Table, World, page};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const K256: PageSize = PageSize::from_shift(18).unwrap();

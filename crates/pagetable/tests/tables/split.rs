@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Geometry, LinearArray, PageTable, Reference, Split, Tree};
+use pagetable::{Geometry, LinearArray, Reference, Split};
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, TreeTable, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 

@@ -1,9 +1,9 @@
 //! The page tables of x86 in 32 bits: against the model, and bit by bit against the manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Lent, Loan, PageTable, Reference, Tree, Unfit, Usage, X86_32};
+use pagetable::{Error, Lent, Loan, Reference, Unfit, Usage, X86_32};
 
-use crate::common::{Op, RIGHTS, Stream, World, around_seam, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, TreeTable, World, around_seam, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;

@@ -4,11 +4,9 @@ use addr::{
     Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, RangeError, Rights, VirtAddr,
     VirtRange,
 };
-use pagetable::{
-    Error, Fault, PageTable, Reference, Space, Translation, Tree, Unfit, Usage, X86_64,
-};
+use pagetable::{Error, Fault, Reference, Space, Translation, Unfit, Usage, X86_64};
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, Table, TreeTable, World, page, small_worlds};
 use crate::decode;
 
 const K4: PageSize = PageSize::SIZE_4K;

@@ -3,9 +3,11 @@
 pub(crate) mod model;
 pub(crate) mod physical;
 pub(crate) mod stream;
+pub(crate) mod table;
 pub(crate) mod world;
 
 pub(crate) use stream::{Stream, small_worlds};
+pub(crate) use table::{Table, TreeTable};
 pub(crate) use world::{Op, World};
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};

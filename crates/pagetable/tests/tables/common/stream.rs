@@ -1,13 +1,14 @@
 use addr::{Attributes, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{PageTable, Translation, Usage};
+use pagetable::{Translation, Usage};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::table::Table;
 use super::world::{Op, World};
 
 /// Every sequence of so many of `ops` in a world with one space, for each pair in `rooms`: how
 /// many frames there are, and how long the sequences.
-pub(crate) fn small_worlds<P: PageTable>(
+pub(crate) fn small_worlds<P: Table + 'static>(
     new: &dyn Fn() -> World<P>,
     ops: &[Op],
     rooms: &[(usize, u32)],
@@ -16,14 +17,17 @@ pub(crate) fn small_worlds<P: PageTable>(
         for sequence in 0..ops.len().pow(length) {
             let mut world = new();
             world.physical.limit(frames_max);
-            world.apply(Op::Create);
-            for place in 0..length {
-                world.apply(ops[sequence / ops.len().pow(place) % ops.len()]);
-            }
-            world.check();
-            world.end();
+            let place = |place| ops[sequence / ops.len().pow(place) % ops.len()];
+            small_world(&mut world, &mut (0..length).map(place));
         }
     }
+}
+
+fn small_world(world: &mut World<dyn Table>, ops: &mut dyn Iterator<Item = Op>) {
+    world.apply(Op::Create);
+    ops.for_each(|op| world.apply(op));
+    world.check();
+    world.end();
 }
 
 /// Where and what a random stream of operations is about.
@@ -44,12 +48,20 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Runs the stream, comparing everything every few steps, and at last ends all spaces.
-    pub(crate) fn run<P: PageTable>(&self, world: World<P>) {
-        self.run_with(world, |_| {});
+    pub(crate) fn run(&self, mut world: World<impl Table + 'static>) {
+        self.run_any(&mut world, &|_| {});
     }
 
-    /// The same; whenever everything is compared, `each` compares too.
-    pub(crate) fn run_with<P: PageTable>(&self, mut world: World<P>, each: impl Fn(&World<P>)) {
+    /// Runs the stream; whenever everything is compared, `each` compares too.
+    pub(crate) fn run_with(
+        &self,
+        mut world: World<impl Table + 'static>,
+        each: impl Fn(&World<dyn Table>),
+    ) {
+        self.run_any(&mut world, &each);
+    }
+
+    fn run_any(&self, world: &mut World<dyn Table>, each: &dyn Fn(&World<dyn Table>)) {
         println!("seed {:#x}", self.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         world.apply(Op::Create);
@@ -68,7 +80,7 @@ impl Stream {
             world.apply(op);
             if step % 50 == 0 {
                 world.check();
-                each(&world);
+                each(world);
             }
         }
         world.check();

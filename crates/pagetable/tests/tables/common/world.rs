@@ -1,10 +1,9 @@
 use addr::{Attributes, Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
-use pagetable::{
-    Error, Fault, Flush, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
-};
+use pagetable::{Error, Fault, Flush, Mapping, Reference, Space, Translation, Unfit, Usage};
 
 use super::model::{Model, check_flush};
 use super::physical::Physical;
+use super::table::Table;
 
 /// Something that is done to a page table; `space` counts the living spaces, modulo their
 /// number.
@@ -66,8 +65,7 @@ pub(crate) enum Op {
 
 /// A page table and, beside it, the obvious one.
 #[derive(Clone)]
-pub(crate) struct World<P> {
-    pub(crate) table: P,
+pub(crate) struct World<P: ?Sized> {
     pub(crate) physical: Physical,
     pub(crate) spaces: Vec<(Space, Model)>,
     /// Whether walks set the usage bits.
@@ -80,13 +78,13 @@ pub(crate) struct World<P> {
     pub(crate) attributes: Vec<Attributes>,
     /// The last note that was given.
     note: u32,
+    pub(crate) table: P,
 }
 
-impl<P: PageTable> World<P> {
+impl<P: Table + 'static> World<P> {
     pub(crate) fn new(table: P) -> World<P> {
         let (physical, spaces) = (Physical::new(), Vec::new());
         World {
-            table,
             physical,
             spaces,
             walks_mark: true,
@@ -94,6 +92,7 @@ impl<P: PageTable> World<P> {
             resizes: false,
             attributes: vec![Attributes::NORMAL],
             note: 0,
+            table,
         }
     }
 
@@ -102,6 +101,26 @@ impl<P: PageTable> World<P> {
         World { resizes: true, ..self }
     }
 
+    /// Does `op` to both and compares what they say.
+    pub(crate) fn apply(&mut self, op: Op) {
+        let world: &mut World<dyn Table> = self;
+        world.apply(op);
+    }
+
+    /// That the table holds exactly the model's pages, and frames for nothing else.
+    pub(crate) fn check(&self) {
+        let world: &World<dyn Table> = self;
+        world.check();
+    }
+
+    /// Ends all spaces: every frame must come back.
+    pub(crate) fn end(mut self) {
+        let world: &mut World<dyn Table> = &mut self;
+        world.end();
+    }
+}
+
+impl World<dyn Table> {
     /// So many notes that were never given, where the table has any.
     fn notes(&mut self, count: u64) -> Vec<u32> {
         let first = self.note + 1;
@@ -314,7 +333,7 @@ impl<P: PageTable> World<P> {
     }
 
     /// Ends all spaces: every frame must come back.
-    pub(crate) fn end(mut self) {
+    pub(crate) fn end(&mut self) {
         while !self.spaces.is_empty() {
             self.apply(Op::Destroy { space: 0 });
         }
@@ -325,7 +344,7 @@ impl<P: PageTable> World<P> {
     fn change(
         &mut self,
         space: usize,
-        table: impl Fn(&mut P, Space, &mut Physical, &mut Vec<Mapping>) -> Result<Flush, Error>,
+        table: impl Fn(&mut dyn Table, Space, &mut Physical, &mut Vec<Mapping>) -> Result<Flush, Error>,
         model: impl Fn(&mut Model) -> Result<Vec<Mapping>, Error>,
         needs_flush: impl Fn(Rights) -> bool,
     ) {
