@@ -112,8 +112,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Both ends of the range are multiples of `to` and of the pages that are mapped there. For
     /// larger pages than there are now, each must be full, with adjacent and aligned frames and
     /// equal rights: else this is refused, and nothing has changed. Nor has it where no memory is left
-    /// for a table. In a table that is no tree, pages for which there is none are then gone from the
-    /// hardware and come back by minor faults.
+    /// for a table.
     ///
     /// The processors forget the pages as they were while the table is held: until then they set bits in
     /// the entries of those, which the pages as they are now get with the last step.
@@ -130,7 +129,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             held.space(space.0, AddressSpace::processor, |entry, held| {
                 let entry = entry.ok_or(LoadError::NoSpace(space))?;
                 let mut change = Change::default();
-                let complete: Result<bool, LoadError> = held.mmu(entry.table, |mmu, below| {
+                let resized: Result<(), LoadError> = held.mmu(entry.table, |mmu, below| {
                     mmu.settle(space);
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
                     let mut before = Vec::new();
@@ -147,7 +146,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
                     table.complete(&resized);
-                    let Resized { flush, mapped: after, lost, .. } = resized;
+                    let Resized { flush, mapped: after, .. } = resized;
                     flush.done(&mut PoolFrames { below, platform: platform.frames() });
                     for mapping in &before {
                         change.removed(space, 0, mapping);
@@ -169,10 +168,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         self.count_in(&mut part, mapping.translation.page.size(), 1);
                     }
                     platform.work(Step::TableWrite, before.len() as u64 + after.len() as u64);
-                    Ok(lost.is_empty())
+                    Ok(())
                 });
                 self.finish(held, &mut change, platform);
-                if complete? { Ok(()) } else { Err(LoadError::NoTableMemory) }
+                resized
             })
         })
     }

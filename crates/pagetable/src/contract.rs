@@ -6,10 +6,7 @@ use core::{
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{
-    Error, Fault, Flush, Frames, Memory, Node, Reference, Resized, Translation, Unfit,
-    resize::resize,
-};
+use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Resized, Translation, Unfit};
 
 /// An address space in a page table: what the processor's base register would hold.
 ///
@@ -250,9 +247,9 @@ pub trait PageTable {
     /// frames and equal rights and attributes. What is refused changes nothing.
     ///
     /// Three steps: this one; then hardware forgets what [`Resized::flush`] names; then
-    /// [`PageTable::complete`]. No other operation may come in between. In a radix tree a walk finds a
+    /// [`PageTable::complete`]. No other operation may come in between. A walk finds a
     /// page at every moment, unless the format says that hardware needs a break before the make; then the pages
-    /// are absent until the last step.
+    /// are absent until the last step. Bits that a walk sets meanwhile are the new pages' too.
     ///
     /// ```
     /// use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -287,12 +284,7 @@ pub trait PageTable {
         to: PageSize,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<Resized, Error>
-    where
-        Self: Sized,
-    {
-        resize(self, space, range, to, memory, frames)
-    }
+    ) -> Result<Resized, Error>;
 
     /// Ends a [`PageTable::resize`] when hardware has forgotten the pages as they were: what it has set in their
     /// entries until then is carried over, and entries that had to be broken are made. The frames of the

@@ -108,7 +108,7 @@ pub use linear::LinearArray;
 pub use mounted::{Mount, Mounted};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
-pub use resize::Resized;
+pub use resize::{Resized, resized};
 pub use riscv::{Riscv, RiscvEntries, Sv39, Sv48, Sv57};
 pub use sparc::{SparcEntries, SparcReference};
 pub use sparse::SparseMemory;

@@ -22,7 +22,6 @@ use crate::{
     Error, Fault, Flush, Footprint, Frames, Intent, Lent, Loan, Mapping, Memory, Node, PageTable,
     Reference, Resized, Space, SubtreeEdit, SubtreeTable, Subtrees, Translation, Tree, TreeShape,
     Unfit, Usage,
-    resize::resize_mounted,
     subtree::{SubtreeCalls, missing},
 };
 
@@ -151,9 +150,7 @@ pub trait Mounted: Send + Sync {
         range: VirtRange,
         to: PageSize,
         frames: &mut dyn Frames,
-    ) -> Result<Resized, Error> {
-        resize_mounted(self, space, range, to, frames)
-    }
+    ) -> Result<Resized, Error>;
 
     /// See [`PageTable::complete`].
     fn complete(&mut self, _resized: &Resized) {}

@@ -8,18 +8,23 @@
 //! ```
 //!
 //! An operating system makes a page smaller when only a part of it is to change (G98 §6.7), and larger when
-//! all parts of it are there (G98 §6.8). A radix tree does it while processors walk it, by one exchange of
-//! an entry (`radix/resize.rs`). Other organisations have no entry that stands for all parts: there the
-//! pages are removed and entered anew.
+//! all parts of it are there (G98 §6.8). No organisation takes the old pages away before the new ones are
+//! there, and each takes all memory that it needs before it changes anything:
+//!
+//! * a radix tree exchanges one entry while processors walk it (`radix/resize.rs`);
+//! * a hashed or a cuckoo table, in which pages of two sizes stand side by side, enters the new pages and then
+//!   takes the old ones out (`pages/mod.rs`);
+//! * a guarded table builds what is to follow aside, and exchanges the entry that leads there
+//!   (`guarded/resize.rs`).
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, VirtRange};
 
-use crate::{Error, Flush, Mapping, Mounted, PageTable, Space, Translation, Unfit, Usage};
+use crate::{Error, Flush, Mapping, Translation};
 
 /// What became of pages that were to have another size. The operation ends with
-/// [`PageTable::complete`].
+/// [`PageTable::complete`](crate::PageTable::complete).
 #[must_use = "hardware may still hold the pages of the other size: flush them, then call `complete`"]
 #[derive(Debug)]
 pub struct Resized {
@@ -28,11 +33,16 @@ pub struct Resized {
     /// The pages as they are now. Bits that hardware sets in the old ones until it has forgotten them are
     /// not in here.
     pub mapped: Vec<Mapping>,
-    /// The pages for whose tables no frame was left: they are mapped no more. There are none in a radix
-    /// tree, which takes all frames before it changes anything.
-    pub lost: Vec<Mapping>,
     /// What is left to do.
     pub(crate) pending: Vec<Pending>,
+}
+
+impl Resized {
+    /// A resize of a table that has nothing left to do for it: [`PageTable::complete`](crate::PageTable::complete)
+    /// changes nothing.
+    pub const fn new(flush: Flush, mapped: Vec<Mapping>) -> Resized {
+        Resized { flush, mapped, pending: Vec::new() }
+    }
 }
 
 /// An entry that is not complete before hardware has forgotten what was there.
@@ -46,139 +56,23 @@ pub(crate) struct Pending {
     pub(crate) went: Option<PhysAddr>,
 }
 
-/// A space of a table, as far as a resize changes it.
-trait Pages {
-    fn visit(&self, range: VirtRange, each: &mut dyn FnMut(Mapping));
-    fn unmap(&mut self, range: VirtRange, each: &mut dyn FnMut(Mapping)) -> Result<Flush, Error>;
-    fn map(&mut self, page: Translation) -> Result<Flush, Error>;
-    fn set_usage(&mut self, addr: VirtAddr, usage: Usage) -> Result<(), Error>;
-}
-
-struct OfTable<'a, T, M, A> {
-    table: &'a mut T,
-    space: Space,
-    memory: &'a mut M,
-    frames: &'a mut A,
-}
-
-impl<T: PageTable, M: Memory, A: Frames> Pages for OfTable<'_, T, M, A> {
-    fn visit(&self, range: VirtRange, mut each: &mut dyn FnMut(Mapping)) {
-        self.table.visit(self.space, range, self.memory, &mut each);
-    }
-
-    fn unmap(
-        &mut self,
-        range: VirtRange,
-        mut each: &mut dyn FnMut(Mapping),
-    ) -> Result<Flush, Error> {
-        self.table.unmap(self.space, range, self.memory, &mut each)
-    }
-
-    fn map(&mut self, page: Translation) -> Result<Flush, Error> {
-        self.table.map(self.space, page, 1, self.memory, self.frames)
-    }
-
-    fn set_usage(&mut self, addr: VirtAddr, usage: Usage) -> Result<(), Error> {
-        self.table.set_usage(self.space, addr, usage, self.memory)
-    }
-}
-
-struct OfMounted<'a, T: ?Sized> {
-    table: &'a mut T,
-    space: Space,
-    frames: &'a mut dyn Frames,
-}
-
-impl<T: Mounted + ?Sized> Pages for OfMounted<'_, T> {
-    fn visit(&self, range: VirtRange, each: &mut dyn FnMut(Mapping)) {
-        self.table.visit(self.space, range, each);
-    }
-
-    fn unmap(&mut self, range: VirtRange, each: &mut dyn FnMut(Mapping)) -> Result<Flush, Error> {
-        self.table.unmap(self.space, range, each)
-    }
-
-    fn map(&mut self, page: Translation) -> Result<Flush, Error> {
-        self.table.map(self.space, page, 1, self.frames)
-    }
-
-    fn set_usage(&mut self, addr: VirtAddr, usage: Usage) -> Result<(), Error> {
-        self.table.set_usage(self.space, addr, usage)
-    }
-}
-
-/// [`PageTable::resize`] for any table.
-pub(crate) fn resize<T: PageTable>(
-    table: &mut T,
-    space: Space,
-    range: VirtRange,
-    to: PageSize,
-    memory: &mut impl Memory,
-    frames: &mut impl Frames,
-) -> Result<Resized, Error> {
-    let has = table.page_sizes().contains(&to);
-    replace(OfTable { table, space, memory, frames }, has, range, to)
-}
-
-/// [`Mounted::resize`] for any table.
-pub(crate) fn resize_mounted<T: Mounted + ?Sized>(
-    table: &mut T,
-    space: Space,
-    range: VirtRange,
-    to: PageSize,
-    frames: &mut dyn Frames,
-) -> Result<Resized, Error> {
-    let has = table.page_sizes().contains(&to);
-    replace(OfMounted { table, space, frames }, has, range, to)
-}
-
-/// Removes the pages of `range` and enters them anew.
-fn replace(
-    mut pages: impl Pages,
-    has: bool,
-    range: VirtRange,
-    to: PageSize,
-) -> Result<Resized, Error> {
-    if !has {
-        return Err(Unfit::PageSize(to).into());
-    }
-    let mut before = Vec::new();
-    pages.visit(range, &mut |mapping| before.push(mapping));
-    resized(&before, range, to)?;
-    // With the bits that they had when they went, and not when they were looked at.
-    before.clear();
-    let mut flush = pages.unmap(range, &mut |mapping| before.push(mapping))?;
-    let after = resized(&before, range, to)?;
-    let (mut mapped, mut lost) = (Vec::with_capacity(after.len()), Vec::new());
-    for mapping in after {
-        match pages.map(mapping.translation) {
-            Ok(moved) => {
-                flush.merge(moved);
-                if mapping.usage != Usage::default() {
-                    pages.set_usage(mapping.translation.page.start(), mapping.usage)?;
-                }
-                mapped.push(mapping);
-            }
-            // Nothing else can be wrong with pages that were there.
-            Err(_) => lost.push(mapping),
-        }
-    }
-    Ok(Resized { flush, mapped, lost, pending: Vec::new() })
-}
-
-/// `before`, the pages of `range` in order, by pages of the size `to`.
-pub(crate) fn resized(
-    before: &[Mapping],
-    range: VirtRange,
-    to: PageSize,
-) -> Result<Vec<Mapping>, Error> {
+/// `before`, the pages of `range` in order, by pages of the size `to`: to the same frames, with the same rights,
+/// attributes and bits. A page that has that size already keeps its note; the others have none.
+///
+/// Refused where a larger page would have a hole, other frames than adjacent and aligned ones, or parts that
+/// differ in rights or attributes, and where a page reaches across an end of `range`.
+pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
     let mut after: Vec<Mapping> = Vec::new();
     for mapping in before {
         let Translation { page, frame, .. } = mapping.translation;
         if !range.covers(VirtRange::of_page(page)) {
             return Err(Error::Splits { page });
         }
-        if page.size() >= to {
+        if page.size() == to {
+            after.push(*mapping);
+            continue;
+        }
+        if page.size() > to {
             for number in 0..page.size().count_of(to) {
                 let offset = number * to.bytes();
                 let mut part = Mapping { note: 0, ..*mapping };

@@ -499,7 +499,7 @@ impl Ram {
         self.hat.table_mut().complete(&resized);
         *self.mapped.entry(page.size()).or_insert(0) -= 1;
         *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
-        if resized.lost.is_empty() { Ok(resized.flush) } else { Err(Failure::OutOfFrames) }
+        Ok(resized.flush)
     }
 
     /// Sets bits of the page that holds `addr`.

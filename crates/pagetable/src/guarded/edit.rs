@@ -19,12 +19,12 @@ use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
 
 /// Where the way to an address ends.
-struct End {
+pub(super) struct End {
     /// The node whose entry for the address leads no further.
-    table: Table,
+    pub(super) table: Table,
     /// The entry that leads to that node; the root entry's own place for the root.
     from: PhysAddr,
-    entry: Option<Entry>,
+    pub(super) entry: Option<Entry>,
 }
 
 /// A page that was removed.
@@ -150,13 +150,13 @@ impl Guarded {
     }
 
     /// Where a node stands that tells apart addresses which differ in bit `differing`.
-    fn table_around(&self, differing: u32) -> Table {
+    pub(super) fn table_around(&self, differing: u32) -> Table {
         let low = differing - (differing - PAIR_SHIFT) % self.index_bits;
         let shift = (low + self.index_bits).min(ALL_SHIFT);
         Table { start: PhysAddr::new(0), shift, low }
     }
 
-    fn take(
+    pub(super) fn take(
         &mut self,
         space: Space,
         index_bits: u32,
@@ -167,7 +167,7 @@ impl Guarded {
 }
 
 /// Follows the entries for `addr` as far as they match.
-fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
+pub(super) fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
     let mut table = Guarded::root_table(space);
     let mut from = table.start;
     loop {
@@ -195,13 +195,23 @@ pub(super) fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<
 }
 
 /// Fills a new external node: one page's entry and note, those of the other zero.
-fn write_external(leaf: Entry, addr: VirtAddr, page: (Pte, u32), memory: &mut impl Memory) {
+pub(super) fn write_external(
+    leaf: Entry,
+    addr: VirtAddr,
+    page: (Pte, u32),
+    memory: &mut impl Memory,
+) {
     memory.zero(leaf.pointer, 16);
     write_page(leaf, addr, page, memory);
 }
 
 /// Writes the entry of the page that holds `addr` to an external node, and its note.
-fn write_page(leaf: Entry, addr: VirtAddr, (pte, note): (Pte, u32), memory: &mut impl Memory) {
+pub(super) fn write_page(
+    leaf: Entry,
+    addr: VirtAddr,
+    (pte, note): (Pte, u32),
+    memory: &mut impl Memory,
+) {
     let (_, at) = leaf.page(addr);
     memory.write_u32(note_at(at), note);
     PTE.write(at, pte, memory);

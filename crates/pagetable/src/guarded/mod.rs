@@ -35,6 +35,7 @@
 mod adapt;
 mod edit;
 mod entry;
+mod resize;
 mod walk;
 
 use alloc::vec::Vec;
@@ -45,7 +46,9 @@ use crate::pages::{Found, Pages, Run};
 use crate::pool::Pool;
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
-use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation, Tree};
+use crate::{
+    Error, Fault, Flush, Footprint, Geometry, Mapping, Reference, Space, Translation, Tree,
+};
 
 use edit::Removed;
 use entry::{ALL_SHIFT, ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
@@ -244,6 +247,18 @@ impl Pages for Guarded {
         flush: &mut Flush,
     ) -> Result<(), Error> {
         self.add_all(space, run, memory, frames, flush)
+    }
+
+    fn replace(
+        &mut self,
+        space: Space,
+        before: &[Page],
+        after: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) -> Result<Vec<Mapping>, Error> {
+        self.replace_pages(space, before, after, memory, frames, flush)
     }
 
     fn remove(

@@ -69,15 +69,15 @@ impl Hashed {
         self.enter(space, page, whole.start(), memory, frames)
     }
 
-    /// Takes out the page that holds `addr`, or its copy for `addr`, if it is there; what it was.
+    /// Takes out the page of `size` that holds `addr`, or its copy for `addr`, if it is there; what it was.
     pub(super) fn take_out(
         &mut self,
         space: Space,
-        addr: VirtAddr,
+        (addr, size): (VirtAddr, PageSize),
         memory: &mut impl Memory,
         flush: &mut Flush,
     ) -> Option<Pte> {
-        let (link, found) = self.locate(space, addr, memory)?;
+        let (link, found) = self.locate_sized(space, addr, size, memory)?;
         let last = exchange(self.layout.width(), found, memory, |_| Some(Pte::EMPTY));
         if self.layout.pages_in(link, VirtRange::ALL, memory).next().is_none() {
             self.release(space, link, memory, flush);
@@ -210,7 +210,7 @@ impl Pages for Hashed {
         let last = if self.layout.is_replicated(page.size()) {
             self.take_out_copies(space, page, memory, flush)
         } else {
-            self.take_out(space, page.start(), memory, flush)
+            self.take_out(space, (page.start(), page.size()), memory, flush)
         };
         last.expect("the page has an entry")
     }

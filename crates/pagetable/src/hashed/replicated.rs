@@ -56,7 +56,8 @@ impl Hashed {
         flush: &mut Flush,
     ) -> Option<Pte> {
         let gone = copies(page).rev();
-        let gone = gone.filter_map(|addr| self.take_out(space, addr, memory, flush));
+        let size = page.size();
+        let gone = gone.filter_map(|addr| self.take_out(space, (addr, size), memory, flush));
         gone.reduce(|pte, copy| pte.with_usage(copy.usage()))
     }
 
@@ -70,7 +71,7 @@ impl Hashed {
     ) -> Option<Pte> {
         let mut before = None;
         for addr in copies(found.page) {
-            if let Some((_, copy)) = self.locate(space, addr, memory) {
+            if let Some((_, copy)) = self.locate_sized(space, addr, found.page.size(), memory) {
                 before = exchange(self.layout.width(), copy, memory, &new).or(before);
             }
         }
@@ -86,7 +87,7 @@ impl Hashed {
         memory: &mut impl Memory,
     ) {
         for addr in copies(page) {
-            if let Some((_, copy)) = self.locate(space, addr, memory) {
+            if let Some((_, copy)) = self.locate_sized(space, addr, page.size(), memory) {
                 write_note(self, &copy, note, memory);
             }
         }
@@ -97,7 +98,9 @@ impl Hashed {
         if !self.layout.is_replicated(found.page.size()) {
             return found;
         }
-        let copies = copies(found.page).filter_map(|addr| self.locate(space, addr, memory));
+        let size = found.page.size();
+        let copies =
+            copies(found.page).filter_map(|addr| self.locate_sized(space, addr, size, memory));
         let pte = copies.fold(found.pte, |pte, (_, copy)| pte.with_usage(copy.pte.usage()));
         Found { pte, ..found }
     }

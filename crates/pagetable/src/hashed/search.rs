@@ -17,13 +17,36 @@ impl Hashed {
         addr: VirtAddr,
         memory: &impl Memory,
     ) -> Option<(Link, Found)> {
+        self.locate_if(space, addr, memory, |_| true)
+    }
+
+    /// [`Hashed::locate`] of a page of `size`: one of another size may have the same address while it is being
+    /// replaced.
+    pub(super) fn locate_sized(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        size: PageSize,
+        memory: &impl Memory,
+    ) -> Option<(Link, Found)> {
+        self.locate_if(space, addr, memory, |found| found.page.size() == size)
+    }
+
+    #[inline]
+    fn locate_if(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        memory: &impl Memory,
+        is: impl Fn(&Found) -> bool,
+    ) -> Option<(Link, Found)> {
         let id = self.id(space);
         self.probes(space).find_map(|probe| {
             let links = chain(self.bucket(space, addr, probe), memory);
             links.filter(|link| self.layout.covers(link.tag, addr, id)).find_map(|link| {
                 let code = self.layout.code(link.tag);
                 let found = self.layout.page_in(link.node, code, addr, memory);
-                found.pte.is_mapped().then_some((link, found))
+                (found.pte.is_mapped() && is(&found)).then_some((link, found))
             })
         })
     }

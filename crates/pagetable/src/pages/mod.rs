@@ -4,6 +4,7 @@
 //!   map     = nothing there (gather), then insert all or none
 //!   unmap   = gather, then remove one by one
 //!   protect = gather, then exchange entries
+//!   resize  = gather, then replace: insert beside them, then remove
 //!                |
 //!   Pages: find, gather, insert, remove, look_up         a hashed, an inverted, a guarded table
 //! ```
@@ -19,7 +20,7 @@ use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
-use crate::{Error, Fault, Flush, Footprint, Leads, Reference, Space, Translation, Usage};
+use crate::{Error, Fault, Flush, Footprint, Leads, Mapping, Reference, Space, Translation, Usage};
 
 /// A page's entry: where it is, and what it was when it was read.
 #[derive(Clone, Copy, Debug)]
@@ -39,19 +40,27 @@ impl Found {
     }
 }
 
-/// Adjacent pages to be mapped to adjacent frames.
+/// Pages of one size to be mapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     first: Translation,
     count: u64,
+    /// Where their frames are not adjacent, or they are not: all of them, ascending.
+    listed: &'a [Translation],
     /// The note of each page; none where all are 0.
     notes: &'a [u32],
 }
 
 impl<'a> Run<'a> {
-    /// `count` pages, the first as `first` says, which a table can hold.
+    /// `count` adjacent pages in adjacent frames, the first as `first` says, which a table can hold.
     pub(crate) const fn new(first: Translation, count: u64, notes: &'a [u32]) -> Run<'a> {
-        Run { first, count, notes }
+        Run { first, count, listed: &[], notes }
+    }
+
+    /// These pages of one size, ascending, without notes. `None` if there are none.
+    pub(crate) fn listed(pages: &'a [Translation]) -> Option<Run<'a>> {
+        let first = *pages.first()?;
+        Some(Run { first, count: pages.len() as u64, listed: pages, notes: &[] })
     }
 
     /// The size of each page.
@@ -65,11 +74,16 @@ impl<'a> Run<'a> {
     }
 
     /// The pages, ascending.
-    pub(crate) fn pages(&self) -> impl DoubleEndedIterator<Item = Translation> + ExactSizeIterator {
-        let Run { first, count, .. } = *self;
+    pub(crate) fn pages(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Translation> + ExactSizeIterator + use<'a> {
+        let Run { first, count, listed, .. } = *self;
         let size = first.page.size();
         // A run has as many pages as an address can count, but no more than a range can hold.
         (0..count as usize).map(move |n| {
+            if let Some(&page) = listed.get(n) {
+                return page;
+            }
             let offset = n as u64 * size.bytes();
             let page = first.page.start().wrapping_add(offset).page(size);
             Translation { page, frame: first.frame.wrapping_add(offset), ..first }
@@ -124,7 +138,7 @@ pub(crate) trait Pages {
     /// Every page that lies in `range`, whole or in part, in any order.
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
 
-    /// Maps the pages of `run`, of a size and with frames that fit, where none are: all of them or
+    /// Maps the pages of `run`, of a size and with frames that fit, where no page of that size is: all of them or
     /// none. `flush` is told of nodes that move; after an error it has been told nothing.
     fn insert(
         &mut self,
@@ -135,8 +149,34 @@ pub(crate) trait Pages {
         flush: &mut Flush,
     ) -> Result<(), Error>;
 
+    /// Has the pages of `after` in place of those of `before`, which are mapped, have other sizes and lead to
+    /// the same frames: all of them, or none where no frame is left. What those of `before` were at last, in
+    /// order.
+    ///
+    /// A walk finds one or the other at every moment, and bits that it sets are in what this returns or in
+    /// the new entries.
+    fn replace(
+        &mut self,
+        space: Space,
+        before: &[Page],
+        after: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) -> Result<Vec<Mapping>, Error> {
+        if let Some(run) = Run::listed(after) {
+            self.insert(space, &run, memory, frames, flush)?;
+        }
+        let width = self.width();
+        let gone = before.iter().map(|&page| {
+            let last = self.remove(space, page, memory, flush);
+            width.mapping(last, page)
+        });
+        Ok(gone.collect())
+    }
+
     /// Removes one page, which is there, and returns its last entry. No other page's entry
-    /// moves.
+    /// moves, nor does it matter that a page of another size has the same addresses.
     fn remove(
         &mut self,
         space: Space,
@@ -210,7 +250,11 @@ pub(crate) fn conclude(
     }
     let bits = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };
     if sets_usage && pte.with_usage(bits) != pte {
-        exchange(width, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
+        let used = |pte: Pte| pte.is_mapped().then(|| pte.with_usage(bits));
+        if exchange(width, found, memory, used).is_none() {
+            // The page was taken out after it was found: an access would not be noted anywhere.
+            return Err(Fault::NotMapped { level: 1 });
+        }
         let bytes = if flags_only { 1 } else { width.bytes() };
         each(Reference { addr: at, bytes, write: true, level: 1, leads: Leads::Nowhere });
     }

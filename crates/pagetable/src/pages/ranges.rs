@@ -6,6 +6,7 @@ use addr::{Frames, Kind, Memory, Page, PageSize, RangeError, Rights, VirtAddr, V
 
 use super::{Found, Pages, Run};
 use crate::pte::Pte;
+use crate::resize::{Resized, resized};
 use crate::{
     Error, Fault, Flush, Footprint, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
 };
@@ -100,6 +101,11 @@ fn check_run<P: Pages>(table: &P, first: Translation, count: u64) -> Result<Virt
         return Err(Unfit::Physical(first.frame).into());
     }
     Ok(range)
+}
+
+/// Whether all of a mapping lies before `page`.
+fn ends_before(mapping: &Mapping, page: Page) -> bool {
+    VirtRange::of_page(mapping.translation.page).last() < page.start()
 }
 
 /// The mapping of a page with its note.
@@ -245,6 +251,52 @@ impl<P: Pages> PageTable for P {
             flush.add(mapping.translation.page, mapping.translation.global);
             each(mapping);
         })
+    }
+
+    fn resize(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Resized, Error> {
+        self.spaces().check(space)?;
+        if !self.sizes().contains(&to) {
+            return Err(Unfit::PageSize(to).into());
+        }
+        let found = sorted(self, space, range, memory);
+        let before: Vec<Mapping> = found.iter().map(|found| noted(self, found, memory)).collect();
+        let mut mapped = resized(&before, range, to)?;
+        let is_new = |page: Page| {
+            before.binary_search_by_key(&page, |before| before.translation.page).is_err()
+        };
+        let pages = before.iter().map(|mapping| mapping.translation.page);
+        let old: Vec<Page> = pages.filter(|page| page.size() != to).collect();
+        let new = mapped.iter().map(|mapping| mapping.translation);
+        let new: Vec<Translation> = new.filter(|new| is_new(new.page)).collect();
+        let mut flush = Flush::nothing(space);
+        for gone in self.replace(space, &old, &new, memory, frames, &mut flush)? {
+            let Translation { page, global, .. } = gone.translation;
+            flush.add(page, global);
+            let parts = mapped.partition_point(|mapping| ends_before(mapping, page));
+            let parts = &mut mapped[parts..];
+            let last = VirtRange::of_page(page).last();
+            for part in parts.iter_mut().take_while(|part| part.translation.page.start() <= last) {
+                part.usage.referenced |= gone.usage.referenced;
+                part.usage.dirty |= gone.usage.dirty;
+            }
+        }
+        for &Mapping { translation: Translation { page, .. }, usage, .. } in &mapped {
+            if usage != Usage::default()
+                && is_new(page)
+                && let Some(found) = self.find(space, page.start(), memory)
+            {
+                let used = |pte: Pte| pte.is_mapped().then(|| pte.with_usage(usage));
+                self.exchange(space, found, memory, used);
+            }
+        }
+        Ok(Resized::new(flush, mapped))
     }
 
     fn set_usage(

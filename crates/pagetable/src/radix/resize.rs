@@ -84,7 +84,7 @@ impl<F: Format> Radix<F> {
         self.recent = Recent::NONE;
         self.takes(space, taken);
         self.gives_back(space, freed);
-        Ok(Resized { flush, mapped, lost: Vec::new(), pending })
+        Ok(Resized { flush, mapped, pending })
     }
 
     /// [`crate::PageTable::complete`].

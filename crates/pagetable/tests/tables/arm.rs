@@ -24,7 +24,7 @@ fn streams_of_operations_do_what_the_model_does() {
             seed,
         };
         for table in [Arm::new(), Arm::with_area(area).unwrap()] {
-            let mut world = World::new(table);
+            let mut world = World::new(table).resizing();
             world.walks_mark = false;
             stream.run(world);
         }

@@ -13,7 +13,7 @@ use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 const K4: PageSize = PageSize::SIZE_4K;
 
 fn world<T: pagetable::PageTable + 'static>(shape: CacheShape, behind: T) -> World<Cached<T>> {
-    let mut world = World::new(Cached::new(shape, behind).unwrap());
+    let mut world = World::new(Cached::new(shape, behind).unwrap()).resizing();
     world.walks_mark = shape.keeps_usage;
     world
 }

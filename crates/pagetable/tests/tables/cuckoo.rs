@@ -11,7 +11,7 @@ const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
 
 fn world(ways: u64) -> World<ElasticCuckoo> {
-    let mut world = World::new(ElasticCuckoo::new(ways, 4096).unwrap());
+    let mut world = World::new(ElasticCuckoo::new(ways, 4096).unwrap()).resizing();
     world.walks_mark = false;
     world
 }
@@ -29,7 +29,7 @@ fn streams_of_operations_do_what_the_model_does() {
             seed,
         };
         stream.run(world(ways));
-        stream.run(World::new(ElasticCuckoo::new(ways, 4096).unwrap().with_usage()));
+        stream.run(World::new(ElasticCuckoo::new(ways, 4096).unwrap().with_usage()).resizing());
     }
 }
 
@@ -44,6 +44,8 @@ fn small_worlds_enumerated_whole() {
         space: 0,
         range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
     };
+    let large = VirtRange::of_page(VirtAddr::new(0x20_0000).page(M2));
+    let resize = |to| Op::Resize { space: 0, range: large, to };
     let ops = [
         Op::Create,
         map(0x1f_f000, K4, 1),
@@ -52,6 +54,8 @@ fn small_worlds_enumerated_whole() {
         unmap(0x1f_f000, 0x1000),
         unmap(0x20_0000, 0x20_0000),
         unmap(0, 1 << 63),
+        resize(K4),
+        resize(M2),
         Op::Destroy { space: 0 },
     ];
     small_worlds(&|| world(2), &ops, &[(1, 2), (2, 3), (3, 3), (4, 3), (9, 4)]);

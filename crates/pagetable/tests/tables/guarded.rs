@@ -19,7 +19,7 @@ fn table(entries: u64) -> Guarded {
 }
 
 fn world(entries: u64) -> World<Guarded> {
-    let mut world = World::new(table(entries));
+    let mut world = World::new(table(entries)).resizing();
     world.walks_mark = false;
     world
 }
@@ -41,7 +41,7 @@ fn streams_of_operations_do_what_the_model_does() {
             seed: 60 + n as u64,
         };
         stream.run(world(entries));
-        stream.run(World::new(table(entries).with_usage()));
+        stream.run(World::new(table(entries).with_usage()).resizing());
     }
 }
 
@@ -58,6 +58,11 @@ fn small_worlds_enumerated_whole() {
         space: 0,
         range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
     };
+    let resize = |start, bytes, shift| Op::Resize {
+        space: 0,
+        range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
+        to: size(shift),
+    };
     let ops = [
         map(0x1000, 12, 1),
         map(0x1000, 12, 3),
@@ -68,6 +73,8 @@ fn small_worlds_enumerated_whole() {
         unmap(0x4000, 0x4000),
         unmap(0x8_0000, 0x8_0000),
         unmap(1 << 63, 1 << 63),
+        resize(0x4000, 0x4000, 12),
+        resize(0, 0x10_0000, 13),
     ];
     for entries in [2, 16, 64, ADAPTIVE] {
         small_worlds(&|| world(entries), &ops, &[(1, 3), (2, 3), (3, 3), (9, 4)]);

@@ -8,7 +8,7 @@ use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 const K4: PageSize = PageSize::SIZE_4K;
 
 fn world(shape: HashedShape) -> World<Hashed> {
-    let mut world = World::new(Hashed::new(shape).unwrap());
+    let mut world = World::new(Hashed::new(shape).unwrap()).resizing();
     world.walks_mark = shape.walk_sets_usage;
     world.loses_notes = shape.partial_subblocks;
     world
@@ -101,6 +101,8 @@ fn small_worlds_enumerated_whole() {
             unmap(0, 0, 0x1000),
             unmap(0, 0, 0x2000),
             unmap(1, 0, 1 << 63),
+            Op::Resize { space: 0, range: VirtRange::of_page(VirtAddr::new(0).page(k8)), to: K4 },
+            Op::Resize { space: 0, range: VirtRange::of_page(VirtAddr::new(0).page(k8)), to: k8 },
             Op::Walk { space: 0, addr: VirtAddr::new(0x1fff), kind: Kind::Load },
             Op::Destroy { space: 0 },
         ];
@@ -125,6 +127,7 @@ fn small_worlds_with_subblocks_and_large_pages() {
         space: 0,
         range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
     };
+    let of = |bytes| VirtRange::new(VirtAddr::new(0), bytes).unwrap();
     let ops = [
         map(0, K4, 0x10_0000, 1),
         map(0, K4, 0x10_1000, 2),
@@ -134,6 +137,8 @@ fn small_worlds_with_subblocks_and_large_pages() {
         unmap(0, 0x1000),
         unmap(0, 0x2000),
         unmap(0, 0x4000),
+        Op::Resize { space: 0, range: of(0x4000), to: K4 },
+        Op::Resize { space: 0, range: of(0x4000), to: size(14).unwrap() },
         Op::Protect {
             space: 0,
             range: VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap(),

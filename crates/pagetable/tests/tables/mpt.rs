@@ -8,7 +8,7 @@ use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
 const K4: PageSize = PageSize::SIZE_4K;
 
 fn world() -> World<Mpt> {
-    let mut world = World::new(Mpt::new());
+    let mut world = World::new(Mpt::new()).resizing();
     world.walks_mark = false;
     world
 }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Translation, Usage, X86_64};
+use pagetable::{ElasticCuckoo, Guarded, Hashed, HashedShape, Translation, Usage, X86_64};
 
 use crate::common::Table;
 use crate::common::physical::Physical;
@@ -161,4 +161,98 @@ fn no_bit_of_a_walker_is_lost() {
     assert_eq!(memory.lost, [], "plain stores over bits of the walker");
     table.destroy(space, &mut memory).unwrap().done(&mut frames);
     assert_eq!(frames.frames_out(), 0);
+}
+
+/// Memory in which each entry that the OS is about to exchange has just been marked by a walker.
+struct Overtaken(Physical);
+
+impl Overtaken {
+    /// P is bit 0 of a page's entry, A and D are the bits above G.
+    const MARKS: u64 = 0xc0;
+}
+
+impl Memory for Overtaken {
+    fn read_u64(&self, addr: PhysAddr) -> u64 {
+        self.0.read_u64(addr)
+    }
+    fn read_u32(&self, addr: PhysAddr) -> u32 {
+        self.0.read_u32(addr)
+    }
+    fn read_u8(&self, addr: PhysAddr) -> u8 {
+        self.0.read_u8(addr)
+    }
+    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.0.write_u64(addr, value);
+    }
+    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
+        self.0.write_u32(addr, value);
+    }
+    fn write_u8(&mut self, addr: PhysAddr, value: u8) {
+        self.0.write_u8(addr, value);
+    }
+    fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64 {
+        self.0.swap_u64(addr, new)
+    }
+    fn swap_u32(&mut self, addr: PhysAddr, new: u32) -> u32 {
+        self.0.swap_u32(addr, new)
+    }
+    fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64 {
+        self.0.invert_u64(addr, bits)
+    }
+    fn invert_u32(&mut self, addr: PhysAddr, bits: u32) -> u32 {
+        self.0.invert_u32(addr, bits)
+    }
+    fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
+        let found = self.0.read_u64(addr);
+        if found & PRESENT != 0 {
+            self.0.write_u64(addr, found | Overtaken::MARKS);
+        }
+        self.0.compare_exchange_u64(addr, current, new)
+    }
+    fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32> {
+        let found = self.0.read_u32(addr);
+        if u64::from(found) & PRESENT != 0 {
+            self.0.write_u32(addr, found | Overtaken::MARKS as u32);
+        }
+        self.0.compare_exchange_u32(addr, current, new)
+    }
+}
+
+/// Tables without a tree, in which a page gets another size: what a walker does last to the old entries is
+/// known of the new ones.
+#[test]
+fn no_bit_is_lost_when_other_tables_resize() {
+    let hashed = |shape: HashedShape| Hashed::new(shape.with_large_pages()).unwrap();
+    let inverted = HashedShape { walk_sets_usage: true, ..HashedShape::inverted(16 << 20, 16) };
+    let tables: [Box<dyn Table>; 6] = [
+        Box::new(Guarded::new(16).unwrap().with_usage()),
+        Box::new(Guarded::adaptive().with_usage()),
+        Box::new(hashed(HashedShape { walk_sets_usage: true, ..HashedShape::C128K })),
+        Box::new(hashed(inverted)),
+        Box::new(hashed(HashedShape { replicated: true, ..inverted })),
+        Box::new(ElasticCuckoo::new(3, 4096).unwrap().with_usage()),
+    ];
+    for (number, mut table) in tables.into_iter().enumerate() {
+        let mut frames = Physical::new();
+        let mut memory = Overtaken(frames.clone());
+        let space = table.create(&mut memory, &mut frames).unwrap();
+        let page = VirtAddr::new(1 << 30).page(PageSize::SIZE_2M);
+        let large = Translation::new(page, PhysAddr::new(1 << 31), Rights::ALL);
+        let range = VirtRange::of_page(page);
+        table.map(space, large, 1, &mut memory, &mut frames).unwrap().done(&mut frames);
+        for (to, pages) in [(PageSize::SIZE_4K, 512), (PageSize::SIZE_2M, 1)] {
+            let each = &mut |_| {};
+            let flush = table.clear_usage(space, range, MARKED, &mut memory, each).unwrap();
+            flush.done(&mut frames);
+            let resized = table.resize(space, range, to, &mut memory, &mut frames).unwrap();
+            table.complete(&resized, &mut memory);
+            assert_eq!(resized.mapped.len(), pages);
+            resized.flush.done(&mut frames);
+            let mut found = Vec::new();
+            table.visit(space, range, &memory, &mut |mapping| found.push(mapping.usage));
+            assert_eq!(found, vec![MARKED; pages], "table {number}, pages of {to}");
+        }
+        table.destroy(space, &mut memory).unwrap().done(&mut frames);
+        assert_eq!(frames.frames_out(), 0);
+    }
 }

@@ -23,8 +23,8 @@ fn streams_of_operations_do_what_the_model_does() {
             steps: 6000,
             seed,
         };
-        stream.run(World::new(SparcReference::<true>::new()));
-        let mut world = World::new(SparcReference::<false>::new());
+        stream.run(World::new(SparcReference::<true>::new()).resizing());
+        let mut world = World::new(SparcReference::<false>::new()).resizing();
         world.walks_mark = false;
         stream.run(world);
     }

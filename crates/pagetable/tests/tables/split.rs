@@ -10,7 +10,7 @@ use crate::common::{Op, RIGHTS, Stream, Table, TreeTable, World, page, small_wor
 const K4: PageSize = PageSize::SIZE_4K;
 
 fn world(table: Split) -> World<Split> {
-    let mut world = World::new(table);
+    let mut world = World::new(table).resizing();
     world.walks_mark = false;
     world
 }
@@ -44,7 +44,7 @@ fn streams_of_operations_do_what_the_model_does() {
         let table = || split(index_bits, superpage_levels);
         let stream = stream(top, table().page_sizes(), 120 + n as u64);
         stream.run(world(table()));
-        stream.run(World::new(table().with_usage()));
+        stream.run(World::new(table().with_usage()).resizing());
     }
     stream(LinearArray.range().start().get(), &[K4], 130).run(world(Split::linear().unwrap()));
 }

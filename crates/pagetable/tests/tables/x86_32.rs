@@ -29,13 +29,13 @@ fn stream(large: PageSize, frame_bits: u32, rights: &[Rights], seed: u64) -> Str
 fn streams_of_operations_do_what_the_model_does() {
     for seed in [1, 2] {
         let narrow = stream(M4, 32, &EXECUTABLE, seed);
-        narrow.run(World::new(X86_32::<false>::new()));
+        narrow.run(World::new(X86_32::<false>::new()).resizing());
         let area = VirtRange::new(VirtAddr::new(0xc000_0000), 1 << 29).unwrap();
         narrow.run(World::new(X86_32::<false>::with_area(area).unwrap()));
-        let mut world = World::new(X86_32::<false, false>::new());
+        let mut world = World::new(X86_32::<false, false>::new()).resizing();
         world.walks_mark = false;
         narrow.run(world);
-        stream(M2, 40, &RIGHTS, seed).run(World::new(X86_32::<true>::new()));
+        stream(M2, 40, &RIGHTS, seed).run(World::new(X86_32::<true>::new()).resizing());
     }
 }
 

@@ -94,7 +94,7 @@ fn run_streams<const LEVELS: u8>(seeds: &[u64]) {
         stream.run_with(world, |world| {
             decode::check(world, |root, addr| decode::x86_64(&world.physical, root, addr, LEVELS));
         });
-        let mut world = World::new(X86_64::<LEVELS, false>::new());
+        let mut world = World::new(X86_64::<LEVELS, false>::new()).resizing();
         world.walks_mark = false;
         stream.run(world);
     }

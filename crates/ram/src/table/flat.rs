@@ -1,7 +1,7 @@
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    Error, Fault, Flush, Footprint, Frames, Mapping, Mounted, Node, Reference, Space, Translation,
-    TreeShape, Usage,
+    Error, Fault, Flush, Footprint, Frames, Mapping, Mounted, Node, Reference, Resized, Space,
+    Translation, TreeShape, Unfit, Usage, resized,
 };
 use rustc_hash::FxHashMap;
 
@@ -280,6 +280,33 @@ impl Mounted for Flat {
         for page in self.covered(space, range) {
             each(Flat::mapping(page));
         }
+    }
+
+    fn resize(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        frames: &mut dyn Frames,
+    ) -> Result<Resized, Error> {
+        if !self.page_sizes.contains(&to) {
+            return Err(Unfit::PageSize(to).into());
+        }
+        let mut before = Vec::new();
+        self.visit(space, range, &mut |mapping| before.push(mapping));
+        let after = resized(&before, range, to)?;
+        // Nothing in here can fail, and nobody walks meanwhile.
+        let mut flush = Flush::nothing(space);
+        for mapping in before.iter().filter(|mapping| mapping.translation.page.size() != to) {
+            let page = VirtRange::of_page(mapping.translation.page);
+            flush.merge(self.unmap(space, page, &mut |_| ())?);
+        }
+        for mapping in &after {
+            if !self.contains(space, mapping.translation.page) {
+                flush.merge(self.map(space, mapping.translation, 1, frames)?);
+            }
+        }
+        Ok(Resized::new(flush, after))
     }
 
     fn footprint(&self) -> Footprint {

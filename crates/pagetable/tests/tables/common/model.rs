@@ -80,7 +80,9 @@ impl Model {
                     return None;
                 }
                 let wanted = Translation { page: at.page(to), frame, ..mapping.translation };
-                let part = Mapping { translation: wanted, note: 0, ..*mapping };
+                // A page that has that size already is as it was.
+                let note = if page.size() == to { mapping.note } else { 0 };
+                let part = Mapping { translation: wanted, note, ..*mapping };
                 let (whole, filled) = after.entry(wanted.page.start().get()).or_insert((part, 0));
                 if whole.translation != wanted {
                     return None;

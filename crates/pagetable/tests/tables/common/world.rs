@@ -1,5 +1,7 @@
 use addr::{Attributes, Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Fault, Flush, Mapping, Reference, Space, Translation, Unfit, Usage};
+use pagetable::{
+    Error, Fault, Flush, Footprint, Mapping, Reference, Space, Translation, Unfit, Usage,
+};
 
 use super::model::{Model, check_flush};
 use super::physical::Physical;
@@ -142,7 +144,7 @@ impl World<dyn Table> {
     /// Does `op` to both and compares what they say. When frames run out, the table must refuse
     /// and the model is left alone.
     pub(crate) fn apply(&mut self, op: Op) {
-        let before = self.physical.bytes_out();
+        let before = self.taken();
         match op {
             Op::Create => {
                 let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
@@ -188,7 +190,7 @@ impl World<dyn Table> {
                     }
                     Err(error @ Error::AlreadyMapped { .. }) => {
                         assert_eq!(model.map(first, count, &notes), Err(error));
-                        assert_eq!(self.physical.bytes_out(), before);
+                        assert_eq!(self.taken(), before);
                     }
                     Err(error) => self.check_refused(error, before),
                 }
@@ -246,7 +248,7 @@ impl World<dyn Table> {
 
     fn resize(&mut self, space: usize, range: VirtRange, to: PageSize) {
         let Some(index) = self.index(space).filter(|_| self.resizes) else { return };
-        let before = self.physical.bytes_out();
+        let before = self.taken();
         let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
         let (space, model) = &mut self.spaces[index];
         let mut after = model.clone();
@@ -255,17 +257,16 @@ impl World<dyn Table> {
             Ok(resized) => {
                 let changed = changed.expect("what cannot be resized is refused");
                 check_flush(&resized.flush, &changed);
-                assert_eq!(resized.lost, []);
                 self.table.complete(&resized, memory);
                 let expected: Vec<_> = after.overlapping(range);
-                assert_eq!(resized.mapped, expected);
                 *model = after;
+                self.check_same(&resized.mapped, &expected);
                 self.done(resized.flush);
             }
-            Err(Error::OutOfFrames(_)) => assert_eq!(self.physical.bytes_out(), before),
+            Err(Error::OutOfFrames(_)) => assert_eq!(self.taken(), before),
             Err(_) => {
                 assert_eq!(changed, None);
-                assert_eq!(self.physical.bytes_out(), before);
+                assert_eq!(self.taken(), before);
             }
         }
     }
@@ -395,10 +396,15 @@ impl World<dyn Table> {
         }
     }
 
-    fn check_refused(&self, error: Error, bytes_out_before: u64) {
+    /// What is taken of memory: in frames, and of those by the table.
+    fn taken(&self) -> (u64, Footprint) {
+        (self.physical.bytes_out(), self.table.footprint())
+    }
+
+    fn check_refused(&self, error: Error, before: (u64, Footprint)) {
         let is_due = matches!(error, Error::OutOfFrames(_) | Error::Unfit(Unfit::Global));
         assert!(is_due, "{error}");
-        assert_eq!(self.physical.bytes_out(), bytes_out_before);
+        assert_eq!(self.taken(), before);
     }
 
     fn done(&mut self, flush: Flush) {

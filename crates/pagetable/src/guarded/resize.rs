@@ -1,0 +1,281 @@
+//! Pages get another size in place: what is to follow is built aside, and one entry leads there.
+//!
+//! ```text
+//!   split   [a|2M] --> external            the entry of the superpage leads to a new node instead:
+//!             |                            every address is mapped by the one or by the other
+//!           [n|2M] --> n: [b|4K] [c|4K] ...
+//!
+//!   merge   [n|2M] --> n: [b|4K] [c|4K] ...   and back, to an external node of one page
+//! ```
+//!
+//! A superpage that takes several places of a node is exchanged place by place. What an entry led to stays as
+//! it is until no entry leads there any more; only then are the usage bits read for the last time.
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Memory, Page, PhysAddr, VirtRange};
+
+use super::edit::{end, places, write_external, write_page};
+use super::entry::{Entry, PAIR_SHIFT, Table};
+use super::{Guarded, PTE, gather_external};
+use crate::pages::{Found, exchange};
+use crate::pte::Pte;
+use crate::{Error, Flush, Mapping, Space, Translation};
+
+/// What becomes of an entry.
+enum Change {
+    /// All places in the node that the entry covers.
+    Fill(Table, Entry),
+    /// The entry at this place.
+    Put(PhysAddr, Entry),
+}
+
+/// A replacement that is prepared: nothing in it can fail any more.
+#[derive(Default)]
+struct Prepared {
+    changes: Vec<Change>,
+    /// What no entry leads to after the changes.
+    gone: Vec<Entry>,
+    /// Nodes that were taken, with the bits of their indices.
+    taken: Vec<(PhysAddr, u32)>,
+}
+
+impl Guarded {
+    /// [`crate::pages::Pages::replace`].
+    pub(super) fn replace_pages(
+        &mut self,
+        space: Space,
+        before: &[Page],
+        after: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) -> Result<Vec<Mapping>, Error> {
+        let mut prepared = Prepared::default();
+        if let Err(error) = self.prepare(space, (before, after), memory, frames, &mut prepared) {
+            let mut unused = Flush::nothing(space);
+            for (node, bits) in prepared.taken {
+                self.pools(space)[bits as usize].put(node, &mut unused);
+            }
+            unused.done(frames);
+            return Err(error);
+        }
+        for change in prepared.changes {
+            match change {
+                Change::Fill(table, entry) => table.fill(entry, Some(entry), memory),
+                Change::Put(at, entry) => Entry::write(Some(entry), at, memory),
+            }
+        }
+        let mut last = Vec::with_capacity(before.len());
+        let mut found: Vec<Found> = Vec::new();
+        for &entry in &prepared.gone {
+            found.clear();
+            match entry.table() {
+                Some(table) => self.gather_table(table, entry.range(), memory, &mut found),
+                None => gather_external(entry, entry.range(), memory, &mut found),
+            }
+            for &found in &found {
+                let pte = exchange(PTE, found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
+                last.push(PTE.mapping(pte, found.page));
+            }
+        }
+        if self.adaptive {
+            self.adapt(space, after, memory, frames, flush);
+        }
+        for entry in prepared.gone {
+            self.put_below(space, entry, memory, flush);
+        }
+        Ok(last)
+    }
+
+    /// Lets the nodes around new pages take the size that suits them.
+    fn adapt(
+        &mut self,
+        space: Space,
+        after: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) {
+        for page in after {
+            let addr = page.page.start();
+            self.grow(space, addr, memory, frames, flush);
+            if let Some(&place) = places(space, addr, memory).last() {
+                self.take_apart(space, place, memory, flush);
+            }
+        }
+    }
+
+    /// Builds all that is to come. What was taken for it is in `prepared`, after an error too.
+    fn prepare(
+        &mut self,
+        space: Space,
+        (mut before, mut after): (&[Page], &[Translation]),
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        prepared: &mut Prepared,
+    ) -> Result<(), Error> {
+        while let (Some(&old), Some(&new)) = (before.first(), after.first()) {
+            // The larger of the two takes the place of several, or several take its place.
+            let (old_count, new_count) = match old.size() > new.page.size() {
+                true => (1, old.size().count_of(new.page.size()) as usize),
+                false => {
+                    let range = VirtRange::of_page(new.page);
+                    let inside = |page: &&Page| range.contains(page.start());
+                    (before.iter().take_while(inside).count(), 1)
+                }
+            };
+            let (old, new) = (before[0], &after[..new_count]);
+            if new_count > 1 {
+                self.prepare_split(space, old, new, memory, frames, prepared)?;
+            } else {
+                self.prepare_merge(space, new[0], memory, frames, prepared)?;
+            }
+            (before, after) = (&before[old_count..], &after[new_count..]);
+        }
+        Ok(())
+    }
+
+    fn prepare_split(
+        &mut self,
+        space: Space,
+        old: Page,
+        new: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        prepared: &mut Prepared,
+    ) -> Result<(), Error> {
+        let way = end(space, old.start(), memory);
+        let (table, leaf) = (way.table, way.entry.expect("the page has an entry"));
+        let same_place = |a: &Translation, b: &Translation| {
+            let place = |page: &Translation| page.page.start().get().checked_shr(table.low);
+            place(a) == place(b)
+        };
+        for pages in new.chunk_by(same_place) {
+            let entry = self.build(space, pages, memory, frames, prepared)?;
+            prepared.changes.push(Change::Fill(table, entry));
+        }
+        prepared.gone.push(leaf);
+        Ok(())
+    }
+
+    fn prepare_merge(
+        &mut self,
+        space: Space,
+        new: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        prepared: &mut Prepared,
+    ) -> Result<(), Error> {
+        let entry = self.build(space, &[new], memory, frames, prepared)?;
+        let (addr, shift) = (new.page.start(), new.page.size().shift());
+        let range = VirtRange::of_page(new.page);
+        let mut table = Guarded::root_table(space);
+        let mut from = table.start;
+        loop {
+            let at = table.entry_at(addr);
+            let there = Entry::read(at, memory).expect("the parts have entries");
+            match there.table().filter(|next| next.shift > shift) {
+                Some(next) => (table, from) = (next, at),
+                // All that is below this entry is part of the new page.
+                None if table.low >= shift => {
+                    prepared.changes.push(Change::Put(at, entry));
+                    prepared.gone.push(there);
+                    return Ok(());
+                }
+                None => break,
+            }
+        }
+        let (inside, outside): (Vec<Entry>, Vec<Entry>) =
+            table.entries(memory).partition(|entry| range.covers(entry.range()));
+        // A node with one entry does not stay.
+        if outside.is_empty() {
+            prepared.gone.extend(Entry::read(from, memory));
+            prepared.changes.push(Change::Put(from, entry));
+        } else {
+            prepared.gone.extend(inside);
+            prepared.changes.push(Change::Fill(table, entry));
+        }
+        Ok(())
+    }
+
+    /// New nodes for `pages` of one size, which are adjacent, and the entry that leads to them.
+    fn build(
+        &mut self,
+        space: Space,
+        pages: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        prepared: &mut Prepared,
+    ) -> Result<Entry, Error> {
+        let (first, last) = (pages[0].page.start(), pages[pages.len() - 1].page.start());
+        let differing = (first.get() ^ last.get()).checked_ilog2();
+        let Some(differing) = differing.filter(|&bit| bit >= PAIR_SHIFT) else {
+            return self.build_external(space, pages, memory, frames, prepared);
+        };
+        let mut node = self.table_around(differing);
+        node.start = self.take_for(space, node.index_bits(), frames, prepared)?;
+        for index in 0..node.len() {
+            Entry::write(None, node.nth(index), memory);
+        }
+        let same_place = |a: &Translation, b: &Translation| {
+            let place = |page: &Translation| page.page.start().get() >> node.low;
+            place(a) == place(b)
+        };
+        for pages in pages.chunk_by(same_place) {
+            let entry = self.build(space, pages, memory, frames, prepared)?;
+            node.fill(entry, Some(entry), memory);
+        }
+        Ok(Entry::node(node, first))
+    }
+
+    /// An external node for one page, or for both of a pair.
+    fn build_external(
+        &mut self,
+        space: Space,
+        pages: &[Translation],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        prepared: &mut Prepared,
+    ) -> Result<Entry, Error> {
+        let external = self.take_for(space, 0, frames, prepared)?;
+        let leaf = Entry::leaf(external, pages[0].page);
+        let pte = |page: &Translation| (PTE.pte(page.frame, page.rights, page.global), 0);
+        write_external(leaf, pages[0].page.start(), pte(&pages[0]), memory);
+        for page in &pages[1..] {
+            write_page(leaf, page.page.start(), pte(page), memory);
+        }
+        Ok(leaf)
+    }
+
+    fn take_for(
+        &mut self,
+        space: Space,
+        index_bits: u32,
+        frames: &mut impl Frames,
+        prepared: &mut Prepared,
+    ) -> Result<PhysAddr, Error> {
+        let node = self.take(space, index_bits, frames)?;
+        prepared.taken.push((node, index_bits));
+        Ok(node)
+    }
+
+    /// Gives the pools back what `entry` leads to.
+    fn put_below(
+        &mut self,
+        space: Space,
+        entry: Entry,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) {
+        let Some(table) = entry.table() else {
+            self.pools(space)[0].put(entry.pointer, flush);
+            return;
+        };
+        let entries: Vec<Entry> = table.entries(memory).collect();
+        for entry in entries {
+            self.put_below(space, entry, memory, flush);
+        }
+        self.pools(space)[table.index_bits() as usize].put(table.start, flush);
+    }
+}
