@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Intent, Mounted, Resized, SubtreeEdit, Usage};
+use pagetable::{Error, Intent, Mapping, Mounted, Resized, SubtreeEdit, Usage};
 
 use crate::{
     hat::{Change, Hat, HatSpace, LoadError, mapped},
@@ -69,9 +69,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         let addr = found.page.start();
                         let there = part.table().and_then(|table| table.query(entry.inner, addr));
                         let Some(mapping) = there else { return };
-                        usage.referenced |= mapping.usage.referenced;
-                        usage.dirty |= mapping.usage.dirty;
-                        usage.marked |= mapping.usage.marked;
+                        let mut note = |mapping: &Mapping| {
+                            usage.referenced |= mapping.usage.referenced;
+                            usage.dirty |= mapping.usage.dirty;
+                            usage.marked |= mapping.usage.marked;
+                        };
+                        note(&mapping);
                         let set = (clear.referenced && mapping.usage.referenced)
                             || (clear.dirty && mapping.usage.dirty)
                             || (clear.marked && mapping.usage.marked);
@@ -79,7 +82,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                             platform.work(Step::TableWrite, 1);
                             let range = VirtRange::of_page(mapping.translation.page);
                             let edit = SubtreeEdit::ClearUsage(clear);
-                            let cleared = part.edit(entry.inner, range, edit, &mut |_| ());
+                            // As they were when they were cleared: hardware may have set more since the look.
+                            let each = &mut |before| note(&before);
+                            let cleared = part.edit(entry.inner, range, edit, each);
                             // A whole page that is mapped has bits.
                             if let Ok(flush) = cleared {
                                 change.flush(space, flush);

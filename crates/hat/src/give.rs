@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Intent, Mapping, Mounted, Translation};
+use pagetable::{Intent, Mapping, Mounted, Translation, Usage};
 
 use crate::{
     frame::Mapped,
@@ -41,8 +41,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.hand_on(from, range, to, at, rights, Passing::Map, platform)
     }
 
-    /// The same, and `from` has the pages no more: `to` is in its place, also where they were mapped
-    /// on.
+    /// Hands the pages on as [`Hat::map_from`] does, and `from` has them no more: `to` is in its place, also
+    /// where they were mapped on. What was done to a page while `from` had it, its usage bits, is known of it
+    /// in `to`.
     pub fn grant(
         &self,
         from: HatSpace,
@@ -52,8 +53,21 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         self.hand_on(from, range, to, at, Rights::ALL, Passing::Grant, platform)?;
-        let unloaded = self.unload(from, range, &mut |_| (), platform);
-        unloaded.map_err(LoadError::Table)
+        let mut used: Vec<Mapping> = Vec::new();
+        let each = &mut |gone: Mapping| {
+            if gone.usage != Usage::default() {
+                used.push(gone);
+            }
+        };
+        self.unload(from, range, each, platform).map_err(LoadError::Table)?;
+        for Mapping { translation, usage, .. } in used {
+            let addr = moved(translation, range, at, Rights::ALL).page.start();
+            let there = self.query(to, addr).map(|there| there.translation.frame);
+            if there == Some(translation.frame) {
+                self.set_usage(to, addr, usage).map_err(LoadError::Table)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes back what was mapped from the pages that `space` has in `range`, by it or by those that

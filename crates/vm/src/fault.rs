@@ -35,6 +35,7 @@ use crate::{
     error::{Error, Stop},
     frames::{DIRTY, FILE, Owner, REFERENCED},
     kernel::Kernel,
+    map::note_used,
     object::{ObjectId, Place},
     platform::{Decided, Io, Platform, Step, Store},
     reclaim::BATCH,
@@ -473,6 +474,7 @@ where
         };
         self.before = self.before.or(known.map(|known| known.rights));
         let range = VirtRange::of_page(page);
+        let (memory, site, base) = (self.memory, self.site, self.vm.base);
         let (hat, mut below) = self.hat();
         match known {
             Some(known) if known.page == page && known.frame == frame => {
@@ -484,8 +486,8 @@ where
                 return Ok(false);
             }
             Some(_) => {
-                let done = hat.unload(space, range, &mut |_| (), &mut below);
-                done.map_err(Error::Table)?;
+                let each = &mut |gone| note_used(memory, site, base, &gone);
+                hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
             }
             None => {}
         }

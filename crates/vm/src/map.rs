@@ -345,9 +345,20 @@ where
         at: &mut Within<'_>,
         range: VirtRange,
     ) -> Result<(), Error> {
+        self.unload_each(at, range, &mut |_| ())
+    }
+
+    /// Hardware forgets what is loaded, as in [`Kernel::unload_used`]. `also` gets the pages as they were.
+    pub(crate) fn unload_each(
+        &mut self,
+        at: &mut Within<'_>,
+        range: VirtRange,
+        also: &mut dyn FnMut(&Mapping),
+    ) -> Result<(), Error> {
         let (memory, site, vm) = (self.memory, self.site, self.vm);
         let (tables, mut noted) = (&mut at.known.tables, 0..0);
         let each = &mut |mapping: Mapping| {
+            also(&mapping);
             note_used(memory, site, vm.base, &mapping);
             vm.keep_table(tables, &mapping, &mut noted);
         };

@@ -23,7 +23,9 @@ use hat::{
 use pagetable::{Mapping, Mounted, Translation};
 use physmem::{AGED_OBJECT, Allocator, Coalesced, FrameId, Home, Level, Request, State};
 
-use crate::{frames::Owner, kernel::Kernel, object::Place, platform::Platform, vm::Vm};
+use crate::{
+    frames::Owner, kernel::Kernel, map::note_used, object::Place, platform::Platform, vm::Vm,
+};
 
 impl<L: Locks> Vm<L> {
     /// Has a daemon coalesce free memory from here on ([`Kernel::coalesce`]).
@@ -212,15 +214,20 @@ where
         self.work.frames_given += count << step;
         self.work.migrations += count;
         places.sort_unstable();
-        for (space, Mapping { translation, .. }) in mapped {
+        let (memory, site) = (self.memory, self.site);
+        for (space, Mapping { translation, usage, note }) in mapped {
             let Ok(place) = places.binary_search_by_key(&translation.frame, |&(from, _)| from)
             else {
                 continue;
             };
             let (hat, mut below) = self.hat();
-            // One that finds no room in a table comes back by a minor fault.
             let moved = Translation { frame: places[place].1, ..translation };
-            let _ = hat.load(space, moved, 1, &mut below);
+            let is_loaded = hat.load(space, moved, 1, &mut below).is_ok()
+                && hat.set_usage(space, moved.page.start(), usage).is_ok();
+            if !is_loaded {
+                // One that finds no room in a table comes back by a minor fault.
+                note_used(memory, site, base, &Mapping { translation: moved, usage, note });
+            }
         }
     }
 

@@ -22,7 +22,7 @@ use hat::{
     HatSpace,
     locking::{Locks, Scheme},
 };
-use pagetable::{Mapping, Mounted};
+use pagetable::{Mapping, Mounted, Usage};
 use physmem::{Allocator, Neighbor};
 
 use crate::{
@@ -239,8 +239,17 @@ where
         if (if may_store { region.rights } else { region.rights.without_write() }) != all {
             return Err(Stopped::Why(Why::MixedRights));
         }
-        self.unload(at, block)?;
+        let mut used = Usage::default();
+        if let Some(range) = self.loaded_range(space, block) {
+            self.unload_each(at, range, &mut |gone| {
+                used.referenced |= gone.usage.referenced;
+                used.dirty |= gone.usage.dirty;
+            })?;
+        }
         self.load_large(at, region, block, frame, may_store, &mut How::Minor)?;
+        // What was done to the small pages was done to the large one.
+        let start = self.vm.addr_of(block.start);
+        self.hat.set_usage(space, start, used).map_err(Error::Table)?;
         Ok(())
     }
 

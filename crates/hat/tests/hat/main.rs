@@ -10,7 +10,9 @@ mod small;
 mod spin;
 mod trees;
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use std::sync::Mutex;
+
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, LoadError};
 use model::{Processor, World};
 use pagetable::{
@@ -142,6 +144,52 @@ fn usage_is_gathered_over_all_mappings_of_a_frame() {
     assert_eq!(hat.usage(frame, K4, referenced, &mut processor), both);
     assert_eq!(processor.shootdowns, 1, "a cleared bit must be seen to be set again");
     assert_eq!(hat.usage(frame, K4, none, &mut processor), Usage { dirty: true, ..none });
+}
+
+/// Memory in which a walker stores to the page in frame 0x8000 right after its accessed bit was read.
+struct StoredTo(Mutex<SparseMemory>);
+
+impl Memory for StoredTo {
+    fn read_u64(&self, addr: PhysAddr) -> u64 {
+        let mut memory = self.0.lock().unwrap();
+        let entry = memory.read_u64(addr);
+        if entry & 0xf_f021 == 0x8021 {
+            memory.write_u64(addr, entry | 0x40);
+        }
+        entry
+    }
+    fn read_u32(&self, addr: PhysAddr) -> u32 {
+        self.0.lock().unwrap().read_u32(addr)
+    }
+    fn read_u8(&self, addr: PhysAddr) -> u8 {
+        self.0.lock().unwrap().read_u8(addr)
+    }
+    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.0.get_mut().unwrap().write_u64(addr, value);
+    }
+    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
+        self.0.get_mut().unwrap().write_u32(addr, value);
+    }
+    fn write_u8(&mut self, addr: PhysAddr, value: u8) {
+        self.0.get_mut().unwrap().write_u8(addr, value);
+    }
+    addr::exchanges_of_one_user!();
+}
+
+/// Between the look at a page and the clearing of its bits a processor stores to it.
+#[test]
+fn no_store_is_lost_while_bits_are_cleared() {
+    let memory = StoredTo(Mutex::new(SparseMemory::new(MEMORY)));
+    let hat: Hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), memory)));
+    let mut processor = Processor::default();
+    let space = hat.create(&mut processor).unwrap();
+    hat.load(space, page(0x1000, K4, 0x8000, Rights::ALL), 1, &mut processor).unwrap();
+    let referenced = Usage { referenced: true, ..Usage::default() };
+    let both = Usage { dirty: true, ..referenced };
+    hat.set_usage(space, VirtAddr::new(0x1000), referenced).unwrap();
+    assert_eq!(hat.usage(PhysAddr::new(0x8000), K4, both, &mut processor), both);
+    let none = Usage::default();
+    assert_eq!(hat.usage(PhysAddr::new(0x8000), K4, none, &mut processor), none);
 }
 
 #[test]

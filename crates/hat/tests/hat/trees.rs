@@ -167,6 +167,22 @@ fn a_page_that_is_not_there_cannot_be_handed_on() {
     assert_eq!(gone, Err(LoadError::NoSpace(one)));
 }
 
+/// The taker is in the giver's place: the page is as used as it was.
+#[test]
+fn a_grant_hands_on_what_was_done_to_the_page() {
+    let hat = x86_64();
+    let mut processor = Processor::default();
+    let [giver, taker] = [0; 2].map(|_| hat.create(&mut processor).unwrap());
+    hat.load(giver, page(0x1000, K4, 0x5000, Rights::ALL), 2, &mut processor).unwrap();
+    let used = Usage { referenced: true, dirty: true, marked: false };
+    hat.set_usage(giver, VirtAddr::new(0x2000), used).unwrap();
+    let both = VirtRange::new(VirtAddr::new(0x1000), 0x2000).unwrap();
+    hat.grant(giver, both, taker, VirtAddr::new(0x9000), &mut processor).unwrap();
+    let usage = |addr| hat.query(taker, VirtAddr::new(addr)).unwrap().usage;
+    assert_eq!((usage(0x9000), usage(0xa000)), (Usage::default(), used));
+    assert_eq!(hat.query(giver, VirtAddr::new(0x1000)), None);
+}
+
 /// Nothing is as it was in between: who has pages of the giver still has them of it.
 #[test]
 fn a_grant_that_fails_leaves_the_tree_as_it_was() {

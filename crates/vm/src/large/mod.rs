@@ -41,6 +41,7 @@ use crate::{
     fault::{Needed, Said},
     frames::{DIRTY, REFERENCED},
     kernel::Kernel,
+    map::note_used,
     object::{ObjectId, Place},
     platform::Platform,
     policy::{Ask, Choice, Fallback},
@@ -402,6 +403,7 @@ where
         let (space, range) = (at.space, VirtRange::of_page(page));
         self.work.table_reads += 1;
         let known = self.hat.query(space, page.start()).map(|known| known.translation);
+        let (memory, site, base) = (self.memory, self.site, self.vm.base);
         let (hat, mut below) = self.hat();
         match known {
             Some(known) if (known.page, known.frame) == (page, translation.frame) => {
@@ -411,7 +413,10 @@ where
                 }
                 return Ok(false);
             }
-            Some(_) => hat.unload(space, range, &mut |_| (), &mut below).map_err(Error::Table)?,
+            Some(_) => {
+                let each = &mut |gone| note_used(memory, site, base, &gone);
+                hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
+            }
             None => {}
         }
         match hat.load(space, translation, 1, &mut below) {

@@ -3,7 +3,7 @@
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
-use pagetable::{Irix, Mount, Mounted, SparseMemory};
+use pagetable::{Irix, Mount, Mounted, SparseMemory, Usage};
 use physmem::{Coalesced, FrameId, Request, State};
 use vm::{
     Decision, FileKey, Kernel, Marks, Module, POLICIES, Physical, Placement, Settings, Source, Vm,
@@ -222,7 +222,13 @@ fn figure_3() {
     small.vm.set_daemon(daemon);
 
     let (shot, before) = (small.vm.work().shootdowns, small.vm.work().migrations);
+    let used = Usage { referenced: true, dirty: true, marked: false };
+    small.hat.set_usage(one, VirtAddr::new(0x1000), used).unwrap();
+    small.hat.set_usage(two, VirtAddr::new(0x1000), Usage { dirty: false, ..used }).unwrap();
     assert_eq!(small.kernel().coalesce(1), 1, "a mild pass moves one page");
+    let usage = |space| small.hat.query(space, VirtAddr::new(0x1000)).unwrap().usage;
+    assert_eq!(usage(one), used, "what was done to the page is known of it where it is now");
+    assert_eq!(usage(two), Usage { dirty: false, ..used });
     small.kernel().check().unwrap();
     assert_eq!(small.vm.work().migrations, before + 1);
     assert_eq!(small.vm.work().shootdowns, shot + 1, "one flush");
