@@ -20,7 +20,7 @@ use crate::{
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
     space::{MmuEntry, in_place},
-    unload::maps,
+    unload::Asked,
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -85,7 +85,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::UnloadFrames, |held| {
             platform.work(Step::Operation, 1);
             let own = self.pages_in(held, space, range)?;
-            let frames = frames_of(&own);
+            let frames = Asked::of(&frames_of(&own));
             let mut last = None;
             loop {
                 let found = self.below(held, space, &own, platform);
@@ -125,7 +125,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Protect, |held| {
             platform.work(Step::Operation, 1);
             let own = self.pages_in(held, space, range)?;
-            let frames = frames_of(&own);
+            let frames = Asked::of(&frames_of(&own));
             let mut found = self.below(held, space, &own, platform);
             if with_own {
                 found.extend(own.iter().map(|page| noted(space, 0, page).page));
@@ -145,7 +145,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         &self,
         held: &mut S::Held<'_>,
         pages: &[Mapped],
-        (frames, rights): (&[(PhysAddr, PageSize)], Rights),
+        (frames, rights): (&Asked, Rights),
         change: &mut Change,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
@@ -158,7 +158,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 for page in pages {
                     let mut is_there = false;
                     let restricted = &mut |mapping: &Mapping| {
-                        is_there = maps(mapping, frames);
+                        is_there = frames.has_part_of(mapping);
                         let has = mapping.translation.rights.bits();
                         is_there.then_some(Rights::from_bits(has & rights.bits()))
                     };

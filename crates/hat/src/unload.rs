@@ -88,6 +88,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             loop {
                 // A page size that is loaded for the first time meanwhile has lists of its own.
                 let lists = self.lists(frames);
+                if lists == marked {
+                    break;
+                }
                 let more: Vec<List> =
                     lists.into_iter().filter(|list| !marked.contains(list)).collect();
                 if more.is_empty() {
@@ -98,9 +101,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             found.sort_unstable();
             found.dedup();
+            let frames = Asked::of(frames);
             while !found.is_empty() {
                 let mut change = Change::default();
-                self.clear(held, &found, frames, &mut change, each, platform);
+                self.clear(held, &found, &frames, &mut change, each, platform);
                 let has_removed = change.has_removed();
                 self.finish(held, &mut change, platform);
                 let left = self.mapped_in(held, &marked, &mut |_| ());
@@ -119,7 +123,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         &self,
         held: &mut S::Held<'_>,
         pages: &[Mapped],
-        frames: &[(PhysAddr, PageSize)],
+        frames: &Asked,
         change: &mut Change,
         each: &mut dyn FnMut(HatSpace, Mapping),
         platform: &mut impl Platform,
@@ -136,7 +140,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         let Some(table) = part.table() else { return };
                         let there = table.query(entry.inner, page.page.start());
                         let is_same = there.is_some_and(|mapping| {
-                            mapping.translation.page == page.page && maps(&mapping, frames)
+                            mapping.translation.page == page.page && frames.has_part_of(&mapping)
                         });
                         if !is_same {
                             continue;
@@ -241,9 +245,73 @@ impl List {
     }
 }
 
-/// Whether a page maps a part of these frames.
-pub(crate) fn maps(mapping: &Mapping, frames: &[(PhysAddr, PageSize)]) -> bool {
-    let start = mapping.translation.frame.get();
-    let last = start + mapping.translation.page.size().mask();
-    frames.iter().any(|(frame, size)| start <= frame.get() + size.mask() && frame.get() <= last)
+/// Frames that are asked for, in order, so that whether a page maps a part of one takes a search and not a look at all.
+pub(crate) struct Asked(Vec<Covered>);
+
+/// A frame, and what frames that begin no later than it cover at most.
+struct Covered {
+    start: u64,
+    last: u64,
+}
+
+impl Asked {
+    pub(crate) fn of(frames: &[(PhysAddr, PageSize)]) -> Asked {
+        let covered = |(frame, size): &(PhysAddr, PageSize)| {
+            let start = frame.get();
+            Covered { start, last: start + size.mask() }
+        };
+        let mut frames: Vec<Covered> = frames.iter().map(covered).collect();
+        frames.sort_unstable_by_key(|frame| frame.start);
+        let mut last = 0;
+        for frame in &mut frames {
+            last = last.max(frame.last);
+            frame.last = last;
+        }
+        Asked(frames)
+    }
+
+    pub(crate) fn has_part_of(&self, mapping: &Mapping) -> bool {
+        let start = mapping.translation.frame.get();
+        let last = start + mapping.translation.page.size().mask();
+        let before = self.0.partition_point(|frame| frame.start <= last);
+        before.checked_sub(1).is_some_and(|at| start <= self.0[at].last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use addr::{Page, Rights, VirtAddr};
+    use pagetable::{Translation, Usage};
+
+    use super::*;
+
+    /// Frames of any sizes that overlap one another, against a look at each.
+    #[test]
+    fn a_page_maps_a_part_of_a_frame_that_overlaps_its_own() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        let sizes = [12, 16, 21].map(|shift| PageSize::from_shift(shift).unwrap());
+        for _ in 0..2000 {
+            let mut frame = || {
+                let size = sizes[below(3) as usize];
+                (PhysAddr::new(below(0x80_0000) & !size.mask()), size)
+            };
+            let frames: Vec<_> = (0..4).map(|_| frame()).collect();
+            let (own, size) = frame();
+            let page = Page::containing(VirtAddr::new(0), size);
+            let translation = Translation::new(page, own, Rights::ALL);
+            let mapping = Mapping { translation, usage: Usage::default(), note: 0 };
+            let bytes = |(at, size): (PhysAddr, PageSize)| at.get()..at.get() + size.bytes();
+            let has = frames.iter().any(|&frame| {
+                let (one, other) = (bytes(frame), bytes((own, size)));
+                one.start < other.end && other.start < one.end
+            });
+            assert_eq!(Asked::of(&frames).has_part_of(&mapping), has, "{own:?} {size} {frames:?}");
+        }
+    }
 }
