@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import _native, confined
+from pagewalk._native import Error
 from pagewalk.output import refuse_existing, refuse_no_trace, write_text
 from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
@@ -133,6 +134,8 @@ class Recording:
         if not command:
             raise _native.Error("there is no program to run: give its name and its arguments")
         confined.check(self.small, self._sysroot)
+        if self.engine == "native" and self.sysroot is not None:
+            raise Error("--sysroot does not go with --engine native yet; use --engine qemu")
         if self.small is not None or self.sysroot is not None:
             command[0] = confined.found(command[0], self.small, self._sysroot)
         return _native.Recording(

@@ -34,6 +34,8 @@ pub(crate) struct Prepared {
     aslr: bool,
     /// The library that marks allocations.
     library: Option<Library>,
+    /// Why it runs in QEMU though the engine was asked for.
+    why_qemu: Option<String>,
 }
 
 /// Names the number of blocks after which it is asked what TLBs hold, in place of [`PATIENCE`].
@@ -48,13 +50,26 @@ fn patience() -> u32 {
 }
 
 impl Prepared {
-    /// Finds the program of `options`, its QEMU and the plugin, and makes the session.
+    /// Finds the program of `options`, its QEMU and the plugin or the engine, and makes the session.
     pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
         let program = Program::find(&options.command)?;
-        let runner = match options.engine {
-            Engine::Qemu => Runner::Qemu(Qemu::find(options, &program)?),
-            Engine::Native => Runner::Native(inject::Engine::find(options, &program)?),
+        let native = match options.engine {
+            Engine::Qemu => None,
+            Engine::Native => Some(inject::Engine::find(options, &program)?),
         };
+        let may_trace = native.is_none() || inject::may_trace();
+        let runner = match native {
+            Some(engine) if may_trace => Runner::Native(engine),
+            _ => Runner::Qemu(Qemu::find(options, &program)?),
+        };
+        let why_qemu = (!may_trace).then(|| {
+            let aslr = if options.aslr { ", and its layout is not randomised" } else { "" };
+            format!(
+                "ptrace is forbidden here, by a container or by Yama, which --engine native needs to begin: the \
+                 program ran in QEMU{aslr}; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), or \
+                 use --engine qemu"
+            )
+        });
         let stem = match &runner {
             Runner::Qemu(qemu) => qemu.stem(&program),
             Runner::Native(_) => Vec::new(),
@@ -85,7 +100,15 @@ impl Prepared {
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
         let command = told(words.collect(), options.arguments);
         let (one_cpu, aslr) = (options.one_cpu, options.aslr);
-        Ok(Prepared { program, runner, session, command, one_cpu, aslr, library })
+        Ok(Prepared { program, runner, session, command, one_cpu, aslr, library, why_qemu })
+    }
+
+    /// What the program will run in.
+    pub(crate) fn engine(&self) -> Engine {
+        match self.runner {
+            Runner::Qemu(_) => Engine::Qemu,
+            Runner::Native(_) => Engine::Native,
+        }
     }
 
     /// The first program, as its trace tells it.
@@ -95,7 +118,7 @@ impl Prepared {
 
     /// Starts the program.
     pub(crate) fn start(self) -> Result<(Launch, Session), Error> {
-        let Prepared { program, runner, session, one_cpu, aslr, library, .. } = self;
+        let Prepared { program, runner, session, one_cpu, aslr, library, why_qemu, .. } = self;
         let mut command = match &runner {
             Runner::Qemu(qemu) => {
                 let mut command = Command::new(&qemu.path);
@@ -134,7 +157,8 @@ impl Prepared {
             }
         };
         signals.set_program(child.id());
-        Ok((Launch { child, signals, program, runner, status: None, was_ended: false }, session))
+        let (status, was_ended) = (None, false);
+        Ok((Launch { child, signals, program, runner, status, was_ended, why_qemu }, session))
     }
 }
 
@@ -158,6 +182,8 @@ pub(crate) struct Launch {
     status: Option<i32>,
     /// Whether it was killed here.
     was_ended: bool,
+    /// Why it runs in QEMU though the engine was asked for.
+    pub(crate) why_qemu: Option<String>,
 }
 
 impl Launch {
@@ -244,8 +270,8 @@ pub(crate) fn told(mut command: Vec<String>, arguments: bool) -> Vec<String> {
 }
 
 /// What a trace that begins with the program `first` says about itself.
-pub(crate) fn header(options: &Options, first: &trace::Program) -> Header {
-    let how = match options.engine {
+pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) -> Header {
+    let how = match engine {
         Engine::Qemu => {
             "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
              and what the kernel itself touches is not seen"

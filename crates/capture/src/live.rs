@@ -68,9 +68,10 @@ impl Live {
     pub fn start(options: &Options) -> Result<Live, Error> {
         let prepared = Prepared::new(options)?;
         let first = prepared.first();
-        let header = header(options, &first);
-        let (launch, session) = prepared.start()?;
-        let supervisor = Supervisor::new(session, Batches::default(), options, first);
+        let header = header(options, prepared.engine(), &first);
+        let (mut launch, session) = prepared.start()?;
+        let mut supervisor = Supervisor::new(session, Batches::default(), options, first);
+        supervisor.notes.extend(launch.why_qemu.take());
         Ok(Live {
             header,
             launch,

@@ -157,6 +157,8 @@ pub struct Outcome {
     /// The program's exit status; 128 and the signal's number if one has ended it; 0 if it was killed because
     /// [`Options::ends`] asks for it.
     pub status: i32,
+    /// What the program ran in: QEMU where ptrace is forbidden, whatever was asked for.
+    pub engine: Engine,
     /// The file and what is in it.
     pub summary: trace::Summary,
     /// The processes in the order in which they began; the first is the program's.

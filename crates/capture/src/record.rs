@@ -31,8 +31,8 @@ pub fn record(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, Error> {
     let prepared = Prepared::new(options)?;
-    let first = prepared.first();
-    let header = header(options, &first);
+    let (first, engine) = (prepared.first(), prepared.engine());
+    let header = header(options, engine, &first);
     let mut writer = writer.clone();
     if let Some(bytes) = options.bytes_max {
         writer.chunk_accesses = writer.chunk_accesses.min(chunk_accesses(bytes));
@@ -109,12 +109,13 @@ pub fn record(
     });
     let processes = processes.collect();
     let mut notes = std::mem::take(&mut supervisor.notes);
+    notes.extend(launch.why_qemu.take());
     notes.extend(launch.why_illegal(status));
     notes.extend(launch.why_ended());
     let lost = supervisor.take_lost();
     let summary = supervisor.outputs.recording.finish();
     let summary = summary.map_err(|error| Error::Trace { error, status })?;
-    Ok(Outcome { status, summary, processes, notes, lost })
+    Ok(Outcome { status, engine, summary, processes, notes, lost })
 }
 
 /// Accesses of a chunk in a file that ends at about so many bytes. What is in a chunk is written, and

@@ -124,6 +124,10 @@ impl Session {
                 return Err(failed("memfd_create"));
             }
             let file = File::from_raw_fd(fd);
+            // The rings are the user's alone.
+            if libc::fchmod(fd, 0o600) != 0 {
+                return Err(failed("fchmod"));
+            }
             if libc::ftruncate(fd, SESSION_BYTES as i64) != 0 {
                 return Err(failed("ftruncate"));
             }

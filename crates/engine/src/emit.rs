@@ -124,6 +124,11 @@ impl Code {
         self.operation(MOV_FROM_MEMORY, register, Place::constant(slot));
     }
 
+    /// `mov to, from` of 32 bits, which clears the others.
+    pub(crate) fn copy_low(&mut self, to: u8, from: u8) {
+        self.bytes(&[0x40 | (from >> 3) << 2 | to >> 3, 0x89, 0xc0 | (from & 7) << 3 | to & 7]);
+    }
+
     /// `mov to, from`
     pub(crate) fn copy(&mut self, to: u8, from: u8) {
         self.bytes(&[0x48 | (from >> 3) << 2 | to >> 3, 0x89, 0xc0 | (from & 7) << 3 | to & 7]);

@@ -3,14 +3,17 @@
 use alloc::vec::Vec;
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register,
 };
 
 use crate::emit::{NONE, Place};
+use crate::state::{FS_BASE, GS_BASE, SCRATCH};
 
 /// Bytes of the longest instruction.
 pub(crate) const BYTES_MAX: usize = 15;
+/// Why an instruction is refused that uses gs.
+pub(crate) const ODD_GS: &str = "it uses the segment register gs in a way that is not known";
 /// rsp, as the processor numbers it.
 pub(crate) const RSP: u8 = 4;
 
@@ -46,12 +49,46 @@ pub(crate) enum Flow {
     Refused(&'static str),
 }
 
+/// Which segment's base is added to an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Segment {
+    /// None.
+    Flat,
+    /// That of `fs`, which the processor has.
+    Fs,
+    /// That of `gs`, which is in a slot, as the processor has the engine's there.
+    Gs,
+}
+
+impl Segment {
+    /// The slot of its base.
+    pub(crate) fn slot(self) -> Option<i32> {
+        match self {
+            Segment::Flat => None,
+            Segment::Fs => Some(FS_BASE),
+            Segment::Gs => Some(GS_BASE),
+        }
+    }
+}
+
+/// What translated code has in place of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rewritten {
+    /// The instruction itself.
+    Not,
+    /// The instruction with its operand in memory at the address in the scratch register.
+    Gs,
+    /// A load of the base of `gs` into the register, of 4 or 8 bytes.
+    ReadsGs(u8, u8),
+    /// A store of the register to the base of `gs`.
+    WritesGs(u8, u8),
+}
+
 /// One operand in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub(crate) place: Place,
-    /// Whether the base of `fs` is added.
-    pub(crate) fs: bool,
+    pub(crate) segment: Segment,
     /// The address, if it is constant.
     pub(crate) constant: Option<u64>,
     pub(crate) bytes: u32,
@@ -68,6 +105,7 @@ pub(crate) struct Insn {
     /// Where its displacement is among the bytes.
     pub(crate) displacement_at: usize,
     pub(crate) flow: Flow,
+    pub(crate) rewritten: Rewritten,
     pub(crate) accesses: Vec<Access>,
     /// Registers that it reads or writes, and that it writes, one bit each.
     pub(crate) used: u16,
@@ -103,8 +141,17 @@ impl Reader {
         bytes[..instruction.len()].copy_from_slice(&code[..instruction.len()]);
         let info = self.factory.info(&instruction);
         let (mut used, mut written) = (0u16, 0u16);
+        let mut loads_segment = false;
         for register in info.used_registers() {
             if !register.register().is_gpr() {
+                loads_segment |= matches!(register.register(), Register::FS | Register::GS)
+                    && matches!(
+                        register.access(),
+                        OpAccess::Write
+                            | OpAccess::CondWrite
+                            | OpAccess::ReadWrite
+                            | OpAccess::ReadCondWrite
+                    );
                 continue;
             }
             let bit = 1 << number(register.register());
@@ -118,6 +165,21 @@ impl Reader {
             }
         }
         let mut flow = flow(&instruction);
+        if loads_segment {
+            flow = Flow::Refused("it loads the segment register fs or gs");
+        }
+        let wide = |register: Register| if register.is_gpr32() { 4 } else { 8 };
+        let mut rewritten = match instruction.mnemonic() {
+            Mnemonic::Rdgsbase => {
+                let to = instruction.op0_register();
+                Rewritten::ReadsGs(number(to), wide(to))
+            }
+            Mnemonic::Wrgsbase => {
+                let from = instruction.op0_register();
+                Rewritten::WritesGs(number(from), wide(from))
+            }
+            _ => Rewritten::Not,
+        };
         let mut accesses = Vec::new();
         for memory in info.used_memory() {
             let (loads, stores) = match memory.access() {
@@ -127,7 +189,11 @@ impl Reader {
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
             };
             let (base, index) = (memory.base(), memory.index());
-            let fs = memory.segment() == Register::FS;
+            let segment = match memory.segment() {
+                Register::FS => Segment::Fs,
+                Register::GS => Segment::Gs,
+                _ => Segment::Flat,
+            };
             let ip_relative = instruction.is_ip_rel_memory_operand() && base == Register::RIP;
             let is_odd = |register: Register| {
                 register != Register::None && register != Register::RIP && !register.is_gpr64()
@@ -139,17 +205,23 @@ impl Reader {
             let (base, index) =
                 if ip_relative { (NONE, NONE) } else { (number(base), number(index)) };
             let bytes = memory.memory_size().size() as u32;
-            if memory.segment() == Register::GS {
-                flow = Flow::Refused("it uses the segment register gs");
-            }
             let is_constant = base == NONE && index == NONE;
             let is_near = disp as i64 == i64::from(disp as i32);
             let is_plain = !is_odd(memory.base())
                 && !is_odd(memory.index())
                 && (is_constant || is_near)
-                && !(fs && (index != NONE || !is_near))
+                && (segment == Segment::Flat || is_near)
                 && bytes != 0;
-            if !is_plain && flow == Flow::Next {
+            // The stack pointer of `pop` is read after it has moved.
+            let is_odd_gs = !is_plain
+                || flow != Flow::Next
+                || instruction.is_string_instruction()
+                || instruction.mnemonic() == Mnemonic::Pop && base == RSP;
+            if segment == Segment::Gs && is_odd_gs {
+                flow = Flow::Refused(ODD_GS);
+            } else if segment == Segment::Gs {
+                rewritten = Rewritten::Gs;
+            } else if !is_plain && flow == Flow::Next {
                 flow = Flow::Assisted;
             } else if !is_plain
                 && !matches!(flow, Flow::Assisted | Flow::Repeated | Flow::Refused(_))
@@ -158,13 +230,16 @@ impl Reader {
             }
             accesses.push(Access {
                 place: Place { base, index, scale: memory.scale() as u8, disp: disp as i32 },
-                fs,
-                constant: (is_constant && !fs).then_some(disp),
+                segment,
+                constant: (is_constant && segment == Segment::Flat).then_some(disp),
                 bytes,
                 loads,
                 stores,
                 is_atomic: loads && stores && is_atomic(&instruction),
             });
+        }
+        if rewritten == Rewritten::Gs && with_operand_at(&instruction, SCRATCH).is_none() {
+            flow = Flow::Refused(ODD_GS);
         }
         // What is pushed or moved is read first.
         accesses.sort_by_key(|access| access.stores && !access.loads);
@@ -174,8 +249,30 @@ impl Reader {
             // As in QEMU, so that both record the same.
             accesses.reverse();
         }
-        Some(Insn { instruction, bytes, displacement_at, flow, accesses, used, written })
+        Some(Insn { instruction, bytes, displacement_at, flow, rewritten, accesses, used, written })
     }
+}
+
+/// The registers of 64 bits, as the processor numbers them.
+const NAMES: [Register; 16] = {
+    use Register::*;
+    [RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15]
+};
+
+/// The code of an instruction with its operand in memory where the register points to; `None` if there is no such
+/// instruction, as with a register `ah`.
+pub(crate) fn with_operand_at(instruction: &Instruction, register: u8) -> Option<Vec<u8>> {
+    let mut instruction = *instruction;
+    instruction.set_segment_prefix(Register::None);
+    instruction.set_memory_base(NAMES[usize::from(register)]);
+    instruction.set_memory_index(Register::None);
+    instruction.set_memory_index_scale(1);
+    instruction.set_memory_displacement64(0);
+    instruction.set_memory_displ_size(0);
+    let mut encoder = Encoder::new(64);
+    // Where it is does not matter: it is at no distance from anything.
+    encoder.encode(&instruction, 0).ok()?;
+    Some(encoder.take_buffer())
 }
 
 fn is_atomic(instruction: &Instruction) -> bool {
@@ -193,9 +290,6 @@ fn flow(instruction: &Instruction) -> Flow {
     }
     match instruction.mnemonic() {
         Mnemonic::Syscall => return Flow::Syscall,
-        Mnemonic::Rdgsbase | Mnemonic::Wrgsbase | Mnemonic::Swapgs => {
-            return Flow::Refused("it uses the segment register gs");
-        }
         Mnemonic::Wrfsbase | Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc => {
             let is_bit_of_memory = instruction.op0_kind() == OpKind::Memory
                 && instruction.op1_kind() == OpKind::Register;

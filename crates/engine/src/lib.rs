@@ -35,6 +35,7 @@ mod state;
 mod sys;
 mod tell;
 mod translate;
+mod vectors;
 mod ways;
 
 pub use heap::Heap;

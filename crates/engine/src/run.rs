@@ -15,7 +15,7 @@ use crate::repeat::Kind;
 use crate::signal::{Came, SIGSEGV, Signals};
 use crate::state::{
     BYTES, ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_INDIRECT, EXIT_SIGNAL, FLAGS, FS_BASE,
-    PENDING, State, TARGET,
+    GS_BASE, PENDING, State, TARGET,
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator};
@@ -29,6 +29,12 @@ const PIECE: u64 = 2000;
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// The option of `prctl` that filters system calls.
 const PR_SET_SECCOMP: u64 = 22;
+/// The option of `prctl` that has signals in place of system calls.
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+/// The bit of `personality` that makes all readable memory executable.
+const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
+/// Where the addresses of programs end.
+const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
@@ -263,6 +269,14 @@ impl Engine {
             nr::PRCTL if first == PR_SET_SECCOMP => {
                 self.refuse(pc, "it filters its own system calls (seccomp)")
             }
+            nr::PRCTL if first == PR_SET_SYSCALL_USER_DISPATCH => {
+                self.refuse(pc, "it catches its own system calls (PR_SET_SYSCALL_USER_DISPATCH)")
+            }
+            nr::PERSONALITY
+                if first & 0xffff_ffff != 0xffff_ffff && first & READ_IMPLIES_EXEC != 0 =>
+            {
+                self.refuse(pc, "it makes all of its memory executable (READ_IMPLIES_EXEC)")
+            }
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => match first {
                 ARCH_SET_FS => {
@@ -273,7 +287,14 @@ impl Engine {
                     result
                 }
                 ARCH_GET_FS => self.call(number, arguments),
-                ARCH_SET_GS | ARCH_GET_GS => self.refuse(pc, "it uses the segment register gs"),
+                // The processor's own is the engine's.
+                ARCH_SET_GS if second >= ADDRESSES_END => sys::EPERM,
+                ARCH_SET_GS => {
+                    state.set(GS_BASE, second);
+                    0
+                }
+                ARCH_GET_GS if ways::write(second, &state.get(GS_BASE)) => 0,
+                ARCH_GET_GS => sys::EFAULT,
                 first if ARCH_SHADOW.contains(&first) => sys::EINVAL,
                 _ => self.call(number, arguments),
             },
@@ -459,10 +480,25 @@ impl Engine {
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => Tag::LOAD | Tag::STORE,
             };
             let index = memory.index();
-            let is_vector = index.is_xmm() || index.is_ymm() || index.is_zmm();
-            if is_vector {
-                refused = Some("it gathers or scatters by a vector register");
-                break;
+            if index.is_vector_register() {
+                let base = match memory.base() {
+                    Register::None => 0,
+                    base if base.is_gpr32() => state.register(self::number(base)) & 0xffff_ffff,
+                    base => state.register(self::number(base)),
+                };
+                let base = match memory.segment() {
+                    Register::FS => base.wrapping_add(state.get(FS_BASE)),
+                    _ => base,
+                };
+                let vectors = self.signals.vectors();
+                let Some(addresses) = vectors.elements(&instruction, base) else {
+                    refused = Some("it gathers or scatters in a way that is not known");
+                    break;
+                };
+                let size = memory.memory_size().size() as u32;
+                let tag = (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits;
+                accesses.extend(addresses.into_iter().map(|address| (address, tag)));
+                continue;
             }
             let value = |register: Register| match register {
                 Register::None => 0,

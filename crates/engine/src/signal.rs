@@ -14,6 +14,7 @@
 use crate::run::Engine;
 use crate::state::{FLAGS, HELD, PENDING, RECORD, SCRATCH};
 use crate::sys::{self, nr};
+use crate::vectors::Vectors;
 use crate::ways;
 
 /// The highest signal.
@@ -200,7 +201,6 @@ impl Signals {
 
     /// `rt_sigprocmask` of the program.
     pub(crate) fn procmask(&mut self, arguments: [u64; 6]) -> i64 {
-        const EFAULT: i64 = -14;
         let [how, set, old, bytes, ..] = arguments;
         if bytes != 8 {
             return sys::EINVAL;
@@ -208,7 +208,7 @@ impl Signals {
         let (before, mut given) = (self.mask, 0u64);
         if set != 0 {
             if !ways::read(set, &mut given) {
-                return EFAULT;
+                return sys::EFAULT;
             }
             let mask = match how {
                 0 => before | given,
@@ -218,12 +218,11 @@ impl Signals {
             };
             self.set_mask(mask);
         }
-        if old != 0 && !ways::write(old, &before) { EFAULT } else { 0 }
+        if old != 0 && !ways::write(old, &before) { sys::EFAULT } else { 0 }
     }
 
     /// `rt_sigaction` of the program.
     pub(crate) fn action(&mut self, arguments: [u64; 6]) -> i64 {
-        const EFAULT: i64 = -14;
         let [signal, new, old, bytes, ..] = arguments;
         let is_fixed = new != 0 && (signal == 9 || signal == 19);
         if bytes != 8 || !(1..=SIGNALS as u64).contains(&signal) || is_fixed {
@@ -233,12 +232,12 @@ impl Signals {
         let mut action = Action::default();
         if new != 0 {
             if !ways::read(new, &mut action) {
-                return EFAULT;
+                return sys::EFAULT;
             }
             self.actions[signal as usize] = action;
             self.take_over(signal as u32);
         }
-        if old != 0 && !ways::write(old, &before) { EFAULT } else { 0 }
+        if old != 0 && !ways::write(old, &before) { sys::EFAULT } else { 0 }
     }
 
     /// Tells the kernel what there is to do for a signal.
@@ -258,8 +257,6 @@ impl Signals {
 
     /// `sigaltstack` of the program, whose stack pointer is `rsp`.
     pub(crate) fn altstack(&mut self, arguments: [u64; 6], rsp: u64) -> i64 {
-        const EFAULT: i64 = -14;
-        const EPERM: i64 = -1;
         const ENOMEM: i64 = -12;
         let [new, old, ..] = arguments;
         let mut before = self.stack;
@@ -269,12 +266,12 @@ impl Signals {
         let mut given = [0u64; 3];
         if new != 0 {
             if !ways::read(new, &mut given) {
-                return EFAULT;
+                return sys::EFAULT;
             }
             given[1] &= 0xffff_ffff;
             let mode = given[1] & !SS_AUTODISARM;
             if self.is_on_stack(rsp) {
-                return EPERM;
+                return sys::EPERM;
             }
             if mode & !(SS_ONSTACK | SS_DISABLE) != 0 {
                 return sys::EINVAL;
@@ -287,7 +284,7 @@ impl Signals {
             given[1] &= !SS_ONSTACK;
             self.stack = given;
         }
-        if old != 0 && !ways::write(old, &before) { EFAULT } else { 0 }
+        if old != 0 && !ways::write(old, &before) { sys::EFAULT } else { 0 }
     }
 
     fn is_on_stack(&self, rsp: u64) -> bool {
@@ -298,6 +295,15 @@ impl Signals {
     /// Bytes of what `xsave` saves.
     pub(crate) fn saved_bytes(&self) -> u64 {
         self.floating_bytes
+    }
+
+    /// The program's vector registers, as they are now.
+    pub(crate) fn vectors(&self) -> Vectors {
+        let area = self.area.next_multiple_of(64) as *mut u8;
+        // SAFETY: the area has room for all that the processor saves.
+        unsafe { area.add(FXSAVE_BYTES as usize).write_bytes(0, 64) };
+        ways::save(area);
+        Vectors::new(area)
     }
 
     /// A fault that is to be delivered next.

@@ -32,6 +32,8 @@ pub(crate) const FS_BASE: i32 = 0xb8;
 pub(crate) const PENDING: i32 = 0xc0;
 /// An indirect branch's target, while registers are put back.
 pub(crate) const HELD: i32 = 0xc8;
+/// The program's base of `gs`; the processor's own is the engine's.
+pub(crate) const GS_BASE: i32 = 0xd0;
 /// The cursor of the thread.
 pub(crate) const NEXT: i32 = 0x1000;
 /// Where targets of indirect branches are looked up, by their lowest 16 bits.

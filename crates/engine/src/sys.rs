@@ -31,6 +31,7 @@ pub(crate) mod nr {
     pub(crate) const FTRUNCATE: u64 = 77;
     pub(crate) const READLINK: u64 = 89;
     pub(crate) const SIGALTSTACK: u64 = 131;
+    pub(crate) const PERSONALITY: u64 = 135;
     pub(crate) const MLOCK: u64 = 149;
     pub(crate) const MUNLOCK: u64 = 150;
     pub(crate) const MLOCKALL: u64 = 151;
@@ -65,6 +66,8 @@ pub(crate) const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 
 pub(crate) const ENOSYS: i64 = -38;
 pub(crate) const EINVAL: i64 = -22;
+pub(crate) const EFAULT: i64 = -14;
+pub(crate) const EPERM: i64 = -1;
 /// Linux's own "a signal came before the call": see [`crate::signal`].
 pub(crate) const RESTART: i64 = -512;
 

@@ -22,9 +22,11 @@ use iced_x86::{Mnemonic, OpKind, Register};
 use ring::{Block, Derived, Record, Tag};
 
 use crate::emit::{Code, NONE, Place};
-use crate::insn::{BYTES_MAX, Flow, Insn, RSP, Reader, number, pieces};
+use crate::insn::{
+    BYTES_MAX, Flow, Insn, RSP, Reader, Rewritten, Segment, number, pieces, with_operand_at,
+};
 use crate::state::{
-    EXIT, EXIT_INDIRECT, FS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
+    EXIT, EXIT_INDIRECT, GS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
     TABLE_ENTRIES,
 };
 use crate::sys;
@@ -161,7 +163,7 @@ struct Values {
 struct Sum {
     base: Option<u32>,
     index: Option<(u32, u8)>,
-    fs: bool,
+    segment: Segment,
 }
 
 impl Values {
@@ -173,7 +175,7 @@ impl Values {
         Values { registers, fresh: 16 }
     }
 
-    fn sum(&self, place: Place, fs: bool) -> (Sum, u64) {
+    fn sum(&self, place: Place, segment: Segment) -> (Sum, u64) {
         let mut rest = i64::from(place.disp) as u64;
         let base = (place.base != NONE).then(|| {
             let (root, more) = self.registers[usize::from(place.base)];
@@ -185,7 +187,7 @@ impl Values {
             rest = rest.wrapping_add(more.wrapping_mul(place.scale.into()));
             (root, place.scale)
         });
-        (Sum { base, index, fs }, rest)
+        (Sum { base, index, segment }, rest)
     }
 
     /// The instruction has run.
@@ -627,12 +629,16 @@ impl Translator {
     ) -> Result<Option<u64>, &'static str> {
         // What it accesses, and how addresses follow.
         let mut told: Vec<Told> = Vec::new();
-        let mut words: Vec<(usize, Place, bool)> = Vec::new();
+        let mut words: Vec<(usize, Place, Segment)> = Vec::new();
         let mut sums: Vec<(Sum, u64, u16)> = Vec::new();
         let mut values = Values::new();
         for (at, insn) in insns.iter().enumerate() {
+            if let Rewritten::WritesGs(..) = insn.rewritten {
+                // What was known of addresses by way of gs is known no more.
+                sums.retain(|known| known.0.segment != Segment::Gs);
+            }
             for access in &insn.accesses {
-                let (sum, rest) = values.sum(access.place, access.fs);
+                let (sum, rest) = values.sum(access.place, access.segment);
                 let derived = match access.constant {
                     Some(address) => Some(Derived::from_pc(address.wrapping_sub(start))),
                     None => sums
@@ -643,7 +649,7 @@ impl Translator {
                 let index = words.len() as u16;
                 if derived.is_none() {
                     sums.push((sum, rest, index));
-                    words.push((at, access.place, access.fs));
+                    words.push((at, access.place, access.segment));
                 }
                 let tag = |size: u32, bits: u16| {
                     at as u16 | (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits
@@ -740,15 +746,11 @@ impl Translator {
         for (at, insn) in insns.iter().enumerate() {
             let pc = insn.instruction.ip();
             self.offsets.push(((hot.at - host) as u16, (pc - start) as u16));
-            while let Some((index, (_, place, fs))) = written.next_if(|(_, word)| word.0 == at) {
+            while let Some((index, (_, place, segment))) = written.next_if(|(_, word)| word.0 == at)
+            {
                 let to = Place::behind(record, 8 * (1 + index as i32));
-                if *fs {
-                    hot.get_slot(scratch, FS_BASE);
-                    let place = match place.base {
-                        NONE => Place::behind(scratch, place.disp),
-                        base => Place { base, index: scratch, scale: 1, disp: place.disp },
-                    };
-                    hot.lea(scratch, place);
+                if let Some(slot) = segment.slot() {
+                    address_of(hot, scratch, *place, slot);
                     hot.store(scratch, to);
                 } else if place.index == NONE && place.disp == 0 {
                     hot.store(place.base, to);
@@ -758,7 +760,7 @@ impl Translator {
                 }
             }
             if at < last || insn.flow == Flow::Next {
-                is_near &= copy(hot, insn);
+                is_near &= rewrite(hot, insn, scratch)?;
             }
         }
         // The end.
@@ -862,6 +864,46 @@ const FAR: &str = "there is no room for translated code within 2 GiB of its own"
 fn near(from: u64, to: u64) -> bool {
     let distance = to.wrapping_sub(from) as i64;
     distance == i64::from(distance as i32)
+}
+
+/// Puts the address of a place, from the base of a segment in its slot on, into `to`.
+fn address_of(code: &mut Code, to: u8, place: Place, slot: i32) {
+    let Place { base, index, scale, disp } = place;
+    code.get_slot(to, slot);
+    if base != NONE {
+        code.lea(to, Place { base, index: to, scale: 1, disp: 0 });
+    }
+    if index != NONE {
+        code.lea(to, Place { base: to, index, scale, disp });
+    } else if disp != 0 {
+        code.lea(to, Place::behind(to, disp));
+    }
+}
+
+/// Writes an instruction, or what takes its place; false if what it accesses is too far away.
+fn rewrite(code: &mut Code, insn: &Insn, scratch: u8) -> Result<bool, &'static str> {
+    match insn.rewritten {
+        Rewritten::Not => return Ok(copy(code, insn)),
+        Rewritten::ReadsGs(to, bytes) => {
+            code.get_slot(to, GS_BASE);
+            if bytes == 4 {
+                code.copy_low(to, to);
+            }
+        }
+        Rewritten::WritesGs(from, 4) => {
+            code.copy_low(scratch, from);
+            code.put_slot(scratch, GS_BASE);
+        }
+        Rewritten::WritesGs(from, _) => code.put_slot(from, GS_BASE),
+        Rewritten::Gs => {
+            let gs = insn.accesses.iter().find(|access| access.segment == Segment::Gs);
+            let Some(access) = gs else { return Ok(copy(code, insn)) };
+            address_of(code, scratch, access.place, GS_BASE);
+            let bytes = with_operand_at(&insn.instruction, scratch);
+            code.bytes(&bytes.ok_or(crate::insn::ODD_GS)?);
+        }
+    }
+    Ok(true)
 }
 
 /// Copies an instruction; false if what it accesses behind its own address is too far away.

@@ -128,7 +128,7 @@ pub(crate) fn record(
         let outcome = capture::record(options, &output, &writer, &mut |at| {
             progress.report(at.accesses, None);
         });
-        outcome.map(|outcome| describe(&outcome, options.engine).to_string()).map_err(sorted)
+        outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
     })
 }
 
@@ -148,8 +148,8 @@ pub(crate) fn sorted(error: capture::Error) -> PyErr {
     }
 }
 
-fn describe(outcome: &Outcome, engine: Engine) -> Value {
-    let engine = match engine {
+fn describe(outcome: &Outcome) -> Value {
+    let engine = match outcome.engine {
         Engine::Qemu => "qemu",
         Engine::Native => "native",
     };

@@ -1,7 +1,8 @@
-//! Programs recorded under QEMU, one file per thing that they do.
+//! Programs recorded under QEMU and natively, one file per thing that they do.
 //!
 //! One program, so that it is linked once and the plugin is built once.
 
+mod alone;
 mod calls;
 mod common;
 mod derived;
@@ -13,4 +14,5 @@ mod processes;
 mod random;
 mod refusals;
 mod sequences;
+mod stepped;
 mod windows;

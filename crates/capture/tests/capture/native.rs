@@ -7,246 +7,8 @@ use std::process::Command;
 use addr::Kind;
 use trace::{Event, Origin, Reader, Source};
 
+use crate::alone::{compile_alone, essence};
 use crate::common::{Whole, compile, directory, engine, native, numbers, options, record};
-
-/// What programs begin with that need no system: their stack is their own, so that all addresses are the same
-/// wherever they run.
-const ALONE: &str = r#"
-typedef unsigned long u64;
-typedef unsigned char u8;
-static u8 stack[1 << 16] __attribute__((aligned(64), used));
-__asm__(".globl _start\n_start: lea stack+65536(%rip), %rsp\n call go\n mov %eax, %edi\n mov $231, %eax\n syscall\n");
-static u64 seed = 12345;
-__attribute__((unused)) static u64 next(void) { seed ^= seed << 13; seed ^= seed >> 7; seed ^= seed << 17; return seed; }
-"#;
-
-/// Programs by what they do, and their ends.
-const PROGRAMS: &[(&str, &str)] = &[
-    (
-        "sorts",
-        r#"
-        static u64 a[500];
-        static void sort(long from, long to) {
-            if (from >= to) return;
-            u64 pivot = a[to]; long at = from;
-            for (long i = from; i < to; i++) if (a[i] < pivot) { u64 t = a[i]; a[i] = a[at]; a[at++] = t; }
-            u64 t = a[at]; a[at] = a[to]; a[to] = t;
-            sort(from, at - 1); sort(at + 1, to);
-        }
-        int go(void) { for (int i = 0; i < 500; i++) a[i] = next(); sort(0, 499); for (int i = 1; i < 500; i++) if (a[i - 1] > a[i]) return 1; return 7; }"#,
-    ),
-    (
-        "multiplies",
-        r#"
-        static double a[12][12], b[12][12], c[12][12];
-        int go(void) {
-            for (int i = 0; i < 144; i++) { a[i / 12][i % 12] = i; b[i % 12][i / 12] = 2 * i; }
-            for (int i = 0; i < 12; i++) for (int j = 0; j < 12; j++) for (int k = 0; k < 12; k++) c[i][j] += a[i][k] * b[k][j];
-            return (int)c[3][4] & 63; }"#,
-    ),
-    (
-        "repeats",
-        r#"
-        static u8 from[4000], to[4000];
-        int go(void) {
-            for (int i = 0; i < 4000; i++) from[i] = (u8)(i * 7);
-            for (int round = 0; round < 9; round++) {
-                void *d = to + round, *s = from + 2 * round; u64 n = 300 + round;
-                __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(n) :: "memory");
-                d = to; n = 77; __asm__ volatile("rep stosq" : "+D"(d), "+c"(n) : "a"(seed) : "memory");
-                d = to; n = 400; __asm__ volatile("repne scasb" : "+D"(d), "+c"(n) : "a"(5) : "memory", "cc");
-                d = to; s = from; n = 90; __asm__ volatile("repe cmpsb" : "+D"(d), "+S"(s), "+c"(n) :: "memory", "cc");
-                s = from + 80; n = 10; u64 x; __asm__ volatile("std; rep lodsl; cld" : "+S"(s), "+c"(n), "=a"(x) :: "memory");
-                d = to; n = 0; __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(1) : "memory");
-                d = to; s = from; __asm__ volatile("movsq; movsb; stosw; lodsb; scasb; cmpsw" : "+D"(d), "+S"(s) :: "rax", "memory", "cc");
-            }
-            return to[3]; }"#,
-    ),
-    (
-        "sets_bits",
-        r#"
-        static u64 bits[64];
-        int go(void) {
-            int set = 0;
-            for (int i = 0; i < 300; i++) {
-                long at = (long)(next() % 2048); u8 was;
-                __asm__ volatile("btsq %2, %0; setc %1" : "+m"(bits[0]), "=q"(was) : "r"(at) : "memory", "cc"); set += was;
-                int low = (int)(next() % 512) - 256;
-                __asm__ volatile("btcl %2, %0; setc %1" : "+m"(bits[32]), "=q"(was) : "r"(low) : "memory", "cc"); set += was;
-                __asm__ volatile("btw %w2, %0; setc %1" : "+m"(bits[32]), "=q"(was) : "r"(low) : "memory", "cc"); set += was;
-                __asm__ volatile("btrq $5, %0" : "+m"(bits[i % 64]) :: "cc");
-            }
-            return set & 127; }"#,
-    ),
-    (
-        "is_atomic",
-        r#"
-        static volatile u64 x; static u64 pair[2] __attribute__((aligned(16)));
-        int go(void) {
-            for (int i = 0; i < 40; i++) {
-                __sync_fetch_and_add(&x, 3); __sync_lock_test_and_set(&x, x ^ 9); __sync_val_compare_and_swap(&x, 5, 6);
-                __asm__ volatile("lock incq %0; lock btsq $3, %0; notq %0; negb %0" : "+m"(x) :: "cc");
-                u64 low = pair[0], high = pair[1];
-                __asm__ volatile("lock cmpxchg16b %0" : "+m"(pair), "+a"(low), "+d"(high) : "b"(low + 1), "c"(high + 2) : "cc");
-            }
-            return (int)(x + pair[0]) & 127; }"#,
-    ),
-    (
-        "floats",
-        r#"
-        static double d[8], e[8]; static float s[8];
-        int go(void) {
-            for (int i = 0; i < 8; i++) { d[i] = i * 3; s[i] = (float)d[i]; e[i] = s[7 - i] / 2; }
-            short word; __asm__ volatile("fnstcw %0; fldcw %0" : "+m"(word));
-            for (int i = 0; i < 8; i++) __asm__ volatile("fldl %1; fadds %2; fmull %1; fstpl %0; fildl %2; fstps %2" : "=m"(e[i]), "+m"(d[i]), "+m"(s[i]));
-            long n; __asm__ volatile("fldl %1; fistpll %0" : "=m"(n) : "m"(e[3]));
-            return (int)n; }"#,
-    ),
-    (
-        "jumps",
-        r#"
-        static int add(int a) { return a + 1; } static int sub(int a) { return a - 3; } static int twice(int a) { return 2 * a; }
-        static int (*volatile table[3])(int) = { add, sub, twice };
-        int go(void) {
-            int x = 5;
-            for (int i = 0; i < 200; i++) {
-                x = table[next() % 3](x) & 0xffff;
-                switch (next() % 7) { case 0: x += 3; break; case 1: x ^= 9; break; case 2: x -= 2; break; case 3: x *= 3; break; case 4: x |= 64; break; default: x &= 0xfff; }
-                long n = 5; __asm__ volatile("1: incl %1\n loop 1b\n jrcxz 2f\n ud2\n 2:" : "+c"(n), "+r"(x) :: "cc");
-            }
-            return x & 127; }"#,
-    ),
-    (
-        "uses_r10_and_r11",
-        r#"
-        static u64 a[64];
-        int go(void) {
-            u64 x = 3, y = 4;
-            for (int i = 0; i < 60; i++)
-                __asm__ volatile("mov %2, %%r10\n lea (%%r10,%1,2), %%r11\n mov %%r11, (%3)\n add (%3), %%r10\n push %%r10\n xor 8(%3), %%r11\n pop %0\n"
-                    "mov %%r11, 16(%3)\n push %%r11\n lea 8f(%%rip), %%r11\n call *%%r11\n lea 7f(%%rip), %%r10\n jmp *%%r10\n"
-                    "8: lea 8(%%rsp), %%r11\n xor (%%r11), %%r10\n ret\n 7: pop %1\n"
-                    : "+r"(x), "+r"(y) : "r"(next()), "r"(a + i) : "r10", "r11", "memory", "cc");
-            return (int)(x + y + a[9]) & 127; }"#,
-    ),
-    (
-        "uses_the_stack",
-        r#"
-        static u64 v[4];
-        int go(void) {
-            u64 x = 1;
-            for (int i = 0; i < 30; i++)
-                __asm__ volatile("enter $32, $0\n mov %0, -8(%%rbp)\n pushq -8(%%rbp)\n popq %1\n pushq %1\n addq $5, (%%rsp)\n pop %0\n"
-                    "pushfq\n popfq\n push $7\n pushw $3\n popw %w2\n add $8, %%rsp\n leave\n movq %%rsp, %3\n xchg %0, %1\n"
-                    : "+r"(x), "+m"(v[0]), "=&r"(v[2]), "=m"(v[3]) :: "memory", "cc");
-            return (int)x & 127; }"#,
-    ),
-    (
-        "copies_vectors",
-        r#"
-        typedef int v4 __attribute__((vector_size(16)));
-        static v4 a[40], b[40]; static int c[200];
-        int go(void) {
-            for (int i = 0; i < 200; i++) c[i] = (int)next();
-            for (int i = 0; i < 40; i++) { v4 x; __builtin_memcpy(&x, c + i * 4 + 1, 16); a[i] = x; b[i] = a[i] * a[39 - i] + x; }
-            int sum = 0; for (int i = 0; i < 40; i++) sum += b[i][0] ^ b[i][3]; return sum & 127; }"#,
-    ),
-    (
-        "recurses",
-        r#"
-        static u64 fib(u64 n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
-        int go(void) { return (int)fib(14) & 127; }"#,
-    ),
-    (
-        "translates_bytes",
-        r#"
-        static u8 table[256], text[100];
-        int go(void) {
-            for (int i = 0; i < 256; i++) table[i] = (u8)(255 - i);
-            for (int i = 0; i < 100; i++) { u8 c = (u8)i; __asm__ volatile("xlatb" : "+a"(c) : "b"(table) : "memory"); text[i] = c; }
-            u64 sum = 0; for (int i = 0; i < 96; i++) { u64 x; __asm__ volatile("addr32 movq (%%edx), %0" : "=r"(x) : "d"(text + i)); sum += x; }
-            return (int)sum & 127; }"#,
-    ),
-];
-
-/// Compiles a program that needs no system.
-fn compile_alone(directory: &Path, name: &str, source: &str) -> PathBuf {
-    let file = directory.join(name).with_extension("c");
-    let program = directory.join(name);
-    fs::write(&file, format!("{ALONE}{source}")).unwrap();
-    let flags = [
-        "-O1",
-        "-nostdlib",
-        "-static",
-        "-no-pie",
-        "-ffreestanding",
-        "-fno-stack-protector",
-        "-mno-avx",
-        "-fcf-protection=none",
-        "-w",
-        "-mno-red-zone",
-        "-o",
-    ];
-    let status = Command::new("gcc").args(flags).arg(&program).arg(&file).status();
-    assert!(status.expect("gcc runs").success(), "{name}.c does not compile");
-    program
-}
-
-/// A data access: its kind, address and bytes.
-type Access = (Kind, u64, u64);
-
-/// What a trace says of one program, however it is split into blocks: the stretches of code that ran one behind the
-/// other, and data accesses in pieces of 8 bytes at most.
-fn essence(path: &Path) -> (Vec<(u64, u64)>, Vec<Access>) {
-    let (mut code, mut data) = (Vec::<(u64, u64)>::new(), Vec::new());
-    for row in Whole::read(path).rows {
-        let bytes = u64::from(row.meta.size());
-        if row.kind() == Kind::Fetch {
-            match code.last_mut() {
-                Some(last) if last.1 == row.addr => last.1 += bytes,
-                _ => code.push((row.addr, row.addr + bytes)),
-            }
-            continue;
-        }
-        let mut at = row.addr;
-        while at < row.addr + bytes {
-            let piece = (row.addr + bytes - at).min(8);
-            data.push((row.kind(), at, piece));
-            at += piece;
-        }
-    }
-    (code, data)
-}
-
-#[test]
-fn it_records_what_qemu_records() {
-    let directory = directory("native_equals");
-    for (name, source) in PROGRAMS {
-        let program = compile_alone(&directory, name, source);
-        let expected = Command::new(&program).status().unwrap().code();
-        let qemu = record(&directory, &options(&program, &[]));
-        let (qemu_code, qemu_data) = essence(&qemu.summary.path);
-        let native = record(&directory, &native(&program, &[]));
-        let (code, data) = essence(&native.summary.path);
-        assert_eq!(Some(native.status), expected, "{name}");
-        assert_eq!(native.summary.instructions, qemu.summary.instructions, "{name}");
-        let differ = data.iter().zip(&qemu_data).position(|(own, other)| own != other);
-        if let Some(at) = differ {
-            panic!(
-                "{name}: access {at} is {:x?} and in QEMU {:x?}",
-                &data[at..data.len().min(at + 4)],
-                &qemu_data[at..qemu_data.len().min(at + 4)]
-            );
-        }
-        assert_eq!(data.len(), qemu_data.len(), "{name}");
-        let differ = code.iter().zip(&qemu_code).position(|(own, other)| own != other);
-        if let Some(at) = differ {
-            panic!("{name}: stretch {at} is {:x?} and in QEMU {:x?}", code[at], qemu_code[at]);
-        }
-        assert_eq!(code.len(), qemu_code.len(), "{name}");
-        assert!(data.len() > 40, "{name}");
-    }
-}
 
 /// Handlers of all kinds, whose ends are checked by the program itself.
 const SIGNALS: &[(&str, &str)] = &[
@@ -523,14 +285,24 @@ fn what_it_cannot_record_ends_in_one_line() {
         int main(void) {
             unsigned char *p = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             p[0] = 0xc3; ((void (*)(void))p)(); return 0; }"#;
-    let gs = r#"int main(void) { long x; __asm__ volatile("mov %%gs:0, %0" : "=r"(x)); return (int)x; }"#;
+    let gs = r#"int main(void) { __asm__ volatile("mov %0, %%gs" :: "r"(0)); return 0; }"#;
+    let personality =
+        "#include <sys/personality.h>\nint main(void) { return personality(0x400000) < 0; }";
+    let dispatch = "#include <sys/prctl.h>\nint main(void) { return prctl(59, 1, 0, 0, 0); }";
+    let small =
+        r#"int main(void) { int x = 20; __asm__ volatile("int $0x80" : "+a"(x)); return x < 0; }"#;
+    let transaction = r#"int main(void) { __asm__ volatile(".byte 0xc7, 0xf8, 0, 0, 0, 0" ::: "rax"); return 0; }"#;
     let seccomp = "#include <sys/prctl.h>\nint main(void) { return prctl(22, 1); }";
     for (name, source, expected) in [
         ("thread", thread, "it starts a second thread"),
         ("fork", fork, "it starts another process"),
         ("exec", exec, "it executes another program"),
         ("code", code, "it runs code that it can change"),
-        ("gs", gs, "it uses the segment register gs"),
+        ("gs", gs, "it loads the segment register fs or gs"),
+        ("personality", personality, "it makes all of its memory executable"),
+        ("dispatch", dispatch, "it catches its own system calls"),
+        ("small_calls", small, "it calls the system as 32-bit programs do"),
+        ("transaction", transaction, "it begins a transaction of memory"),
         ("seccomp", seccomp, "it filters its own system calls"),
     ] {
         let program = compile(&directory, name, "gcc", source);
@@ -600,4 +372,181 @@ fn the_engine_uses_no_vector_register() {
     for named in ["\txsave64", "\txrstor64", "\tfxrstor64"] {
         assert_eq!(text.matches(named).count(), 1, "{named}");
     }
+}
+
+/// What runs in a process of its own, by [`under_a_filter`]: it has no meaning by itself.
+#[test]
+#[ignore = "started by another test, under a filter of system calls"]
+fn records_where_ptrace_is_forbidden() {
+    let directory = PathBuf::from(std::env::var_os("PAGEWALK_TEST_FOLDER").expect("a folder"));
+    let mut options = native(Path::new("/bin/true"), &[]);
+    options.aslr = true;
+    let outcome = record(&directory, &options);
+    assert_eq!((outcome.status, outcome.engine), (0, capture::Engine::Qemu));
+    let note = outcome.notes.iter().find(|note| note.contains("ptrace is forbidden here"));
+    let note = note.expect("a note says why");
+    assert!(note.contains("not randomised") && !note.contains('\n'), "{note}");
+    let notes = Reader::open(&outcome.summary.path).unwrap().header().notes.clone();
+    assert!(notes.iter().any(|note| note.contains("recorded in QEMU's user mode")), "{notes:?}");
+}
+
+/// Lets this process and what it starts make no `ptrace`: it is refused, or ends the process.
+fn forbid_ptrace(answer: u32) -> std::io::Result<()> {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const ALLOW: u32 = 0x7fff_0000;
+    let filter = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filters = [
+        filter(LOAD_NUMBER, 0, 0, 0),
+        filter(JUMP_IF_EQUAL, 0, 1, libc::SYS_ptrace as u32),
+        filter(RETURN, 0, 0, answer),
+        filter(RETURN, 0, 0, ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filters.as_mut_ptr() };
+    // SAFETY: plain system calls, with structures of ours.
+    let refused = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) != 0
+    };
+    if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[test]
+fn where_ptrace_is_forbidden_qemu_records_and_a_note_says_so() {
+    use std::os::unix::process::CommandExt;
+    // Both engines are built before the filter is there.
+    let _ = (engine(), crate::common::qemus());
+    const ERRNO_EPERM: u32 = 0x0005_0001;
+    const KILL_PROCESS: u32 = 0x8000_0000;
+    for (name, answer) in [("refused", ERRNO_EPERM), ("killed", KILL_PROCESS)] {
+        let directory = directory(&format!("native_untraced_{name}"));
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "native::records_where_ptrace_is_forbidden", "--ignored"])
+            .env("PAGEWALK_TEST_FOLDER", &directory);
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe { command.pre_exec(move || forbid_ptrace(answer)) };
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{name}: {said}");
+    }
+}
+
+/// What the program asks for and an older kernel does not know; the processor's other registers; gs and gathers.
+const PROCESSORS: &[(&str, &str)] = &[
+    (
+        "is_an_older_kernel",
+        r#"
+        #define _GNU_SOURCE
+        #include <unistd.h>
+        #include <errno.h>
+        #include <sys/syscall.h>
+        static char area[64] __attribute__((aligned(32)));
+        int main(void) {
+            unsigned long old = 0;
+            if (syscall(334, area, 32, 0, 0x53053053) != -1 || errno != ENOSYS) return 1;
+            if (syscall(SYS_arch_prctl, 0x5001, 1) != -1 || errno != EINVAL) return 2;
+            if (syscall(SYS_arch_prctl, 0x5005, &old) != -1 || errno != EINVAL) return 3;
+            return 42; }"#,
+    ),
+    (
+        "saves_registers",
+        r#"
+        #include <string.h>
+        static unsigned char area[16384] __attribute__((aligned(64))), legacy[512] __attribute__((aligned(64))), old[108];
+        int main(void) {
+            double x = 0; long double pi; short word = 0;
+            for (int i = 0; i < 50; i++) {
+                double in = i * 1.5, out = 0; __asm__ volatile("movsd %0, %%xmm5\n fldl %0\n xor %%ecx, %%ecx\n" : : "m"(in) : "xmm5", "rcx");
+                __asm__ volatile("mov $7, %%eax\n xor %%edx, %%edx\n xsave64 %0\n fninit\n xorps %%xmm5, %%xmm5\n mov $7, %%eax\n xrstor64 %0\n movsd %%xmm5, %1\n fstpl %2\n" : "+m"(area), "=m"(out), "=m"(x) :: "rax", "rdx", "xmm5", "memory");
+                if (out != in || x != in) return 1;
+                __asm__ volatile("fldl %2\n fxsave64 %0\n fninit\n fxrstor64 %0\n fstpl %1\n" : "+m"(legacy), "=m"(out) : "m"(in) : "memory");
+                if (out != in) return 2;
+                __asm__ volatile("fldl %2\n fnsave %0\n frstor %0\n fstpl %1\n" : "+m"(old), "=m"(out) : "m"(in) : "memory");
+                if (out != in) return 3;
+                __asm__ volatile("fldpi\n fstpt %0\n fldt %0\n fbstp %2\n fnstenv %2\n fldenv %2\n fnstcw %1\n" : "=m"(pi), "+m"(word), "+m"(old) :: "memory");
+            }
+            return word == 0x37f && pi > 3.14L ? 42 : 4; }"#,
+    ),
+    (
+        "has_a_base_of_gs",
+        r#"
+        #define _GNU_SOURCE
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        #include <signal.h>
+        #include <string.h>
+        #include <errno.h>
+        #include <setjmp.h>
+        static unsigned long block[64]; static sigjmp_buf back; static void *at; static unsigned long r10;
+        #include <ucontext.h>
+        static void on(int s, siginfo_t *i, void *v) { at = i->si_addr; r10 = ((ucontext_t *)v)->uc_mcontext.gregs[REG_R10]; siglongjmp(back, 1); }
+        int main(void) {
+            for (int i = 0; i < 64; i++) block[i] = i * 3;
+            unsigned long x, y, g = 0;
+            if (syscall(SYS_arch_prctl, 0x1001, 1ul << 62) != -1 || errno != EPERM) return 1;
+            if (syscall(SYS_arch_prctl, 0x1004, 8) != -1 || errno != EFAULT) return 2;
+            if (syscall(SYS_arch_prctl, 0x1001, block) || syscall(SYS_arch_prctl, 0x1004, &g) || g != (unsigned long)block) return 3;
+            struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = on; a.sa_flags = SA_SIGINFO | SA_NODEFER; sigaction(SIGSEGV, &a, 0);
+            if (!sigsetjmp(back, 1)) { __asm__ volatile("mov $55, %%r10\n mov %%gs:-8(,%0,8), %%rax" :: "r"(-(long)block / 8 + 10) : "rax", "r10"); return 4; }
+            if (at != (void *)72 || r10 != 55) return 5;
+            __asm__ volatile("mov %%gs:(%2), %0\n mov %%gs:8, %1" : "=&r"(x), "=r"(y) : "r"(16ul)); if (x != 6 || y != 3) return 6;
+            return 42; }"#,
+    ),
+];
+
+#[test]
+fn the_processor_is_the_programs() {
+    let directory = directory("native_processor");
+    for (name, source) in PROCESSORS {
+        let program = compile(&directory, name, "gcc", source);
+        // The kernel itself may know what the engine refuses.
+        if *name != "is_an_older_kernel" {
+            assert_eq!(Command::new(&program).status().unwrap().code(), Some(42), "{name}");
+        }
+        let outcome = record(&directory, &native(&program, &[]));
+        assert_eq!(outcome.status, 42, "{name}");
+        assert!(outcome.lost.is_empty(), "{name}: {:?}", outcome.lost);
+    }
+}
+
+/// The elements that a gather loads are recorded in their order, those that its mask leaves out are not.
+#[test]
+fn gathers_are_recorded_by_element() {
+    if !std::arch::is_x86_feature_detected!("avx2") {
+        eprintln!("untried: this processor has no AVX2");
+        return;
+    }
+    let directory = directory("native_gathers");
+    let source = r#"
+        static int table[256] __attribute__((aligned(64), section(".data"))) = {7}; static double more[64] __attribute__((section(".data"))) = {1};
+        static int index[8] = {1, 5, 9, 13, 200, 7, 3, -1}, mask[8] = {-1, 0, -1, -1, -1, 0, -1, 5}; static long wide[4] = {3, 60, 1, 20};
+        static int out[8]; static double outs[4];
+        int go(void) {
+            for (int i = 0; i < 256; i++) table[i] = i * i;
+            __asm__ volatile("vmovdqu %1, %%ymm1\n vmovdqu %2, %%ymm2\n vpgatherdd %%ymm2, 4(%3,%%ymm1,4), %%ymm3\n vmovdqu %%ymm3, %0\n"
+                "vmovdqu %4, %%ymm4\n vpcmpeqd %%ymm5, %%ymm5, %%ymm5\n vgatherqpd %%ymm5, (%5,%%ymm4,8), %%ymm6\n vmovdqu %%ymm6, %6\n"
+                "vpcmpeqd %%xmm5, %%xmm5, %%xmm5\n vpgatherdq %%xmm5, (%5,%%xmm1,2), %%xmm7\n vpcmpeqd %%xmm5, %%xmm5, %%xmm5\n vpgatherqd %%xmm5, (%3,%%ymm4,1), %%xmm7\n"
+                : "=m"(out) : "m"(index), "m"(mask), "r"(table), "m"(wide), "r"(more), "m"(outs) : "memory", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7");
+            for (int i = 0; i < 8; i++) if (mask[i] < 0 && out[i] != (index[i] + 1) * (index[i] + 1)) return 1;
+            return table[5] + (int)((long)table & 0) + 17; }"#;
+    let program = compile_alone(&directory, "gathers", source);
+    let outcome = record(&directory, &native(&program, &[]));
+    assert_eq!(outcome.status, 42);
+    let symbols = Command::new("nm").arg(&program).output().unwrap().stdout;
+    let symbols = String::from_utf8(symbols).unwrap();
+    let of = |name: &str| {
+        let line = symbols.lines().find(|line| line.ends_with(&format!(" {name}"))).expect(name);
+        u64::from_str_radix(&line[..16], 16).unwrap()
+    };
+    let (table, more) = (of("table"), of("more"));
+    let whole = Whole::read(&outcome.summary.path);
+    let loads = |start: u64, bytes: u64, size: u32| -> Vec<u64> {
+        let rows = whole.within(Kind::Load, start, bytes);
+        rows.iter().filter(|row| row.meta.size() == size).map(|row| row.addr - start).collect()
+    };
+    let gathered = loads(table, 1024, 4);
+    assert_eq!(gathered[..9], [8, 40, 56, 804, 16, 3, 60, 1, 20]);
+    assert_eq!(loads(more, 512, 8), [24, 480, 8, 160, 2, 10]);
 }
