@@ -182,6 +182,80 @@ def test_stores_in_translated_code_record_what_callbacks_record(
     assert rows_differ(*traces) is None
 
 
+@pytest.mark.parametrize("words", PROGRAMS)
+def test_programs_give_in_the_engine_what_they_give_alone(
+    tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]], words: str
+) -> None:
+    if not FULL and words not in FEW:
+        pytest.skip("`make torture` runs it")
+    command = words.split()
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    same = {**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0", "LC_ALL": "C"}
+    trace = tmp_path / "t.pwt"
+    ends = []
+    for front in ([], ["record", "-q", "--engine", "native", "-o", trace, "--"]):
+        folder = tmp_path / str(len(ends))
+        folder.mkdir()
+        (folder / "text").write_text(TEXT)
+        (folder / "other").write_text(TEXT.replace("7", "8"))
+        if front:
+            done = pagewalk(*front, *command, cwd=folder, env=same, input=TEXT)
+        else:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=same,
+                input=TEXT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        if command[0] == "xz":
+            files.pop("text.xz", None)
+        ends.append((done.returncode, done.stdout, files))
+    assert ends[0] == ends[1], done.stderr
+    assert Trace(trace).accesses > 10_000
+
+
+def test_whatever_is_killed_the_engine_leaves_nothing_behind(
+    tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+    for _ in range(40 if FULL else 2):
+        folder = tmp_path / str(chance.random())
+        folder.mkdir()
+        trace = folder / "t.pwt"
+        command = [sys.executable, "-m", "pagewalk", "record", "--engine", "native", "-o", trace]
+        process = subprocess.Popen(
+            [*command, "--", "sh", "-c", script],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        time.sleep(0.2 + 2 * chance.random())
+        how = chance.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+        process.send_signal(how)
+        process.wait(timeout=120)
+        left = {path.name for path in folder.iterdir()}
+        assert left <= ({"t.pwt", "t.pwt.part"} if how == signal.SIGKILL else {"t.pwt"}), left
+        for path in folder.iterdir():
+            info = pagewalk("info", "--keep-going", "--json", "-", path)
+            # A file that was killed before its first chunk has nothing to say.
+            assert info.returncode == 0 or how == signal.SIGKILL, f"{how}: {info.stderr}"
+            assert "Traceback" not in info.stderr
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            found = subprocess.run(
+                ["pgrep", "-g", str(process.pid)], capture_output=True, check=False
+            )
+            if not found.stdout:
+                break
+            time.sleep(0.1)
+        assert not found.stdout, "what was recorded does not end"
+
+
 def rows_differ(one: Path, other: Path) -> int | None:
     """The first row of a part in which two traces differ; `None` if they are equal."""
     sources = [Trace(path).batches() for path in (one, other)]

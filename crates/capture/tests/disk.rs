@@ -8,11 +8,20 @@ mod common;
 use std::fs;
 
 use capture::Error;
-use common::{compile, directory, options};
+use common::{compile, directory, native, options};
 
 #[test]
 fn the_program_runs_to_its_end_and_what_was_written_stays() {
-    let directory = directory("disk");
+    for engine in [capture::Engine::Qemu, capture::Engine::Native] {
+        fills_up(engine);
+    }
+}
+
+fn fills_up(engine: capture::Engine) {
+    let directory = directory(match engine {
+        capture::Engine::Qemu => "disk",
+        capture::Engine::Native => "disk_native",
+    });
     let source = r#"
         #include <stdio.h>
         static volatile long table[1 << 20];
@@ -28,7 +37,11 @@ fn the_program_runs_to_its_end_and_what_was_written_stays() {
         }"#;
     let program = compile(&directory, "long", "gcc", source);
     let said = directory.join("said");
-    let options = options(&program, &[said.to_str().unwrap()]);
+    let arguments = [said.to_str().unwrap()];
+    let options = match engine {
+        capture::Engine::Qemu => options(&program, &arguments),
+        capture::Engine::Native => native(&program, &arguments),
+    };
     let output = directory.join("out.pwt");
     let mut is_limited = false;
     let mut progress = |_: &capture::Progress| {
@@ -43,6 +56,11 @@ fn the_program_runs_to_its_end_and_what_was_written_stays() {
     };
     let error = capture::record(&options, &output, &trace::Options::default(), &mut progress)
         .expect_err("there is no room");
+    // SAFETY: a plain call.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &none), 0);
+    }
     let Error::Trace { status, .. } = &error else { panic!("{error}") };
     assert_eq!(*status, 6, "{error}");
     assert!(said.exists(), "the program ran to its end");

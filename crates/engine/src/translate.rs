@@ -968,7 +968,10 @@ impl Region {
             return Err("the system gives no memory for translated code (memfd_create)");
         }
         // SAFETY: the descriptor is ours.
-        unsafe { sys::call(sys::nr::FTRUNCATE, [fd as u64, REGION_BYTES, 0, 0, 0, 0]) };
+        let sized = unsafe { sys::call(sys::nr::FTRUNCATE, [fd as u64, REGION_BYTES, 0, 0, 0, 0]) };
+        if sized != 0 {
+            return Err("the system gives no memory for translated code (a limit of file sizes?)");
+        }
         let execute = sys::PROT_READ | sys::PROT_EXEC;
         let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
         let step = 16 << 20;
