@@ -24,6 +24,8 @@ use crate::translate::Log;
 /// Records of a span: a sixteenth of the ring.
 const SPAN: u64 = RING_RECORDS as u64 / 16;
 const GUARD_BYTES: u64 = 4096;
+/// Bytes of a line of the processor's caches.
+const LINE_BYTES: usize = 64;
 /// How far a block may write beyond a span's end.
 const SLACK: u64 = GUARD_BYTES / 8;
 /// Nanoseconds between two looks whether the host lives.
@@ -361,6 +363,11 @@ impl Recorder {
             self.before += RING_RECORDS as u64;
         }
         self.protect(self.guard, 0);
+        // The reader's cache has the span's lines: they are asked for all at once, and not one by one as blocks store.
+        for line in (self.guard - 8 * SPAN..self.guard).step_by(LINE_BYTES) {
+            // SAFETY: the span is of the view, and nothing is in it yet.
+            unsafe { (line as *mut u64).write_volatile(0) };
+        }
         ring.opened.store(position, Ordering::Release);
         self.moved(at);
         at

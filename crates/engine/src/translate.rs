@@ -492,7 +492,7 @@ impl Translator {
         let mut used = 0u16;
         let mut accesses = 0;
         let mut end = None;
-        while insns.len() < INSTRUCTIONS_MAX && (insns.is_empty() || !self.map.contains_key(&pc)) {
+        while insns.len() < INSTRUCTIONS_MAX {
             let Some((code, is_writable)) = self.code_at(pc) else {
                 end = Some(Exit::Unmapped { pc });
                 break;
