@@ -55,7 +55,7 @@ demo: build ## record a real program, run it on two machines, leave demo/report.
 	@echo
 	@echo "The report: $(abspath demo/report.html)"
 
-wheel: $(VENV)/installed ## build the source distribution, the wheel, and the source of the QEMUs in it, into dist/
+wheel: $(VENV)/installed engine-target ## build the source distribution, the wheel, and the source of the QEMUs in it, into dist/
 	.ci/needs $(QEMU_NEEDS)
 	rm -f dist/pagewalk-*
 	$(BIN)/maturin sdist --out dist

@@ -6,6 +6,7 @@ The wheel is compiled in haste (`HASTE`): `make wheel` makes the same from the s
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def test_the_sdist_holds_all_sources(sdist: Path) -> None:
     assert names >= known
     assert names >= {
         "packaging/backend.py", "crates/recorder/src/lib.rs", "crates/recorder/LICENSE-GPL",
+        "crates/engine/src/main.rs",
         "qemu/source.toml", "qemu/insertions.toml", "qemu/pagewalk/meson.build",
         "machines/r4700.toml", "experiments/programs.toml", "workloads/join.sql", "Cargo.lock",
     }  # fmt: skip
@@ -104,6 +106,8 @@ def test_the_wheel_holds_what_recording_and_experiments_need(wheel: Path) -> Non
         "pagewalk/py.typed", "pagewalk/report/style.css",
         "pagewalk/qemu/linked", "pagewalk/qemu/COPYING", "pagewalk/qemu/COPYING.LIB",
     }  # fmt: skip
+    # The engine is for programs of this host's own processor.
+    assert ("pagewalk/plugins/pagewalk-engine" in names) == (platform.machine() == "x86_64")
     programs = {name for name in names if name.startswith("pagewalk/qemu/qemu-")}
     sets = ("x86_64", "i386", "arm", "aarch64", "riscv64")
     assert programs == {f"pagewalk/qemu/qemu-{name}" for name in sets}
