@@ -88,10 +88,11 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --profile $(PROFILE) -p bench -p python --bin bench
 
-torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
+torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 PAGEWALK_SEQUENCES=1000000 cargo test --release -p capture --test capture --quiet -- alone:: random::
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
+	cargo test -p pagewalk-pagetable --test tables --quiet a_million -- --ignored
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme
 	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py

@@ -192,7 +192,13 @@ impl<F: Format> Radix<F> {
                     self.merge(level, (at, entry), next, start, job);
                 }
                 Entry::Table(_) => {}
-                Entry::Page if level > job.level => self.split(level, (at, entry), start, job),
+                Entry::Page if level > job.level && F::REPLICATES => {
+                    let last = self.split_copies(level, table, entry, start, job);
+                    slot.last = last.min(part.last);
+                }
+                Entry::Page if level > job.level => {
+                    self.split(level, (at, entry), start, job);
+                }
                 Entry::Page if F::REPLICATES => {
                     let last = self.resize_copies(level, table, entry, start, job);
                     slot.last = last.min(part.last);
@@ -206,14 +212,42 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// An entry of a larger page, at `addr`, leads to smaller ones.
+    /// Each entry of a larger page, which may have several in a table of `level`, leads to smaller ones. Its
+    /// last byte.
+    fn split_copies<M: Memory>(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        entry: u64,
+        addr: VirtAddr,
+        job: &mut Resize<'_, M>,
+    ) -> VirtAddr {
+        let page = self.format.translation(entry, level, addr).page;
+        let (mut tables, mut usage) = (Vec::new(), Usage::default());
+        for (at, addr) in self.copies(level, table, page) {
+            let entry = self.format.read(level, at, job.memory);
+            let (below, was) = self.split(level, (at, entry), addr, job);
+            tables.push(below);
+            usage.referenced |= was.referenced;
+            usage.dirty |= was.dirty;
+        }
+        // A walker marks one of the entries: what was done to the page was done to each part of it.
+        if tables.len() > 1 && usage != Usage::default() {
+            for below in tables {
+                self.use_below(level - 1, below, usage, job);
+            }
+        }
+        VirtRange::of_page(page).last()
+    }
+
+    /// An entry of a larger page, at `addr`, leads to smaller ones: their table, and how the entry was used.
     fn split<M: Memory>(
         &self,
         level: u8,
         (at, mut entry): (PhysAddr, u64),
         addr: VirtAddr,
         job: &mut Resize<'_, M>,
-    ) {
+    ) -> (PhysAddr, Usage) {
         let page = self.format.translation(entry, level, addr);
         let offset = addr.get() - page.page.start().get();
         let first = Translation { frame: page.frame.wrapping_add(offset), ..page };
@@ -221,15 +255,17 @@ impl<F: Format> Radix<F> {
         let leads = self.format.table(table, self.entries_below(level));
         if self.format.breaks() {
             let was = self.format.swap(level, at, self.format.broken(entry), job.memory);
-            self.use_below(level - 1, table, self.format.usage(was), job);
+            let was = self.format.usage(was);
+            self.use_below(level - 1, table, was, job);
             job.pending.push(Pending { level, at, made: Some(leads), went: None });
-            return;
+            return (table, was);
         }
         while let Err(found) = self.format.exchange(level, at, entry, leads, job.memory) {
             // A walker has set bits.
             entry = found;
             self.use_below(level - 1, table, self.format.usage(entry), job);
         }
+        (table, self.format.usage(entry))
     }
 
     /// Fills a new table of `level` with pages, before any entry leads to the table. Its first page begins at
@@ -277,7 +313,7 @@ impl<F: Format> Radix<F> {
         self.format.page(level, &page, frame)
     }
 
-    /// All pages below a table that nobody sees yet have been used so.
+    /// All pages below a table have been used so. Walkers may see the table already.
     fn use_below<M: Memory>(
         &self,
         level: u8,
@@ -291,10 +327,7 @@ impl<F: Format> Radix<F> {
             match self.format.decode(entry, level) {
                 Entry::Empty => {}
                 Entry::Table(next) => self.use_below(level - 1, next, usage, job),
-                Entry::Page => {
-                    let entry = self.format.used(entry, usage);
-                    self.format.write(level, at, entry, job.memory);
-                }
+                Entry::Page => self.set_usage_of(level, at, entry, usage, job.memory),
             }
         }
     }

@@ -55,6 +55,8 @@ fn a_million_operations_do_what_the_model_does() {
     run_streams::<14, 48>(&[14, 21, 25, 30], 8, 334_000);
     run_streams::<16, 48>(&[16, 21, 29], 9, 334_000);
     run_streams::<12, 52>(&[12, 16, 21, 25], 10, 334_000);
+    run_streams::<14, 52>(&[14, 21, 25], 11, 334_000);
+    run_streams::<16, 52>(&[16, 21, 29], 12, 334_000);
 }
 
 #[test]
@@ -213,6 +215,27 @@ fn a_page_of_another_size_is_broken_before_it_is_made() {
             let found = world.table.query(space, first.page.start(), memory).unwrap();
             assert_eq!(found.translation.page.size(), size(to));
             assert!(found.usage.dirty, "from {from} to {to}");
+        }
+    }
+}
+
+/// A walker marks one of the entries of a contiguous page: split, each part was used as the whole was.
+#[test]
+fn parts_of_a_contiguous_block_were_used_as_the_whole() {
+    for bbm2 in [false, true] {
+        for to in [21, 16, 12] {
+            let table = Aarch64::<12>::new();
+            let mut world = World::new(if bbm2 { table.with_bbm2() } else { table }).resizing();
+            world.apply(Op::Create);
+            let first = page(0x4000_0000, size(25), 0x8000_0000, Rights::ALL);
+            world.apply(Op::Map { space: 0, first, count: 1 });
+            world.apply(Op::Walk { space: 0, addr: VirtAddr::new(0x4060_0000), kind: Kind::Store });
+            let range = VirtRange::of_page(first.page);
+            world.apply(Op::Resize { space: 0, range, to: size(to) });
+            world.check();
+            world.apply(Op::Resize { space: 0, range, to: size(25) });
+            world.check();
+            world.end();
         }
     }
 }

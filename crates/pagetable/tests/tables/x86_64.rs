@@ -26,8 +26,15 @@ fn regions(levels: u8) -> Vec<u64> {
 
 #[test]
 fn streams_of_operations_do_what_the_model_does() {
-    run_streams::<4>(&[1, 2]);
-    run_streams::<5>(&[3]);
+    run_streams::<4>(&[1, 2], 6000);
+    run_streams::<5>(&[3], 6000);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn a_million_operations_do_what_the_model_does() {
+    run_streams::<4>(&[4], 500_000);
+    run_streams::<5>(&[5], 500_000);
 }
 
 /// All types of memory, with and without a key.
@@ -78,7 +85,7 @@ fn attributes_are_those_of_the_manual() {
     assert_eq!(refused.err(), Some(Error::Unfit(Unfit::Key(16))));
 }
 
-fn run_streams<const LEVELS: u8>(seeds: &[u64]) {
+fn run_streams<const LEVELS: u8>(seeds: &[u64], steps: usize) {
     for &seed in seeds {
         let stream = Stream {
             regions: regions(LEVELS),
@@ -86,7 +93,7 @@ fn run_streams<const LEVELS: u8>(seeds: &[u64]) {
             frame_bits: 38,
             sizes: vec![K4, M2, G1],
             rights: RIGHTS.to_vec(),
-            steps: 6000,
+            steps,
             seed,
         };
         let mut world = World::new(X86_64::<LEVELS>::new());
