@@ -14,6 +14,18 @@
 use core::fmt;
 
 /// What processors may do with accesses to a page's memory.
+///
+/// The names are those of x86. What an entry and, on x86-64 and AArch64, a register of the processor say for
+/// each type:
+///
+/// | type | x86-64: field of IA32_PAT | RISC-V: PBMT | AArch64: attribute in MAIR_EL1 |
+/// |---|---|---|---|
+/// | write-back | 0: 06 | 0: PMA | ff: Normal, write-back |
+/// | write-combining | 1: 01 | 1: NC | 44: Normal, non-cacheable |
+/// | uncached | 2: 07 (UC-) | none | 00: Device-nGnRnE |
+/// | device | 3: 00 (UC) | 2: IO | 04: Device-nGnRE |
+///
+/// A page table's format that has no such type refuses the page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum MemoryType {

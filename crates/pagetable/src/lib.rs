@@ -57,6 +57,144 @@
 //! assert_eq!(frames.used_bytes(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # A framebuffer
+//!
+//! What is not ordinary memory is mapped with [`Attributes`](addr::Attributes): the type of its memory and, on
+//! x86-64, a protection key. The kernel loads the register that gives the types their meaning on each processor
+//! first: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V with
+//! Svpbmt needs none. A format without the type refuses the page by [`Unfit::Memory`].
+//!
+//! ```
+//! use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
+//! use pagetable::{PageTable, SparseMemory, Translation, X86_64, X86Entries};
+//! use physmem::Physmem;
+//!
+//! // wrmsr(IA32_PAT, ...) on each processor.
+//! assert_eq!(X86Entries::<4, true>::PAT.to_le_bytes()[MemoryType::WriteCombining as usize], 0x01);
+//!
+//! let mut memory = SparseMemory::new(64 << 20);
+//! let mut frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+//! let mut table = X86_64::<4>::new();
+//! let space = table.create(&mut memory, &mut frames)?;
+//!
+//! // 8 MiB of a graphics card, which are no memory of `frames`: whatever frame is named is mapped.
+//! let start = VirtAddr::new(0xffff_c000_0000_0000);
+//! let page = start.page(PageSize::SIZE_2M);
+//! let write_combining = Attributes::of(MemoryType::WriteCombining);
+//! let first = Translation::new(page, PhysAddr::new(0xe000_0000), Rights::READ | Rights::WRITE)
+//!     .with(write_combining);
+//! table.map(space, first, 4, &mut memory, &mut frames)?.done(&mut frames);
+//!
+//! let pixel = VirtAddr::new(0xffff_c000_0060_0010);
+//! let found = table.query(space, pixel, &memory).expect("it is mapped").translation;
+//! assert_eq!(found.apply(pixel), PhysAddr::new(0xe060_0010));
+//! assert_eq!(found.attributes, write_combining);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A page that gets smaller while processors use it
+//!
+//! Hardware sets accessed and dirty bits at any time, so the memory's exchanges must be atomic. Then a resize has
+//! three steps: [`PageTable::resize`]; the shootdown, in which each processor forgets what the token names; and
+//! [`PageTable::complete`], which takes over what was set until then. Here a thread stands for the other
+//! processor.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+//! use std::{sync::Arc, thread};
+//!
+//! use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+//! use pagetable::{PageTable, Translation, X86_64};
+//! use physmem::Physmem;
+//!
+//! /// Physical memory, seen by several processors.
+//! #[derive(Clone)]
+//! struct Direct(Arc<[AtomicU64]>);
+//!
+//! impl Direct {
+//!     fn word(&self, addr: PhysAddr) -> &AtomicU64 {
+//!         &self.0[(addr.get() / 8) as usize]
+//!     }
+//! }
+//!
+//! impl Memory for Direct {
+//!     fn read_u64(&self, addr: PhysAddr) -> u64 {
+//!         self.word(addr).load(SeqCst)
+//!     }
+//!     fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+//!         self.word(addr).store(value, SeqCst);
+//!     }
+//!     fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64 {
+//!         self.word(addr).swap(new, SeqCst)
+//!     }
+//!     fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64 {
+//!         self.word(addr).fetch_xor(bits, SeqCst)
+//!     }
+//!     fn compare_exchange_u64(&mut self, addr: PhysAddr, old: u64, new: u64) -> Result<(), u64> {
+//!         self.word(addr).compare_exchange(old, new, SeqCst, SeqCst).map(|_| ())
+//!     }
+//!     // x86-64 changes half of an entry where it counts what is in a table.
+//!     fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
+//!         let upper = |word: u64| Some(word & 0xffff_ffff | value >> 32 << 32);
+//!         self.word(addr).fetch_update(SeqCst, SeqCst, upper).unwrap();
+//!     }
+//!     // x86-64 has no entries of 4 bytes or of one.
+//!     fn read_u32(&self, _: PhysAddr) -> u32 { unimplemented!() }
+//!     fn write_u32(&mut self, _: PhysAddr, _: u32) { unimplemented!() }
+//!     fn swap_u32(&mut self, _: PhysAddr, _: u32) -> u32 { unimplemented!() }
+//!     fn invert_u32(&mut self, _: PhysAddr, _: u32) -> u32 { unimplemented!() }
+//!     fn compare_exchange_u32(&mut self, _: PhysAddr, _: u32, _: u32) -> Result<(), u32> {
+//!         unimplemented!()
+//!     }
+//!     fn read_u8(&self, _: PhysAddr) -> u8 { unimplemented!() }
+//!     fn write_u8(&mut self, _: PhysAddr, _: u8) { unimplemented!() }
+//! }
+//!
+//! let mut memory = Direct((0..1 << 17).map(|_| AtomicU64::new(0)).collect());
+//! let mut frames = Physmem::buddy(PhysAddr::new(0), 1 << 20, PageSize::SIZE_4K)?;
+//! let mut table = X86_64::<4>::new();
+//! let space = table.create(&mut memory, &mut frames)?;
+//! let page = VirtAddr::new(0x4000_0000).page(PageSize::SIZE_2M);
+//! let large = Translation::new(page, PhysAddr::new(0x8000_0000), Rights::ALL);
+//! table.map(space, large, 1, &mut memory, &mut frames)?.done(&mut frames);
+//!
+//! // Another processor stores to the page all the time. It has no TLB; one with a TLB empties it where `split.flush`
+//! // is acted on below.
+//! let (hardware, mut its_memory) = (X86_64::<4>::new(), memory.clone());
+//! let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+//! thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         while !over.load(SeqCst) {
+//!             let addr = VirtAddr::new(0x4000_5678);
+//!             let found = hardware.walk(space, addr, Kind::Store, &mut its_memory, &mut |_| {});
+//!             // It finds the page at every moment, at the one size or at the other.
+//!             assert_eq!(found.map(|found| found.apply(addr)), Ok(PhysAddr::new(0x8000_5678)));
+//!             ready.store(true, SeqCst);
+//!         }
+//!     });
+//!     while !ready.load(SeqCst) {
+//!         thread::yield_now();
+//!     }
+//!     let range = VirtRange::of_page(page);
+//!     let split = table.resize(space, range, PageSize::SIZE_4K, &mut memory, &mut frames);
+//!     // An error has changed nothing: the page is still one of 2M.
+//!     let split = split.expect("there is room for a table");
+//!     // ... every processor forgets what `split.flush` names ...
+//!     table.complete(&split, &mut memory);
+//!     split.flush.done(&mut frames);
+//!     over.store(true, SeqCst);
+//! });
+//! let part = table.query(space, VirtAddr::new(0x4000_5000), &memory).expect("it is mapped");
+//! assert_eq!(part.translation.page.size(), PageSize::SIZE_4K);
+//! assert!(part.usage.dirty, "no store is lost");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A format of your own
+//!
+//! A radix tree with other entries is a [`Format`]: what an entry says, and how large tables are. [`Radix::with_format`]
+//! makes the page table of it, with all operations.
 #![no_std]
 #![forbid(unsafe_code)]
 
