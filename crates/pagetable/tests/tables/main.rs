@@ -15,6 +15,7 @@ mod live;
 mod mpt;
 mod notes;
 mod race;
+mod refused;
 mod riscv;
 mod sparc;
 mod split;

@@ -130,9 +130,10 @@ fn small_worlds_enumerated_whole() {
         unmap(range(0x20_0000, 0x20_0000)),
         unmap(VirtRange::ALL),
         Op::Protect { space: 0, range: range(0x20_0000, 0x20_0000), rights: Rights::NONE },
+        Op::Resize { space: 0, range: range(0x20_0000, 0x20_0000), to: K4 },
     ];
     let rooms = [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (6, 4)];
-    small_worlds(&|| World::new(X86_64::<4>::new()), &ops, &rooms);
+    small_worlds(&|| World::new(X86_64::<4>::new()).resizing(), &ops, &rooms);
 }
 
 /// A world with one space that holds one page.
