@@ -10,8 +10,8 @@
 
 The curves are those of `pagewalk curve`: misses of fully associative LRU TLBs of every size, of
 loads and stores. They are counted while the run goes on, over all of it, from a sample of the pages
-where there are many (`crates/run/src/curve/sampled.rs`). First touches of a page are left out,
-for they miss whatever the TLB.
+where there are many, and of the accesses of a long run (`crates/run/src/curve/sampled.rs`). First
+touches of a page are left out, for they miss whatever the TLB.
 """
 
 from array import array
@@ -27,8 +27,6 @@ from pagewalk.text import bytes_of
 if TYPE_CHECKING:
     from pagewalk import _native
 
-WHOLE = 50_000_000
-"""So many accesses are all counted for a curve; of those after them, 4 M of each 32 M."""
 LARGE = "2M"
 """The large page of x86-64 and of most others with base pages of 4K; a machine that says its sizes
 is told the one nearest to it."""
@@ -51,7 +49,9 @@ class Sample(NamedTuple):
 
     curve: Curve
     one_in: int
-    """One in so many pages was in the sample; 1: all of them, and the curve is exact."""
+    """One in so many pages was in the sample; 1: all of them."""
+    gaps: tuple[int, int] | None = None
+    """After how many accesses only one in how many was looked at; `None`: all were looked at."""
 
 
 def page_sizes(description: Mapping[str, Any]) -> list[str]:
@@ -67,10 +67,10 @@ def advise(
     if not samples or not any(document["accesses"].values()):
         return
     found = {}
-    for size, (counted, one_in) in zip(sizes, samples, strict=True):
+    for size, (counted, one_in, gaps) in zip(sizes, samples, strict=True):
         _, page_bytes, total, cold, misses = counted
         curve = Curve("data", size, page_bytes, total, cold, array("Q", misses))
-        found[size] = Sample(curve, one_in)
+        found[size] = Sample(curve, one_in, gaps)
     if _base(document["machine"]["description"]) in found:
         document["advice"] = advice(document, found)
 
@@ -86,7 +86,7 @@ def advice(document: Mapping[str, Any], samples: Mapping[str, Sample]) -> dict[s
     entries = {size: enough(one.curve) for size, one in samples.items()}
     one_in = {size: one.one_in for size, one in samples.items()}
     return {
-        "sentence": _sentence(document, entries, one_in, lookups),
+        "sentence": _sentence(document, entries, samples, lookups),
         "misses_share": MISSES_SHARE,
         "lookups": lookups,
         "entries": entries,
@@ -118,7 +118,7 @@ def _large(description: Mapping[str, Any]) -> str:
 def _sentence(
     document: Mapping[str, Any],
     entries: Mapping[str, int | None],
-    one_in: Mapping[str, int],
+    samples: Mapping[str, Sample],
     lookups: int,
 ) -> str:
     accesses, missed = values.accesses(document), values.missing_all(document)
@@ -130,7 +130,9 @@ def _sentence(
         count = entries[size]
         if count is None:
             return "more than 65536"
-        return str(count) if one_in[size] == 1 else f"about {float(f'{count:.1e}'):.0f}"
+        sampled = samples[size]
+        is_exact = sampled.one_in == 1 and sampled.gaps is None
+        return str(count) if is_exact else f"about {float(f'{count:.1e}'):.0f}"
 
     if time is not None and time["share"]["hi"] <= TIME_SHARE:
         most = text.percent(time["share"]["hi"])
@@ -143,7 +145,7 @@ def _sentence(
     small, large = entries[base], entries[big]
     there = max([0, *(tlb["entries"] for tlb in document["tlbs"] if "load" in tlb["serves"])])
     fits = small is not None and small <= there
-    over = _over(one_in, accesses)
+    over = _over(samples)
     if not fits and base != big and large is not None and (small or FEWER * large) >= FEWER * large:
         return (
             f"Use pages of {big}{_where(document)}: {over}, {said(big)} entries of {big} miss as "
@@ -182,11 +184,15 @@ def _sentence(
     )
 
 
-def _over(one_in: Mapping[str, int], accesses: int) -> str:
+def _over(samples: Mapping[str, Sample]) -> str:
     """What the entries are counted over."""
-    parts = [f"one page of {size} in {one}" for size, one in one_in.items() if one > 1]
-    if accesses > WHOLE:
-        parts.append("one access in 8 after the first 50 M")
+    parts = [
+        f"one page of {size} in {one.one_in}" for size, one in samples.items() if one.one_in > 1
+    ]
+    # Curves of all sizes are of the same accesses.
+    for after, one_in in {one.gaps for one in samples.values() if one.gaps}:
+        first = f" after the first {float(f'{after:.3g}') / 1e6:g} M" if after else ""
+        parts.append(f"one access in {one_in}{first}")
     return (
         f"over the whole run (a sample of {' and '.join(parts)})" if parts else "over the whole run"
     )

@@ -54,12 +54,14 @@ fn told<'py>(py: Python<'py>, curve: &machine::curve::Curve) -> Curve<'py> {
     (curve.lookups.name(), curve.page_size.bytes(), curve.total, curve.cold, misses)
 }
 
-/// A curve of a sample of pages, as above, and one in how many pages that was.
-pub(crate) type Sample<'py> = (Curve<'py>, u64);
+/// A curve of a sample of pages, as above, one in how many pages that was, and where not all accesses were looked at:
+/// after how many, and one in how many.
+pub(crate) type Sample<'py> = (Curve<'py>, u64, Option<(u64, u64)>);
 
 /// The curves of a run's sample as Python has them.
 pub(crate) fn sampled<'py>(py: Python<'py>, curves: &[SampledCurve]) -> Vec<Sample<'py>> {
-    curves.iter().map(|one| (told(py, &one.curve), one.one_in)).collect()
+    let gaps = |one: &SampledCurve| one.gaps.map(|gaps| (gaps.after, gaps.one_in));
+    curves.iter().map(|one| (told(py, &one.curve), one.one_in, gaps(one))).collect()
 }
 
 fn named(name: &str) -> PyResult<Lookups> {

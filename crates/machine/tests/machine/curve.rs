@@ -3,7 +3,7 @@
 use addr::{Kind, PageSize};
 use machine::{
     Machine, RunOptions,
-    curve::{Curve, CurveOptions, Lookups, PAGES_MAX, Sampled, SampledCurve, curve},
+    curve::{Curve, CurveOptions, Gaps, Lookups, PAGES_MAX, Sampled, SampledCurve, Windows, curve},
 };
 use trace::{Batch, Event, Source};
 
@@ -128,8 +128,12 @@ const ENTRIES: u32 = 1 << 16;
 
 /// The curves of a sample of `rows`, as a run that reads them makes them.
 fn sampled(rows: &[Row], page_sizes: &[PageSize]) -> Vec<SampledCurve> {
+    in_windows(rows, page_sizes, Windows::default())
+}
+
+fn in_windows(rows: &[Row], page_sizes: &[PageSize], windows: Windows) -> Vec<SampledCurve> {
     let mut source = Rows::new(rows.to_vec());
-    let mut sampled = Sampled::new(&mut source, page_sizes, ENTRIES);
+    let mut sampled = Sampled::in_windows(&mut source, page_sizes, ENTRIES, windows);
     let mut batch = Batch::default();
     while sampled.next(&mut batch).unwrap() {}
     sampled.curves(page_sizes)
@@ -213,4 +217,116 @@ fn a_warm_up_is_not_counted_by_a_sample() {
     rows.extend(pages(10));
     let curve = sampled(&rows, &[PageSize::SIZE_4K]).remove(0).curve;
     assert_eq!((curve.total, curve.misses().last()), (10, Some(curve.cold)));
+}
+
+/// What windows see of accesses by an LRU list of the 4K pages of those alone: lookups, cold misses and misses by entries,
+/// each lookup worth as many accesses as its period has for each that is looked at.
+fn model(rows: &[Row], windows: Windows) -> (f64, f64, Vec<f64>) {
+    let Windows { whole, window, period } = windows;
+    // The period of an access, and whether it is looked at.
+    let place = |at: u64| match at.checked_sub(whole) {
+        None => (0, true),
+        Some(after) => (1 + (after / period) as usize, after % period < window),
+    };
+    let (mut looked, mut all) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
+    for at in 0..rows.len() as u64 {
+        let (period, is_looked_at) = place(at);
+        all[period] += 1.0;
+        looked[period] += f64::from(u8::from(is_looked_at));
+    }
+    let (mut total, mut cold, mut hits) = (0.0, 0.0, vec![0.0; ENTRIES as usize]);
+    let mut list: Vec<u64> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let &Row::Access(kind, addr, bytes) = row else { unreachable!("there are only accesses") };
+        let (period, is_looked_at) = place(at as u64);
+        if kind == Kind::Fetch || !is_looked_at {
+            continue;
+        }
+        let worth = all[period] / looked[period];
+        for page in addr >> 12..=(addr + u64::from(bytes) - 1) >> 12 {
+            total += worth;
+            match list.iter().rev().position(|&other| other == page) {
+                Some(depth) => {
+                    hits[depth] += worth;
+                    list.remove(list.len() - 1 - depth);
+                }
+                None => cold += worth,
+            }
+            list.push(page);
+        }
+    }
+    let mut misses = total;
+    let misses = hits.iter().map(|&hits| {
+        misses -= hits;
+        misses
+    });
+    (total, cold, misses.collect())
+}
+
+/// Accesses of a program that goes on to new pages, forgets others and returns to some; a few to two pages.
+fn wandering(stream: &mut Stream, count: u64) -> Vec<Row> {
+    let access = |at: u64| {
+        let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];
+        let span = [1, 8, 60][stream.below(3) as usize];
+        let addr = ((at / 200 + stream.below(span)) << 12) + stream.below(4096);
+        Row::Access(kind, addr, [1, 8, 64][stream.below(3) as usize])
+    };
+    (0..count).map(access).collect()
+}
+
+#[test]
+fn windows_are_worth_their_periods_and_the_open_one_what_it_has() {
+    for seed in 1..=60 {
+        let mut stream = Stream(seed);
+        let whole = stream.below(3000);
+        let window = 1 + stream.below(400);
+        let windows = Windows { whole, window, period: window + stream.below(3000) };
+        let count = stream.below(20_000);
+        let rows = wandering(&mut stream, count);
+        let found = in_windows(&rows, &[PageSize::SIZE_4K], windows).remove(0);
+        let (total, cold, misses) = model(&rows, windows);
+        // Each count of a period is rounded down, of which there are so many, by up to 70 depths.
+        let off = 2.0 + count as f64 / windows.period as f64;
+        let near = |found: u64, expected: f64| (found as f64 - expected).abs() <= 70.0 * off;
+        assert!(near(found.curve.total, total), "seed {seed}: {} for {total}", found.curve.total);
+        assert!(near(found.curve.cold, cold), "seed {seed}: {} for {cold}", found.curve.cold);
+        for (at, (found, expected)) in found.curve.misses().zip(misses).enumerate().take(100) {
+            assert!(near(found, expected), "seed {seed}, {at}: {found} misses for {expected}");
+        }
+        let has_gaps = count > whole + window && windows.period > window;
+        let gaps = Gaps { after: whole, one_in: windows.period / window };
+        assert_eq!(found.gaps, has_gaps.then_some(gaps), "seed {seed}");
+    }
+}
+
+#[test]
+fn until_a_gap_comes_curves_are_exact() {
+    let windows = Windows { whole: 1000, window: 500, period: 4000 };
+    let sizes = [PageSize::SIZE_4K, PageSize::SIZE_2M];
+    for count in [999, 1000, 1001, 1250, 1500] {
+        let rows = wandering(&mut Stream(count), count);
+        for (found, exact) in in_windows(&rows, &sizes, windows).iter().zip(exact(&rows, &sizes)) {
+            assert_eq!((found.gaps, found.one_in), (None, 1));
+            assert!(found.curve == exact, "{count} accesses, {}", exact.page_size);
+        }
+    }
+}
+
+#[test]
+fn a_window_begins_where_a_warm_up_ends_in_a_gap() {
+    let windows = Windows { whole: 1000, window: 500, period: 4000 };
+    let sizes = [PageSize::SIZE_4K];
+    for before in [300, 1000, 1200, 1500, 2700, 5000] {
+        let load = |page: u64| Row::Access(Kind::Load, page << 12, 8);
+        let mut rows: Vec<Row> = (0..before).map(|at| load(at % 40)).collect();
+        rows.push(Row::Event(Event::WarmupEnd));
+        rows.extend((0..450).map(|at| load(at % 50)));
+        let found = in_windows(&rows, &sizes, windows).remove(0);
+        let curve = &found.curve;
+        assert_eq!((curve.total, curve.cold), (450, 10), "after {before}");
+        // The 40 pages of the warm-up are in the stack: 10 pages are new, and then all 50 are needed.
+        let misses: Vec<u64> = curve.misses().collect();
+        assert_eq!((misses[48], misses[49]), (410, 10), "after {before}");
+        assert_eq!(found.gaps, None, "after {before}");
+    }
 }

@@ -24,7 +24,7 @@ use trace::{Batch, Source};
 
 use crate::run::Progress;
 use chain::Chain;
-pub use sampled::{PAGES_MAX, PAGES_MIN, Sampled, SampledCurve, Windows};
+pub use sampled::{Gaps, PAGES_MAX, PAGES_MIN, Sampled, SampledCurve, Windows};
 
 /// Which accesses a TLB is looked up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,6 +135,3 @@ fn check(options: &CurveOptions) -> Result<(), Error> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

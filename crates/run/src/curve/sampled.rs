@@ -20,18 +20,16 @@
 //! and not scaled later; and the share is halved too where the sample has more uses than a run can afford, as long as
 //! [`PAGES_MIN`] pages stay.
 //!
-//! The sample is spread over the whole trace, however long that is. Its beginning is looked at whole; from there on each
-//! [period](Windows) begins with a window that is looked at, and stands for all of its period:
+//! The sample is spread over the whole trace, however long that is ([`Windows`]):
 //!
 //! ```text
-//!   whole          window            window            window
-//!   |##############|####.............|####.............|####....|  the end
-//!    counts as it is \__ one period _/                 \__ open: its counts stand for as much as there is of it
+//!   | all of 50 M | 4 M | 28 M not looked at | 4 M | 28 M not looked at | 4 M | ...  end
+//!                 '-------- period ----------'                          '--- open ---'
+//!                   counts x 32/4 when it is over                         counts x its accesses / those looked at
 //! ```
 //!
-//! Between windows the stacks stay as they are, so that a long run takes little more time. When a period ends, what its
-//! window counted is multiplied by the accesses of the period per access of the window. With the end of a warm-up the
-//! beginning comes again. With no more than [`PAGES_MAX`] pages, and no period, the curves are exact.
+//! So a long run takes little more time. Between windows the stacks stay as they are. With no more than [`PAGES_MAX`]
+//! pages, and accesses that are all looked at, the curves are exact.
 //!
 //! Where a recorder counts accesses that surely hit the first TLB ([`Batch::hits`]), these are hits for every size, and
 //! their pages become the youngest when they are told. So depths can be off by the entries of the first TLB.
@@ -40,7 +38,7 @@ use std::{collections::BTreeMap, slice};
 
 use addr::{Kind, PageSize};
 use mmu::StackDistance;
-use trace::{Batch, Error, Event, Forward, Hits, Meta, Source};
+use trace::{Batch, Error, Event, Hits, Meta, PassThrough, Source};
 
 use super::{Curve, Lookups, PAGE_SIZE_MIN};
 
@@ -57,32 +55,43 @@ const SPARE: usize = 64;
 /// The number of top bits that page numbers leave free. They tell spaces apart.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
-/// The curve of the loads and stores of a run, from a sample of its pages.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SampledCurve {
-    /// The curve. What it counts is estimated where not all pages are in the sample. So are the lookups where not all
-    /// accesses were looked at.
-    pub curve: Curve,
-    /// Pages per page in the sample at the end: 1 if all pages were in it.
-    pub one_in: u64,
-}
-
-/// Which accesses of a long trace are looked at.
+/// Which accesses of a long run are looked at. Those that a batch holds are meant: what it counts besides
+/// ([`Batch::hits`]) belongs to the window or gap in which it is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
-    /// So many at the beginning, all of them.
+    /// So many at the beginning.
     pub whole: u64,
-    /// So many of each period after that.
+    /// So many at the beginning of each period after that; 0 is taken for 1.
     pub window: u64,
     /// The accesses of a period.
     pub period: u64,
 }
 
 impl Default for Windows {
-    /// 50 M accesses, and 4 M of each 32 M after them.
     fn default() -> Windows {
         Windows { whole: 50_000_000, window: 4_000_000, period: 32_000_000 }
     }
+}
+
+/// What the sample of a run leaves out in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gaps {
+    /// So many accesses at the beginning of what counts were all looked at.
+    pub after: u64,
+    /// One in about so many after that.
+    pub one_in: u64,
+}
+
+/// The curve of the loads and stores of a run, from a sample of its pages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SampledCurve {
+    /// The curve. What it counts is estimated where not all pages are in the sample. The lookups are exact then, and
+    /// estimated where not all accesses were looked at.
+    pub curve: Curve,
+    /// Pages per page in the sample at the end: 1 if all pages were in it.
+    pub one_in: u64,
+    /// Which accesses were left out; `None` if all were looked at.
+    pub gaps: Option<Gaps>,
 }
 
 /// A source that samples what it hands on.
@@ -98,11 +107,11 @@ impl<'a> Sampled<'a> {
         page_sizes: &[PageSize],
         entries_max: u32,
     ) -> Sampled<'a> {
-        Sampled::within(source, page_sizes, entries_max, Windows::default())
+        Sampled::in_windows(source, page_sizes, entries_max, Windows::default())
     }
 
-    /// As [`new`](Sampled::new), with other windows. They begin and end with batches of the source.
-    pub fn within(
+    /// As [`Sampled::new`], with other windows.
+    pub fn in_windows(
         source: &'a mut dyn Source,
         page_sizes: &[PageSize],
         entries_max: u32,
@@ -117,7 +126,7 @@ impl<'a> Sampled<'a> {
     }
 }
 
-impl Forward for Sampled<'_> {
+impl PassThrough for Sampled<'_> {
     fn source(&self) -> &dyn Source {
         self.source
     }
@@ -126,7 +135,7 @@ impl Forward for Sampled<'_> {
         self.source
     }
 
-    fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    fn pass(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let more = self.source.next(batch)?;
         self.sampler.batch(batch);
         Ok(more)
@@ -136,51 +145,87 @@ impl Forward for Sampled<'_> {
 /// The stacks of all page sizes.
 struct Sampler {
     levels: Vec<Level>,
-    /// Lookups that touch one page, whatever its size.
-    single: Count,
+    /// Lookups that touch one page, whatever its size: those that were looked at since the open period began.
+    single: u64,
+    /// Such lookups of the periods before.
+    single_before: u64,
     /// The numbers of the spaces, in the order in which they came, and of the one that runs.
     spaces: BTreeMap<u32, u64>,
     space: u64,
     /// Accesses since it was looked at what the sample costs.
     accesses: u64,
     windows: Windows,
-    /// Accesses that count.
-    position: u64,
-    /// Accesses that the period has had, and how many of them were looked at. Before the first period: of the whole.
-    passed: u64,
-    looked_at: u64,
-    /// Whether what comes now is looked at.
-    looks: bool,
+    stretch: Stretch,
+    /// Accesses of a batch until the next stretch begins.
+    left: u64,
+    /// Of the open period: what was looked at, and all.
+    seen: Seen,
+    /// Accesses that count and come before the first window, and whether one of a gap came since.
+    whole: u64,
+    has_gaps: bool,
 }
 
-/// A count of a trace of which only windows are looked at.
+/// Where in a long run it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stretch {
+    Whole,
+    Window,
+    Gap,
+}
+
+/// Accesses of a period.
 #[derive(Clone, Copy, Default)]
-struct Count {
-    /// Of the periods that have ended.
-    closed: u64,
-    /// Of the window that is open.
-    open: u64,
+struct Seen {
+    /// Those that were looked at.
+    looked: u64,
+    /// All of them.
+    all: u64,
 }
 
-impl Count {
-    /// The count where the open one stands for `passed` accesses, of which `looked_at` were looked at.
-    fn total(self, passed: u64, looked_at: u64) -> u64 {
-        self.closed + scaled(self.open, passed, looked_at)
-    }
-
-    /// Ends the period likewise.
-    fn close(&mut self, passed: u64, looked_at: u64) {
-        *self = Count { closed: self.total(passed, looked_at), open: 0 };
+impl Seen {
+    /// What is to be expected of all, if `count` is true of those that were looked at.
+    fn scale(self, count: u64) -> u64 {
+        if self.looked == self.all {
+            return count;
+        }
+        let scaled = u128::from(count) * u128::from(self.all) / u128::from(self.looked.max(1));
+        u64::try_from(scaled).unwrap_or(u64::MAX)
     }
 }
 
-/// `count` times `passed / looked_at`, rounded; nothing was counted where nothing was looked at.
-fn scaled(count: u64, passed: u64, looked_at: u64) -> u64 {
-    if passed == looked_at || count == 0 {
-        return count;
+/// What was counted of pages of one size.
+#[derive(Clone)]
+struct Counts {
+    /// Hits by depth in the whole stack, estimated, but for those on the page looked up last.
+    hits: Box<[u64]>,
+    /// Lookups of a page that lies deeper than that.
+    deeper: u64,
+    /// First lookups of a page.
+    cold: u64,
+    /// Lookups of accesses that touch several of the smallest pages.
+    of_crossings: u64,
+}
+
+impl Counts {
+    fn new(entries_max: usize) -> Counts {
+        let hits = vec![0; entries_max].into_boxed_slice();
+        Counts { hits, deeper: 0, cold: 0, of_crossings: 0 }
     }
-    let looked_at = u128::from(looked_at.max(1));
-    ((u128::from(count) * u128::from(passed) + looked_at / 2) / looked_at) as u64
+
+    fn clear(&mut self) {
+        let Counts { hits, deeper, cold, of_crossings } = self;
+        hits.fill(0);
+        (*deeper, *cold, *of_crossings) = (0, 0, 0);
+    }
+
+    /// Adds what a period has in all, of which `counts` were looked at.
+    fn add(&mut self, counts: &Counts, seen: Seen) {
+        let Counts { hits, deeper, cold, of_crossings } = self;
+        hits.iter_mut().zip(&counts.hits).for_each(|(to, count)| *to += seen.scale(*count));
+        *deeper += seen.scale(counts.deeper);
+        *cold += seen.scale(counts.cold);
+        *of_crossings += seen.scale(counts.of_crossings);
+    }
 }
 
 /// The sample of pages of one size.
@@ -193,17 +238,10 @@ struct Level {
     stack: StackDistance,
     /// The pages in the sample.
     pages: Vec<u64>,
-    /// Hits by depth in the whole stack, estimated, but for those on the page looked up last. Those of the open window
-    /// are apart, so that an access changes one number.
-    hits: Box<[u64]>,
-    /// Those of the periods that have ended.
-    hits_closed: Box<[u64]>,
-    /// Lookups of a page that lies deeper than that.
-    deeper: Count,
-    /// First lookups of a page.
-    cold: Count,
-    /// Lookups of accesses that touch several of the smallest pages.
-    of_crossings: Count,
+    /// What was looked at since the open period began.
+    open: Counts,
+    /// All of the periods before.
+    before: Counts,
     /// Uses of the stack since it was looked at what they cost.
     uses: u64,
 }
@@ -220,31 +258,29 @@ impl Sampler {
             halvings: 0,
             stack: StackDistance::new(PAGES_MAX + SPARE),
             pages: Vec::new(),
-            hits: vec![0; entries_max].into_boxed_slice(),
-            hits_closed: vec![0; entries_max].into_boxed_slice(),
-            deeper: Count::default(),
-            cold: Count::default(),
-            of_crossings: Count::default(),
+            open: Counts::new(entries_max),
+            before: Counts::new(entries_max),
             uses: 0,
         };
         let levels = sizes.into_iter().map(level).collect();
         Sampler {
             levels,
-            single: Count::default(),
+            single: 0,
+            single_before: 0,
             spaces: BTreeMap::from([(0, 0)]),
             space: 0,
             accesses: 0,
             windows,
-            position: 0,
-            passed: 0,
-            looked_at: 0,
-            looks: true,
+            stretch: Stretch::Whole,
+            left: windows.whole,
+            seen: Seen::default(),
+            whole: 0,
+            has_gaps: false,
         }
     }
 
     /// Looks up the loads and stores of one batch.
     fn batch(&mut self, batch: &Batch) {
-        self.turn();
         let (mut from, mut hits) = (0, batch.hits.iter());
         for placed in &batch.events {
             if let Event::Run { space, .. } = placed.event {
@@ -262,33 +298,6 @@ impl Sampler {
             self.levels.iter_mut().for_each(|level| level.look(allowed));
             self.accesses = 0;
         }
-    }
-
-    /// Finds out whether the next batch is looked at, and ends the period if it is over.
-    fn turn(&mut self) {
-        let Windows { whole, window, period } = self.windows;
-        let Some(after) = self.position.checked_sub(whole) else { return };
-        // Batches do not end where periods do: what one has too much, the next has too little.
-        let within = after % period;
-        if self.passed > within {
-            self.close();
-        }
-        self.looks = within < window || self.looked_at == 0;
-    }
-
-    /// What the window counted stands for all of its period.
-    fn close(&mut self) {
-        let (passed, looked_at) = (self.passed, self.looked_at);
-        self.single.close(passed, looked_at);
-        for level in &mut self.levels {
-            level.deeper.close(passed, looked_at);
-            level.cold.close(passed, looked_at);
-            level.of_crossings.close(passed, looked_at);
-            for (closed, open) in level.hits_closed.iter_mut().zip(&mut level.hits) {
-                *closed += scaled(std::mem::take(open), passed, looked_at);
-            }
-        }
-        (self.passed, self.looked_at) = (0, 0);
     }
 
     /// Looks up what comes before the access with the index `to`.
@@ -310,13 +319,61 @@ impl Sampler {
         *from = to;
     }
 
-    /// Looks up accesses if they are of a window.
-    fn span(&mut self, addrs: &[u64], metas: &[Meta]) {
-        let accesses = addrs.len() as u64;
-        self.position += accesses;
-        self.passed += accesses;
-        let Some(first) = self.levels.first().filter(|_| self.looks) else { return };
-        self.looked_at += accesses;
+    fn span(&mut self, mut addrs: &[u64], mut metas: &[Meta]) {
+        while addrs.len() as u64 > self.left {
+            let (now, later) = addrs.split_at(self.left as usize);
+            let (metas_now, metas_later) = metas.split_at(now.len());
+            self.part(now, metas_now);
+            self.next_stretch();
+            (addrs, metas) = (later, metas_later);
+        }
+        self.part(addrs, metas);
+    }
+
+    /// Accesses of one stretch.
+    fn part(&mut self, addrs: &[u64], metas: &[Meta]) {
+        self.left -= addrs.len() as u64;
+        if self.passes(addrs.len() as u64) {
+            self.look(addrs, metas);
+        }
+    }
+
+    /// Counts accesses of the open period, and says whether they are to be looked at.
+    fn passes(&mut self, accesses: u64) -> bool {
+        let is_looked_at = self.stretch != Stretch::Gap;
+        self.seen.all += accesses;
+        self.seen.looked += if is_looked_at { accesses } else { 0 };
+        self.has_gaps |= !is_looked_at && accesses > 0;
+        is_looked_at
+    }
+
+    #[cold]
+    fn next_stretch(&mut self) {
+        let Windows { window, period, .. } = self.windows;
+        let window = window.max(1);
+        if self.stretch == Stretch::Window {
+            (self.stretch, self.left) = (Stretch::Gap, period.saturating_sub(window));
+            return;
+        }
+        if self.stretch == Stretch::Whole {
+            self.whole = self.seen.all;
+        }
+        self.close();
+        (self.stretch, self.left) = (Stretch::Window, window);
+    }
+
+    /// The open period is over.
+    fn close(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        self.single_before += seen.scale(std::mem::take(&mut self.single));
+        for Level { open, before, .. } in &mut self.levels {
+            before.add(open, seen);
+            open.clear();
+        }
+    }
+
+    fn look(&mut self, addrs: &[u64], metas: &[Meta]) {
+        let Some(first) = self.levels.first() else { return };
         let (shift, tag) = (first.shift, self.tag());
         let (mut last, mut single) = (first.last, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
@@ -336,7 +393,7 @@ impl Sampler {
                 }
             }
         }
-        self.single.open += single;
+        self.single += single;
     }
 
     /// An access to another of the smallest pages than the one before.
@@ -356,7 +413,7 @@ impl Sampler {
     fn crossing(&mut self, addr: u64, end: u64, tag: u64) {
         for level in &mut self.levels {
             for number in addr >> level.shift..=end >> level.shift {
-                level.of_crossings.open += 1;
+                level.open.of_crossings += 1;
                 if (number | tag) != level.last {
                     level.touch(number | tag);
                 }
@@ -366,10 +423,10 @@ impl Sampler {
 
     /// Hits of the first TLB that were counted.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
-        if kind == Kind::Fetch || count == 0 || !self.looks {
+        if !self.passes(count) || kind == Kind::Fetch || count == 0 {
             return;
         }
-        self.single.open += count;
+        self.single += count;
         let tag = self.tag();
         for level in &mut self.levels {
             let page = (page >> level.shift) | tag;
@@ -391,28 +448,30 @@ impl Sampler {
         self.space = *self.spaces.entry(space).or_insert(next);
     }
 
-    /// The warm-up is over: counts and windows begin anew, and the stacks stay.
+    /// The warm-up is over: counts begin anew, after the beginning with a window, and the stacks stay.
     fn forget_counts(&mut self) {
-        self.single = Count::default();
-        for level in &mut self.levels {
-            level.hits.fill(0);
-            level.hits_closed.fill(0);
-            (level.deeper, level.cold, level.of_crossings) = Default::default();
+        (self.single, self.single_before) = (0, 0);
+        for Level { open, before, .. } in &mut self.levels {
+            open.clear();
+            before.clear();
         }
-        (self.position, self.passed, self.looked_at, self.looks) = (0, 0, 0, true);
+        (self.seen, self.whole, self.has_gaps) = (Seen::default(), 0, false);
+        if self.stretch != Stretch::Whole {
+            (self.stretch, self.left) = (Stretch::Window, self.windows.window.max(1));
+        }
     }
 
     fn curve(&self, page_size: PageSize) -> Option<SampledCurve> {
         let level = self.levels.iter().find(|level| level.shift == page_size.shift())?;
-        let counted = |count: Count| count.total(self.passed, self.looked_at);
-        let total = counted(self.single) + counted(level.of_crossings);
+        let mut counts = level.before.clone();
+        counts.add(&level.open, self.seen);
+        let total = self.single_before + self.seen.scale(self.single) + counts.of_crossings;
         // What is left at the youngest place is known from the total alone.
-        let cold = counted(level.cold).min(total);
-        let mut misses = cold.saturating_add(counted(level.deeper)).min(total);
-        let mut hits = vec![0; level.hits.len()];
-        let estimates = level.hits_closed.iter().zip(&level.hits);
-        for (to, (&closed, &open)) in hits.iter_mut().zip(estimates).skip(1).rev() {
-            let more = misses.saturating_add(counted(Count { closed, open })).min(total);
+        let cold = counts.cold.min(total);
+        let mut misses = cold.saturating_add(counts.deeper).min(total);
+        let mut hits = vec![0; counts.hits.len()];
+        for (to, &estimated) in hits.iter_mut().zip(&counts.hits).skip(1).rev() {
+            let more = misses.saturating_add(estimated).min(total);
             *to = more - misses;
             misses = more;
         }
@@ -420,7 +479,9 @@ impl Sampler {
             *youngest = total - misses;
         }
         let curve = Curve { lookups: Lookups::Data, page_size, total, cold, hits };
-        Some(SampledCurve { curve, one_in: 1 << level.halvings })
+        let one_in = self.windows.period / self.windows.window.max(1);
+        let gaps = self.has_gaps.then_some(Gaps { after: self.whole, one_in });
+        Some(SampledCurve { curve, one_in: 1 << level.halvings, gaps })
     }
 }
 
@@ -446,12 +507,12 @@ impl Level {
         let (halvings, stands_for) = (self.halvings, 1 << self.halvings);
         self.uses += 1;
         match self.stack.touch(page) {
-            Some(depth) => match self.hits.get_mut(((depth + 1) << halvings) - 1) {
+            Some(depth) => match self.open.hits.get_mut(((depth + 1) << halvings) - 1) {
                 Some(hits) => *hits += stands_for,
-                None => self.deeper.open += stands_for,
+                None => self.open.deeper += stands_for,
             },
             None => {
-                self.cold.open += stands_for;
+                self.open.cold += stands_for;
                 self.add(page);
             }
         }

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use results::count::labels::Told;
-use trace::{Batch, Error, Event, Forward, KERNEL, Source};
+use trace::{Batch, Error, Event, KERNEL, PassThrough, Source};
 
 /// Accesses and events that are looked through at most.
 const HELD_MAX: usize = 1 << 20;
@@ -30,6 +30,11 @@ impl<'a> Foreseen<'a> {
     /// Reads ahead until events say what is mapped in each space that has come, or for [`HELD_MAX`] accesses
     /// and events.
     pub fn new(source: &'a mut dyn Source) -> Foreseen<'a> {
+        Foreseen::within(source, HELD_MAX)
+    }
+
+    /// As [`Foreseen::new`], for `held_max` accesses and events.
+    fn within(source: &'a mut dyn Source, held_max: usize) -> Foreseen<'a> {
         let mut ahead = VecDeque::new();
         let (mut held, mut number) = (0, 0);
         let mut told = Told::default();
@@ -41,7 +46,7 @@ impl<'a> Foreseen<'a> {
             // Where it ends does not depend on how the source makes batches.
             for (before, placed) in batch.events.iter().enumerate() {
                 is_settled |= told.are_all();
-                if is_settled || held + before + placed.at as usize >= HELD_MAX {
+                if is_settled || held + before + placed.at as usize >= held_max {
                     break;
                 }
                 match placed.event {
@@ -59,7 +64,7 @@ impl<'a> Foreseen<'a> {
                 }
             }
             held += batch.len() + batch.events.len();
-            is_settled |= told.are_all() || held >= HELD_MAX;
+            is_settled |= told.are_all() || held >= held_max;
             // A recorder that asks waits for the answer.
             is_settled |= batch.asks || !matches!(next, Ok(true));
             ahead.push_back(next.map(|more| (batch, more)));
@@ -73,7 +78,7 @@ impl<'a> Foreseen<'a> {
     }
 }
 
-impl Forward for Foreseen<'_> {
+impl PassThrough for Foreseen<'_> {
     fn source(&self) -> &dyn Source {
         self.source
     }
@@ -82,7 +87,7 @@ impl Forward for Foreseen<'_> {
         self.source
     }
 
-    fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    fn pass(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         match self.ahead.pop_front() {
             Some(next) => {
                 let (next, more) = next?;
@@ -96,145 +101,173 @@ impl Forward for Foreseen<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use addr::Kind;
-    use trace::{Header, Meta, Placed};
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use results::count::labels::Layout;
+    use trace::{Arch, Filter, Header, Meta};
 
     use super::*;
 
-    /// Batches as they are, then an end or an error.
-    struct Given {
-        header: Header,
-        batches: VecDeque<Batch>,
-        fails: bool,
-    }
+    const SPACES: u32 = 4;
 
-    impl Source for Given {
-        fn header(&self) -> &Header {
-            &self.header
-        }
-
-        fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
-            *batch = self.batches.pop_front().unwrap_or_default();
-            match self.fails && batch.is_empty() {
-                true => Err(Error::Parameters("damaged".to_owned())),
-                false => Ok(!batch.is_empty()),
-            }
-        }
-    }
-
-    /// An access, or an event.
+    /// An access or an event.
     #[derive(Clone, PartialEq, Debug)]
     enum Item {
         Access(u64),
         Event(Event),
     }
 
-    /// `items` in batches of `size` of them, but for the last.
-    fn given(items: &[Item], size: usize, fails: bool) -> Given {
-        let mut batches = VecDeque::new();
-        for part in items.chunks(size) {
-            let mut batch = Batch::default();
-            for item in part {
+    /// Gives items in batches of these lengths, and at the end an error or not.
+    struct Items {
+        header: Header,
+        items: VecDeque<Item>,
+        lengths: VecDeque<usize>,
+        fails: bool,
+        given: usize,
+    }
+
+    impl Source for Items {
+        fn header(&self) -> &Header {
+            &self.header
+        }
+
+        fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+            batch.clear();
+            if self.items.is_empty() && self.fails {
+                return Err(Error::Interrupted);
+            }
+            let length = self.lengths.pop_front().unwrap_or(1);
+            for item in self.items.drain(..length.min(self.items.len())) {
+                self.given += 1;
                 match item {
-                    Item::Access(addr) => batch.push(0, *addr, Meta::new(Kind::Load, 8, 1)),
-                    Item::Event(event) => batch.push_event(0, event.clone()),
+                    Item::Access(addr) => batch.push(0, addr, Meta::new(Kind::Load, 8, 1)),
+                    Item::Event(event) => batch.push_event(0, event),
                 }
             }
-            // A batch without an access is the end.
-            if batch.is_empty() {
-                batch.push(0, 0, Meta::new(Kind::Load, 8, 1));
-            }
-            batches.push_back(batch);
-        }
-        let header =
-            trace::import::open("generate:uniform,accesses=1", &trace::import::Options::default())
-                .map(|source| source.header().clone());
-        Given { header: header.unwrap(), batches, fails }
-    }
-
-    /// The addresses and the events of a batch.
-    type Contents = (Vec<u64>, Vec<Placed>);
-
-    /// What `source` gives, and whether it ends with an error.
-    fn drained(source: &mut dyn Source) -> (Vec<Contents>, bool) {
-        let (mut all, mut batch) = (Vec::new(), Batch::default());
-        loop {
-            match source.next(&mut batch) {
-                Ok(true) => all.push((batch.addr.clone(), batch.events.clone())),
-                Ok(false) => return (all, false),
-                Err(_) => return (all, true),
-            }
+            Ok(!batch.is_empty() || !self.items.is_empty() || self.fails)
         }
     }
 
-    fn mapped() -> Item {
-        Item::Event(Event::Munmap { addr: 0x1000, bytes: 4096, result: 0 })
-    }
-
-    fn runs(space: u32) -> Item {
-        Item::Event(Event::Run { cpu: None, space })
-    }
-
-    /// What is read ahead comes as it came, whatever the batches and wherever it stops, and an error comes where it was.
-    #[test]
-    fn what_was_read_ahead_is_given_as_it_came() {
-        for (place, size) in [(0, 1), (1, 7), (50, 7), (99, 100), (100, 3), (100, 1000)] {
-            for fails in [false, true] {
-                let mut items: Vec<Item> = (0..100).map(|page| Item::Access(page << 12)).collect();
-                items.insert(place, mapped());
-                let expected = drained(&mut given(&items, size, fails));
-                let mut source = given(&items, size, fails);
-                let found = drained(&mut Foreseen::new(&mut source));
-                assert_eq!(found, expected, "at {place}, {size} each, {fails}");
+    fn items(random: &mut Xoshiro256PlusPlus, events: f64) -> Vec<Item> {
+        let length = random.random_range(1..300);
+        let item = |at| {
+            if !random.random_bool(events) {
+                return Item::Access(at);
             }
-        }
+            let spaces = [0, 1, 2, 3, KERNEL];
+            Item::Event(match random.random_range(0..4) {
+                0 => Event::Munmap { addr: 4096, bytes: 4096, result: 0 },
+                1 => Event::Gap { accesses: 1, instructions: 1 },
+                _ => Event::Run { cpu: None, space: spaces[random.random_range(0..5)] },
+            })
+        };
+        (0..length).map(item).collect()
     }
 
-    /// Spaces that are told of, and others: wherever the events stand, in batches of any size.
-    #[test]
-    fn what_is_told_of_does_not_depend_on_where_events_stand() {
-        let access = Item::Access(1 << 40);
-        let (first, second) = (vec![access.clone(), mapped()], vec![mapped(), access.clone()]);
-        let nothing = vec![access.clone(), access];
-        let cases = [
-            (first.clone(), vec![], [true, true]),
-            (second.clone(), vec![], [true, true]),
-            (nothing.clone(), vec![], [false, false]),
-            (nothing.clone(), first.clone(), [false, true]),
-            (first.clone(), nothing, [true, false]),
-            (first, second, [true, true]),
-        ];
-        for (of_0, of_1, expected) in cases {
-            for size in [1, 2, 3, 100] {
-                let mut items = of_0.clone();
-                if !of_1.is_empty() {
-                    // Both come before either is told of.
-                    items = [&[runs(1), runs(0)], &of_0[..], &[runs(1)], &of_1].concat();
+    fn source(random: &mut Xoshiro256PlusPlus, items: &[Item], fails: bool) -> Items {
+        let header = Header {
+            producer: "test".to_owned(),
+            command: Vec::new(),
+            arch: Arch::Unknown,
+            fetches: true,
+            filter: Filter::None,
+            page_bytes: 4096,
+            notes: Vec::new(),
+        };
+        let lengths = (0..items.len()).map(|_| random.random_range(1..30)).collect();
+        Items { header, items: items.to_vec().into(), lengths, fails, given: 0 }
+    }
+
+    /// By the definition: what is told of each space after the first items, with which either all spaces that have come
+    /// are told of or the items are as many as are looked through.
+    fn model(items: &[Item], held_max: usize) -> Vec<bool> {
+        let (mut come, mut told) = (BTreeSet::from([0]), BTreeSet::new());
+        let mut space = 0;
+        for item in items.iter().take(held_max) {
+            if told.len() == come.len() {
+                break;
+            }
+            match item {
+                Item::Event(Event::Run { space: KERNEL, .. }) | Item::Access(_) => {}
+                Item::Event(Event::Run { space: next, .. }) => {
+                    space = *next;
+                    come.insert(space);
                 }
-                let mut source = given(&items, size, false);
-                let mut layout = results::count::labels::Layout::default();
-                let foreseen = Foreseen::new(&mut source);
-                layout.foresee(foreseen.told().clone());
-                let is_told = [0, 1].map(|space| {
-                    layout.enter(space);
-                    layout.is_told(space)
-                });
-                assert_eq!(is_told, expected, "{items:?}, {size} each");
+                Item::Event(event) if event.changes_mappings() => {
+                    told.insert(space);
+                }
+                Item::Event(_) => {}
             }
         }
+        let is_told =
+            |space| if come.contains(&space) { told.contains(&space) } else { !told.is_empty() };
+        (0..SPACES).map(is_told).collect()
     }
 
-    /// A trace that tells nothing is not read to its end.
     #[test]
-    fn a_bounded_part_is_looked_through() {
-        let size = 1 << 12;
-        for (place, expected) in [(HELD_MAX - 1, true), (HELD_MAX, false), (HELD_MAX + size, false)]
-        {
-            let mut items = vec![Item::Access(0); HELD_MAX + 4 * size];
-            items.insert(place, mapped());
-            let mut source = given(&items, size, false);
-            assert_eq!(Foreseen::new(&mut source).told().are_all(), expected, "{place}");
-            assert!(source.batches.len() >= 3, "{place}: {} are left", source.batches.len());
+    fn what_is_told_does_not_depend_on_batches_and_all_is_handed_on() {
+        let mut told_some = 0;
+        for seed in 0..400 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let events = [0.02, 0.2, 0.7][random.random_range(0..3)];
+            let items = items(&mut random, events);
+            let held_max = random.random_range(1..300);
+            let fails = random.random();
+            let mut whole = source(&mut random, &items, fails);
+            let mut foreseen = Foreseen::within(&mut whole, held_max);
+            let mut layout = Layout::default();
+            (0..SPACES).for_each(|space| layout.enter(space));
+            layout.foresee(foreseen.told().clone());
+            let told: Vec<bool> = (0..SPACES).map(|space| layout.is_told(space)).collect();
+            assert_eq!(told, model(&items, held_max), "seed {seed}, {held_max} held: {items:?}");
+
+            let mut found = Vec::new();
+            let mut batch = Batch::default();
+            let ended = loop {
+                let next = foreseen.next(&mut batch);
+                if next.is_err() {
+                    break next;
+                }
+                let mut events = batch.events.drain(..).peekable();
+                for at in 0..=batch.addr.len() {
+                    while let Some(placed) = events.next_if(|one| one.at as usize == at) {
+                        found.push(Item::Event(placed.event));
+                    }
+                    found.extend(batch.addr.get(at).map(|&addr| Item::Access(addr)));
+                }
+                if !matches!(next, Ok(true)) {
+                    break next;
+                }
+            };
+            assert_eq!(ended.is_err(), fails, "seed {seed}");
+            assert_eq!(found, items, "seed {seed}");
+            told_some += u32::from(told.iter().any(|&is_told| is_told));
         }
+        assert!((50..350).contains(&told_some), "{told_some}");
+    }
+
+    #[test]
+    fn a_recorder_that_asks_is_answered_first() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        struct Asking(Items);
+        impl Source for Asking {
+            fn header(&self) -> &Header {
+                &self.0.header
+            }
+
+            fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+                let more = self.0.next(batch)?;
+                batch.asks = true;
+                Ok(more)
+            }
+        }
+        let accesses: Vec<Item> = (0..100).map(Item::Access).collect();
+        let mut asking = Asking(source(&mut random, &accesses, false));
+        asking.0.lengths = [7, 5].into();
+        Foreseen::new(&mut asking);
+        assert_eq!(asking.0.given, 7);
     }
 }

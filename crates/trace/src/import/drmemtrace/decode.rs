@@ -110,7 +110,7 @@ impl Decoder {
         self.footer
     }
 
-    /// Calls that could not be told.
+    /// Calls that were left out, as their arguments are not in the trace.
     pub(crate) fn calls_incomplete(&self) -> u64 {
         self.calls.incomplete
     }

@@ -348,7 +348,7 @@ impl DrMemTrace {
             self.warnings.push(counted(shared.prefetches, "prefetch is", "prefetches are", rest));
         }
         if incomplete > 0 {
-            let rest = "recorded with too few arguments: left out";
+            let rest = "recorded without all of its arguments: left out";
             self.warnings.push(counted(incomplete, "call was", "calls were", rest));
         }
         if self.order.unscheduled() {

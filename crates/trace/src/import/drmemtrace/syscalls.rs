@@ -9,10 +9,14 @@ use crate::{Arch, Event};
 
 const ARGS_MAX: usize = 6;
 
-/// Linux: `CLONE_THREAD` in `include/uapi/linux/sched.h`.
+/// Linux: flags of `clone` in `include/uapi/linux/sched.h`.
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
-/// Linux: the signal that `fork` asks for, in the place of `clone`'s flags.
+/// Linux: the signal that `fork` asks for, in the place of `clone`'s flags, and what `vfork` asks for, in `kernel/fork.c`:
+/// the child uses the parent's memory, and the parent waits for it.
 const SIGCHLD: u64 = 17;
+const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
 /// Linux: `MAP_FIXED` and, for a call of which only the start was recorded, a private
 /// anonymous mapping, in `include/uapi/asm-generic/mman-common.h`.
 const MAP_FIXED: u32 = 0x10;
@@ -32,7 +36,7 @@ pub(crate) struct Calls {
     count: usize,
     /// Old tracers wrote 1 for success and 0 for failure instead of the result.
     boolean: bool,
-    /// Calls that could not be told for want of arguments.
+    /// Calls that were left out, as their arguments are not in the trace.
     pub(crate) incomplete: u64,
 }
 
@@ -49,8 +53,11 @@ enum Call {
     Madvise,
     Clone,
     Fork,
+    Vfork,
     Exit,
     ExitGroup,
+    /// A call that has its arguments in memory, which is not in the trace: `clone3`, and the old `mmap` of 32-bit systems.
+    InMemory,
 }
 
 impl Call {
@@ -67,9 +74,10 @@ impl Call {
                 (28, Call::Madvise),
                 (56, Call::Clone),
                 (57, Call::Fork),
-                (58, Call::Fork),
+                (58, Call::Vfork),
                 (60, Call::Exit),
                 (231, Call::ExitGroup),
+                (435, Call::InMemory),
             ],
             Arch::Aarch64 | Arch::Riscv64 => &[
                 (222, Call::Mmap),
@@ -81,9 +89,10 @@ impl Call {
                 (220, Call::Clone),
                 (93, Call::Exit),
                 (94, Call::ExitGroup),
+                (435, Call::InMemory),
             ],
-            // The old `mmap`, 90, has its arguments in memory.
             Arch::I386 | Arch::Arm => &[
+                (90, Call::InMemory),
                 (192, Call::Mmap2),
                 (125, Call::Mprotect),
                 (91, Call::Munmap),
@@ -92,9 +101,10 @@ impl Call {
                 (if arch == Arch::I386 { 219 } else { 220 }, Call::Madvise),
                 (120, Call::Clone),
                 (2, Call::Fork),
-                (190, Call::Fork),
+                (190, Call::Vfork),
                 (1, Call::Exit),
                 (if arch == Arch::I386 { 252 } else { 248 }, Call::ExitGroup),
+                (435, Call::InMemory),
             ],
         };
         numbers.iter().find(|(known, _)| *known == number).map(|&(_, call)| call)
@@ -103,7 +113,7 @@ impl Call {
     /// Arguments without which the call says nothing.
     fn needs(self) -> usize {
         match self {
-            Call::Fork => 0,
+            Call::Fork | Call::Vfork | Call::InMemory => 0,
             Call::Brk | Call::Clone | Call::Exit | Call::ExitGroup => 1,
             Call::Mmap | Call::Mmap2 | Call::Munmap => 2,
             Call::Mprotect | Call::Madvise | Call::Mremap => 3,
@@ -194,6 +204,11 @@ impl Calls {
             Call::Clone if a & CLONE_THREAD != 0 => Event::Clone { flags: a, stack: b, result },
             Call::Clone => Event::Fork { result, flags: a },
             Call::Fork => Event::Fork { result, flags: SIGCHLD },
+            Call::Vfork => Event::Fork { result, flags: VFORK },
+            Call::InMemory => {
+                self.incomplete += 1;
+                return None;
+            }
             // An exit that returns failed; it was told when it was asked for.
             Call::Exit | Call::ExitGroup => return None,
         })
