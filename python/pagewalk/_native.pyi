@@ -13,8 +13,9 @@ Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None, bytes | No
 Curve = tuple[str, int, int, int, bytes]
 """What is looked up, bytes of a page, lookups, cold misses, and the misses of 1, 2, 3, ... entries
 as `u64` in native byte order."""
-Sample = tuple[Curve, int]
-"""A curve of a sample of pages, and one in how many pages that was at the end."""
+Sample = tuple[Curve, int, tuple[int, int] | None]
+"""A curve of a sample of pages, one in how many pages that was at the end, and where not all
+accesses were looked at: after how many, and one in how many."""
 
 class Error(Exception): ...
 class WorkError(Error): ...

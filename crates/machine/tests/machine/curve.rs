@@ -330,3 +330,38 @@ fn a_window_begins_where_a_warm_up_ends_in_a_gap() {
         assert_eq!(found.gaps, None, "after {before}");
     }
 }
+
+/// Phases begin and end anywhere, and so does the run, in a window or in a gap. All pages stay in the sample, as there are
+/// no more than [`machine::curve::PAGES_MIN`].
+#[test]
+fn windows_say_nearly_what_all_accesses_would() {
+    let windows = Windows { whole: 20_000, window: 10_000, period: 40_000 };
+    let sizes = [PageSize::SIZE_4K, PageSize::SIZE_2M];
+    for (seed, phases) in [
+        (1, &[(600_000, 2000)][..]),
+        (2, &[(300_000, 20), (300_000, 2000)]),
+        (3, &[(300_000, 2000), (300_000, 20)]),
+        (4, &[(100_000, 500), (500_000, 2000), (35_000, 100)]),
+        (5, &[(605_000, 2000)]),
+        (6, &[(23_000, 50), (8_000, 1000)]),
+    ] {
+        let mut stream = Stream(seed);
+        let mut rows = Vec::new();
+        for &(accesses, pages) in phases {
+            let load = |_| Row::Access(Kind::Load, stream.below(pages) << 12, 8);
+            rows.extend((0..accesses).map(load));
+        }
+        for (found, exact) in in_windows(&rows, &sizes, windows).iter().zip(exact(&rows, &sizes)) {
+            let found = &found.curve;
+            // Each access is to one page, and the sample knows how many accesses there are.
+            assert_eq!(found.total, exact.total, "seed {seed}");
+            let miss_again = |curve: &Curve, entries: usize| {
+                (curve.misses().nth(entries - 1).unwrap() - curve.cold) as f64 / curve.total as f64
+            };
+            for entries in [1, 4, 16, 64, 256, 1024, 2500, 4096] {
+                let (a, b) = (miss_again(found, entries), miss_again(&exact, entries));
+                assert!((a - b).abs() < 0.05, "seed {seed}, {entries} entries: {a}, really {b}");
+            }
+        }
+    }
+}

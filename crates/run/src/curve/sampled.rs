@@ -38,7 +38,7 @@ use std::{collections::BTreeMap, slice};
 
 use addr::{Kind, PageSize};
 use mmu::StackDistance;
-use trace::{Batch, Error, Event, Hits, Meta, PassThrough, Source};
+use trace::{Batch, Error, Event, Forward, Hits, Meta, Source};
 
 use super::{Curve, Lookups, PAGE_SIZE_MIN};
 
@@ -126,7 +126,7 @@ impl<'a> Sampled<'a> {
     }
 }
 
-impl PassThrough for Sampled<'_> {
+impl Forward for Sampled<'_> {
     fn source(&self) -> &dyn Source {
         self.source
     }
@@ -135,7 +135,7 @@ impl PassThrough for Sampled<'_> {
         self.source
     }
 
-    fn pass(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let more = self.source.next(batch)?;
         self.sampler.batch(batch);
         Ok(more)

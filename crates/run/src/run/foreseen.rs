@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use results::count::labels::Told;
-use trace::{Batch, Error, Event, KERNEL, PassThrough, Source};
+use trace::{Batch, Error, Event, Forward, KERNEL, Source};
 
 /// Accesses and events that are looked through at most.
 const HELD_MAX: usize = 1 << 20;
@@ -78,7 +78,7 @@ impl<'a> Foreseen<'a> {
     }
 }
 
-impl PassThrough for Foreseen<'_> {
+impl Forward for Foreseen<'_> {
     fn source(&self) -> &dyn Source {
         self.source
     }
@@ -87,7 +87,7 @@ impl PassThrough for Foreseen<'_> {
         self.source
     }
 
-    fn pass(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         match self.ahead.pop_front() {
             Some(next) => {
                 let (next, more) = next?;
@@ -223,6 +223,9 @@ mod tests {
             layout.foresee(foreseen.told().clone());
             let told: Vec<bool> = (0..SPACES).map(|space| layout.is_told(space)).collect();
             assert_eq!(told, model(&items, held_max), "seed {seed}, {held_max} held: {items:?}");
+            // Its last batch is not read after the bound.
+            let read: usize = foreseen.ahead.iter().flatten().map(|(batch, _)| batch.len()).sum();
+            assert!(read < held_max + 30, "seed {seed}, {held_max} held, {read} read");
 
             let mut found = Vec::new();
             let mut batch = Batch::default();
