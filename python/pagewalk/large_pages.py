@@ -156,10 +156,16 @@ def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None
                 "pages of a pool (vm.nr_hugepages) instead"
             )
         case "private-file":
-            file = name.rpartition(" (")[0]
+            file, page = name.rpartition(" (")[0], text.bytes_of(size)
+            linked = f"-Wl,-z,max-page-size={page}"
             found = (
-                f"linking {file}: -Wl,-z,max-page-size={text.bytes_of(size)}; start of main: "
-                f"{collapse}, which takes a kernel with CONFIG_READ_ONLY_THP_FOR_FS"
+                f"linking {file}: {linked}; start of main: {collapse}, which takes a kernel with "
+                "CONFIG_READ_ONLY_THP_FOR_FS"
+                if "x" in region["rights"]
+                else f"{line}mmap {file} where its place and the address are multiples of {page} "
+                f"(if it is a program or a library, link it with {linked}), then {collapse}, "
+                "while nobody has the file open for writing; the kernel needs "
+                "CONFIG_READ_ONLY_THP_FOR_FS"
             )
         case _ if region.get("populated") == "when-mapped":
             found = (

@@ -57,6 +57,12 @@ def site(stack: list[dict[str, Any]], own: int | None) -> dict[str, Any]:
             "linking app: -Wl,-z,max-page-size=2097152; start of main: madvise(p, 67108864, "
             "MADV_COLLAPSE) (Linux 6.1), which takes a kernel with CONFIG_READ_ONLY_THP_FOR_FS",
         ),
+        (
+            {"backing": "private-file", "name": "table.bin (r--)", "rights": "r--"},
+            "mmap table.bin where its place and the address are multiples of 2097152 (if it is a "
+            "program or a library, link it with -Wl,-z,max-page-size=2097152), then madvise(p, "
+            "67108864, MADV_COLLAPSE) (Linux 6.1), while nobody has the file open for writing",
+        ),
     ],
 )
 def test_each_kind_of_memory_has_what_works_there(more: dict[str, Any], words: str) -> None:
