@@ -23,12 +23,13 @@
 //! The sample is spread over the whole trace, however long that is ([`Windows`]):
 //!
 //! ```text
-//!   | all of 50 M | 4 M | 28 M not looked at | 4 M | 28 M not looked at | 4 M | ...  end
-//!                 '-------- period ----------'                          '--- open ---'
-//!                   counts x 32/4 when it is over                         counts x its accesses / those looked at
+//!   | all of 50 M | 0.5 M | 3.5 M not looked at | 0.5 M | 3.5 M not looked at | 0.5 M | ...  end
+//!                 '---------- period ----------'                              '---- open ----'
+//!                   counts x 4/0.5 when it is over                              counts x its accesses / those looked at
 //! ```
 //!
-//! So a long run takes little more time. Between windows the stacks stay as they are. With no more than [`PAGES_MAX`]
+//! So a long run takes little more time, and a phase of some millions of accesses is seen. Between windows the stacks stay
+//! as they are. With no more than [`PAGES_MAX`]
 //! pages, and accesses that are all looked at, the curves are exact.
 //!
 //! Where a recorder counts accesses that surely hit the first TLB ([`Batch::hits`]), these are hits for every size, and
@@ -69,7 +70,7 @@ pub struct Windows {
 
 impl Default for Windows {
     fn default() -> Windows {
-        Windows { whole: 50_000_000, window: 4_000_000, period: 32_000_000 }
+        Windows { whole: 50_000_000, window: 500_000, period: 4_000_000 }
     }
 }
 
@@ -221,7 +222,10 @@ impl Counts {
     /// Adds what a period has in all, of which `counts` were looked at.
     fn add(&mut self, counts: &Counts, seen: Seen) {
         let Counts { hits, deeper, cold, of_crossings } = self;
-        hits.iter_mut().zip(&counts.hits).for_each(|(to, count)| *to += seen.scale(*count));
+        // Few depths come in one period.
+        for (to, &count) in hits.iter_mut().zip(&counts.hits).filter(|(_, count)| **count > 0) {
+            *to += seen.scale(count);
+        }
         *deeper += seen.scale(counts.deeper);
         *cold += seen.scale(counts.cold);
         *of_crossings += seen.scale(counts.of_crossings);
