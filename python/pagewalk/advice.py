@@ -147,9 +147,10 @@ def _sentence(
     fits = small is not None and small <= there
     over = _over(samples)
     if not fits and base != big and large is not None and (small or FEWER * large) >= FEWER * large:
+        miss = f"entry of {big} misses" if large == 1 else f"entries of {big} miss"
         return (
-            f"Use pages of {big}{_where(document)}: {over}, {said(big)} entries of {big} miss as "
-            f"rarely (1 % of loads and stores) as {said(base)} of {base}."
+            f"Use pages of {big}{_where(document)}: {over}, {said(big)} {miss} as rarely "
+            f"(1 % of loads and stores) as {said(base)} of {base}."
         )
     cold = sum(region["cold_misses"] for region in document["regions"])
     misses = sum(region["misses"] for region in document["regions"])

@@ -140,7 +140,7 @@ def test_a_long_run_is_looked_at_in_windows_and_says_so() -> None:
     found = results.data["advice"]
     assert found["lookups"] == 100_000_000 and found["entries"]["4K"] == 16
     over = "over the whole run (a sample of one access in 8 after the first 50 M)"
-    assert f"{over}, about 1 entries of 2M" in found["sentence"]
+    assert f"{over}, about 1 entry of 2M misses" in found["sentence"]
     late = "over the whole run (a sample of one access in 8), about 44 entries "
     assert late in said(sample.document(), 19_166, 44, gaps=(0, 8))
 
