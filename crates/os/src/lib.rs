@@ -277,16 +277,19 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
         let beyond = 64 - bits;
         (addr.get() << beyond) as i64 >> beyond == addr.get() as i64
     };
-    // Every table holds what lies between but those of 32 bits.
-    let hint = if (1 << 32..1 << 47).contains(&addr.get()) {
+    let wider = ram.wider().iter().find(|(bits, _)| is_signed(*bits));
+    let hint = if let Some((_, setting)) = wider {
+        format!(", but with --set {setting} it can")
+    } else if (1 << 32..1 << 47).contains(&addr.get()) {
+        // Of the tables that none is wider than, all hold what lies between but those of 32 bits.
         "; it takes programs of 32 bits: one recorded as such, or generate:PATTERN,bits=32"
-    } else if is_signed(57) && !is_signed(48) && ram.lacks_fifth_level() {
-        ", which holds addresses of 48 bits; one of five levels holds 57: --set page_table.levels=5"
+            .to_owned()
     } else if !is_signed(57) {
         "; if its upper byte is a tag, as programs for AArch64 have them, read the trace with \
          --arch aarch64, which leaves tags out"
+            .to_owned()
     } else {
-        ""
+        String::new()
     };
     Failure::Table(format!(
         "the address {addr} is none that this machine's page table can hold{hint}"

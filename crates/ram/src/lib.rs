@@ -103,8 +103,8 @@ pub struct Ram {
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
     is_linear: bool,
-    /// Whether the page table could have a fifth level, and has none.
-    lacks_fifth_level: bool,
+    /// [`Format::wider`] of the page table.
+    wider: &'static [(u32, &'static str)],
     /// By the trace's number.
     spaces: BTreeMap<u32, (HatSpace, Space)>,
     mapped: BTreeMap<PageSize, u64>,
@@ -197,7 +197,7 @@ impl Ram {
             frames: Physical::new(frames),
             has_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
-            lacks_fifth_level: description.page_table.as_ref().is_some_and(lacks_fifth_level),
+            wider: description.page_table.as_ref().map_or(&[], wider),
             spaces: BTreeMap::new(),
             mapped: BTreeMap::new(),
             pages: Counted::Here,
@@ -398,9 +398,9 @@ impl Ram {
         self.hat.page_sizes()
     }
 
-    /// Whether the page table could have a fifth level, for addresses of 57 bits, and has none.
-    pub fn lacks_fifth_level(&self) -> bool {
-        self.lacks_fifth_level
+    /// Which settings give the machine a page table for longer addresses: [`Format::wider`].
+    pub fn wider(&self) -> &'static [(u32, &'static str)] {
+        self.wider
     }
 
     /// What the page table says of `addr` in `space`, without a walk.
@@ -632,8 +632,7 @@ pub fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
 }
 
-/// Whether a table of that format can have five levels, and has fewer.
-fn lacks_fifth_level(table: &description::PageTable) -> bool {
-    Format::named(&table.format).is_some_and(|format| format.takes_levels())
-        && table.levels.is_none_or(|levels| levels < 5)
+/// Which settings give the machine a page table for longer addresses.
+fn wider(table: &description::PageTable) -> &'static [(u32, &'static str)] {
+    Format::named(&table.format).map_or(&[], |format| format.wider)
 }

@@ -99,6 +99,9 @@ pub struct Format<M> {
     pub has_marks: bool,
     /// How processors with it relocate the addresses of small spaces, if they can.
     pub relocation: Option<Relocation>,
+    /// Which settings make of it a table of the same family for longer addresses: the bits of a sign-extended address
+    /// that such a table holds, and the setting, ascending.
+    pub wider: &'static [(u32, &'static str)],
     /// What a refill handler in software needs for it.
     pub handler: Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
@@ -114,6 +117,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: None,
+            wider: &[(57, "page_table.levels=5")],
             handler: RADIX,
             build: |build| match build.table.levels.unwrap_or(4) {
                 4 => build.x86_64::<4>(),
@@ -132,6 +136,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: Some(SEGMENTS),
+            wider: &[],
             handler: RADIX,
             build: |build| build.x86_32::<false>(),
         },
@@ -142,6 +147,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: Some(Relocation { covers: 1 << 30, entry_bytes: 8, ..SEGMENTS }),
+            wider: &[],
             handler: RADIX,
             build: |build| build.x86_32::<true>(),
         },
@@ -153,6 +159,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: 8,
             has_marks: true,
             relocation: Some(PID_AND_DOMAINS),
+            wider: &[],
             handler: RADIX,
             build: |build| build.arm(),
         },
@@ -163,6 +170,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SPARC_CONTEXT_BITS,
             has_marks: false,
             relocation: None,
+            wider: &[],
             handler: RADIX,
             build: |build| {
                 if build.marks {
@@ -179,6 +187,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SATP_ASID_BITS,
             has_marks: true,
             relocation: None,
+            wider: &[(48, "page_table.format=sv48"), (57, "page_table.format=sv57")],
             handler: RADIX,
             build: |build| build.riscv::<3>(),
         },
@@ -189,6 +198,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SATP_ASID_BITS,
             has_marks: true,
             relocation: None,
+            wider: &[(57, "page_table.format=sv57")],
             handler: RADIX,
             build: |build| build.riscv::<4>(),
         },
@@ -199,6 +209,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: SATP_ASID_BITS,
             has_marks: true,
             relocation: None,
+            wider: &[],
             handler: RADIX,
             build: |build| build.riscv::<5>(),
         },
@@ -209,6 +220,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: TTBR_ASID_BITS,
             has_marks: true,
             relocation: None,
+            // Each of the two tables holds addresses of 52 bits, the upper one those with ones in front.
+            wider: &[(53, "page_table.address_bits=52")],
             handler: RADIX,
             build: |build| {
                 let bits = build.table.address_bits.unwrap_or(48);
@@ -240,6 +253,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: PCID_BITS,
             has_marks: false,
             relocation: None,
+            wider: &[],
             handler: RADIX,
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
@@ -254,6 +268,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // At each node: shift the index to where it is an offset (1), mask it (1), add it
             // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
             // entry faults by itself when it is used.
@@ -270,6 +285,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // As of an `mpt`, whose nodes and pages it has at other widths.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
@@ -286,6 +302,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // The address of the entry is in a register when the trap comes: load.
             handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
             build: |build| {
@@ -300,6 +317,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             handler: GUARDED,
             build: |build| {
                 let nodes = build.table.nodes.unwrap_or(16);
@@ -315,6 +333,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             handler: GUARDED,
             build: |build| {
                 let guarded = Guarded::adaptive();
@@ -329,6 +348,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
             // branch. A pointer: load, branch if there is none.
             handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
@@ -341,6 +361,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             handler: CLUSTERED,
             build: |build| build.hashed(HashedShape::C128K),
         },
@@ -351,6 +372,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
             // come together: two loads, two branches.
             handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
@@ -367,6 +389,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // Behind the TSB are clustered chains.
             handler: CLUSTERED,
             build: |build| build.tsb(),
@@ -378,6 +401,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // Behind the hashed table is a tree as of `x86-64`.
             handler: RADIX,
             build: |build| build.powerpc(),
@@ -389,6 +413,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: BITS_MAX,
             has_marks: false,
             relocation: None,
+            wider: &[],
             // A hash for each way (6), a line: eight loads, the tag put together out of its
             // eight parts (16), branch (1), the page's place (2).
             handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
@@ -399,11 +424,6 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             },
         },
     ];
-
-    /// Whether machine files say how many levels it has.
-    pub fn takes_levels(&self) -> bool {
-        self.keys.contains(&"levels")
-    }
 
     /// The format of that name.
     pub fn named(name: &str) -> Option<Format<M>> {
