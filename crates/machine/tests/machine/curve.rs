@@ -5,7 +5,7 @@ use machine::{
     Machine, RunOptions,
     curve::{Curve, CurveOptions, Gaps, Lookups, PAGES_MAX, Sampled, SampledCurve, Windows, curve},
 };
-use trace::{Batch, Event, Source};
+use trace::{Batch, Error, Event, Header, Meta, Source};
 
 use crate::support::{Row, Rows, Stream};
 
@@ -364,4 +364,47 @@ fn windows_say_nearly_what_all_accesses_would() {
             }
         }
     }
+}
+
+/// Loads of pages at random, in phases of so many accesses and pages, which are made when they are asked for.
+struct Phases {
+    header: Header,
+    stream: Stream,
+    phases: Vec<(u64, u64)>,
+}
+
+impl Source for Phases {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        let Some(phase) = self.phases.iter_mut().find(|(accesses, _)| *accesses > 0) else {
+            return Ok(false);
+        };
+        let accesses = phase.0.min(8192);
+        phase.0 -= accesses;
+        for _ in 0..accesses {
+            batch.push(0, self.stream.below(phase.1) << 12, Meta::new(Kind::Load, 8, 1));
+        }
+        Ok(true)
+    }
+}
+
+/// Of a run of 74 M accesses, 6 M behind a long preparation decide what it needs.
+#[test]
+fn a_short_phase_of_a_long_run_is_seen() {
+    let header = Rows::new(Vec::new()).header().clone();
+    let phases = vec![(60_000_000, 1), (6_000_000, 12_000), (8_000_000, 1)];
+    let mut source = Phases { header, stream: Stream(3), phases };
+    let mut sampled = Sampled::new(&mut source, &[PageSize::SIZE_4K], ENTRIES);
+    let mut batch = Batch::default();
+    while sampled.next(&mut batch).unwrap() {}
+    let found = sampled.curves(&[PageSize::SIZE_4K]).remove(0);
+    assert_eq!(found.gaps, Some(Gaps { after: 50_000_000, one_in: 8 }));
+    // With so many of the 12,000 pages, a hundredth of all accesses miss.
+    let expected = 12_000.0 * (1.0 - 0.74 / 6.0);
+    let entries = enough(&found.curve, 10).unwrap() as f64;
+    assert!((entries / expected - 1.0).abs() < 0.15, "{entries} for {expected}");
 }

@@ -249,3 +249,49 @@ fn machines_of_32_bits_take_programs_of_32_bits() {
         }
     }
 }
+
+/// An address that a page table cannot hold is refused with the setting that gives the machine a table of the same family
+/// that can, where there is one; the run with that setting succeeds.
+#[test]
+fn an_address_that_is_too_long_has_the_setting_that_holds_it() {
+    for (name, format, bits, expected) in [
+        ("epyc-9005", "page_table.format=x86-64", 47, None),
+        ("epyc-9005", "page_table.format=x86-64", 48, Some("page_table.levels=5")),
+        ("epyc-9005", "page_table.format=x86-64", 56, Some("page_table.levels=5")),
+        ("epyc-9005", "page_table.format=x86-64", 57, Some("--arch aarch64")),
+        ("xiangshan-kunminghu", "page_table.format=sv39", 38, None),
+        ("xiangshan-kunminghu", "page_table.format=sv39", 39, Some("page_table.format=sv48")),
+        ("xiangshan-kunminghu", "page_table.format=sv39", 47, Some("page_table.format=sv48")),
+        ("xiangshan-kunminghu", "page_table.format=sv39", 48, Some("page_table.format=sv57")),
+        ("xiangshan-kunminghu", "page_table.format=sv48", 48, Some("page_table.format=sv57")),
+        ("xiangshan-kunminghu", "page_table.format=sv57", 56, None),
+        ("neoverse-n1", "page_table.format=aarch64", 48, None),
+        ("neoverse-n1", "page_table.format=aarch64", 49, Some("page_table.address_bits=52")),
+        ("neoverse-n1", "page_table.format=aarch64", 52, Some("page_table.address_bits=52")),
+        ("neoverse-n1", "page_table.format=aarch64", 57, Some("--arch aarch64")),
+    ] {
+        // The address has its highest one at bit `bits - 1`.
+        let long = || Rows::new(vec![Row::Access(Kind::Load, 1 << (bits - 1), 8)]);
+        let with = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|&one| one.to_owned()).collect();
+            let options = RunOptions { check: true, progress: &mut |_| true };
+            Machine::load(name, &settings).unwrap().run(&mut long(), options)
+        };
+        let found = with(&[format]).map(|results| results.walks.cold);
+        let Some(expected) = expected else {
+            assert_eq!(found.map_err(|error| error.to_string()), Ok(1), "{format}, {bits} bits");
+            continue;
+        };
+        let error = found.unwrap_err().to_string();
+        assert!(error.contains(expected), "{format}, {bits} bits: {error}");
+        if expected.starts_with("page_table") {
+            let settings = [format, expected];
+            let settings = if expected.starts_with("page_table.format") {
+                &settings[1..]
+            } else {
+                &settings[..]
+            };
+            assert_eq!(with(settings).unwrap().walks.cold, 1, "{format}, {bits} bits");
+        }
+    }
+}
