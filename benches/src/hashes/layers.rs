@@ -37,7 +37,9 @@ pub(super) fn lines() -> Vec<Line> {
         for load in ["fork", "exec", "fault"] {
             let plan = plan(load, scheme, false);
             all.push(Line::layers(Plan { contexts: limit, virtual_caches: true, ..plan.clone() }));
-            all.push(Line::layers(Plan { pool_bytes: Some(1 << 19), lock_per_list: true, ..plan }));
+            // So few that tables are stolen.
+            let pool_bytes = Some(160 << 10);
+            all.push(Line::layers(Plan { pool_bytes, lock_per_list: true, ..plan }));
         }
     }
     all
