@@ -12,7 +12,6 @@
 #![deny(unsafe_code)]
 
 mod board;
-mod chosen;
 mod clients;
 mod host;
 mod kenbus;

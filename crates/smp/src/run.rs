@@ -13,6 +13,7 @@ use pagetable::{
 use serde::Serialize;
 
 use locks::{
+    Chosen,
     baton::{begin_operation, spend},
     costs::Paces,
     stats::WorkIn,
@@ -20,7 +21,7 @@ use locks::{
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
-    Timed, chosen::Chosen, load::Asked, memory::SharedMemory, world::World,
+    Timed, load::Asked, memory::SharedMemory, world::World,
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.

@@ -19,8 +19,9 @@ mod world;
 use addr::{Kind, VirtAddr};
 use hat::{
     Hat, HatSpace, Pool,
-    locking::{Arrays, Embedded, Fine, Global, ListLocks, Locks, Monitor, Single},
+    locking::{Arrays, Fine, Global, ListLocks, Locks, Single},
 };
+use locks::Chosen;
 use pagetable::{Mounted, Translation};
 use smp::Ranked;
 use tables::{TABLES, Table};
@@ -41,8 +42,8 @@ fn global() -> Global<dyn Mounted, Asserted> {
     Global::new(Pool::unlimited())
 }
 
-fn fine<A: Arrays<Asserted>>(arrays: &A) -> Fine<dyn Mounted, Asserted, A> {
-    Fine::new(arrays, Pool::unlimited(), ListLocks::Each)
+fn fine(arrays: Chosen) -> Fine<dyn Mounted, Asserted, Chosen> {
+    Fine::new(&arrays, Pool::unlimited(), ListLocks::Each)
 }
 
 fn irix() -> &'static Table {
@@ -81,10 +82,12 @@ fn same_under_all(table: &Table, policy: &'static str, of: (u64, u64), large: La
     if table.reference == Reference::Hardware {
         return;
     }
-    let mut under_each = World::<Asserted, _>::under(fine(&Embedded), table, policy, of, large);
+    let mut under_each =
+        World::<Asserted, _>::under(fine(Chosen::Embedded), table, policy, of, large);
     under_each.run(table.events);
     assert_eq!(under_each.digest(), single.digest());
-    let mut under_flags = World::<Asserted, _>::under(fine(&Monitor), table, policy, of, large);
+    let mut under_flags =
+        World::<Asserted, _>::under(fine(Chosen::Monitor), table, policy, of, large);
     under_flags.run(table.events);
     assert_eq!(under_flags.digest(), single.digest());
 }

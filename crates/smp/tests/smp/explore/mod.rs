@@ -10,11 +10,9 @@ mod world;
 use addr::PageSize;
 use hat::{
     Pool, Tables,
-    locking::{
-        Arrays, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme,
-        Spin,
-    },
+    locking::{Early, Fine, Global, Hashed, ListLocks, Locks, Scheme, Spin},
 };
+use locks::Chosen;
 use pagetable::{
     CacheShape, Cached, ElasticCuckoo, Guarded, Hashed as HashedTable, HashedShape, Irix, Mount,
     Mounted, Mpt, PageTable, SparcReference, SparseMemory, Split, X86_32, X86_64,
@@ -149,11 +147,11 @@ fn pool(bytes: Option<u64>) -> Pool {
     bytes.map_or_else(Pool::unlimited, Pool::of)
 }
 
-fn fine<L: Locks, A: Arrays<L>>(
-    arrays: A,
+fn fine<L: Locks>(
+    arrays: Chosen,
     bytes: Option<u64>,
     lists: ListLocks,
-) -> Fine<dyn Mounted, L, A> {
+) -> Fine<dyn Mounted, L, Chosen> {
     Fine::new(&arrays, pool(bytes), lists)
 }
 
@@ -185,22 +183,30 @@ macro_rules! schemes {
             ("global", |tables, bytes, of| $run(|| Global::<_, L>::new(pool(bytes)), tables, of)),
             ("early", |tables, bytes, of| $run(|| Early::<_, L>::new(pool(bytes)), tables, of)),
             ("monitor", |tables, bytes, of| {
-                $run(|| fine::<L, _>(Monitor, bytes, ListLocks::One), tables, of)
+                $run(|| fine::<L>(Chosen::Monitor, bytes, ListLocks::One), tables, of)
             }),
             ("monitor, lock per list", |tables, bytes, of| {
-                $run(|| fine::<L, _>(Monitor, bytes, ListLocks::Each), tables, of)
+                $run(|| fine::<L>(Chosen::Monitor, bytes, ListLocks::Each), tables, of)
             }),
             ("hashed, 1", |tables, bytes, of| {
-                $run(|| fine::<L, _>(Hashed { mutexes: 1 }, bytes, ListLocks::One), tables, of)
+                $run(
+                    || fine::<L>(Chosen::Hashed(Hashed { mutexes: 1 }), bytes, ListLocks::One),
+                    tables,
+                    of,
+                )
             }),
             ("hashed, 16", |tables, bytes, of| {
-                $run(|| fine::<L, _>(Hashed { mutexes: 16 }, bytes, ListLocks::One), tables, of)
+                $run(
+                    || fine::<L>(Chosen::Hashed(Hashed { mutexes: 16 }), bytes, ListLocks::One),
+                    tables,
+                    of,
+                )
             }),
             ("embedded", |tables, bytes, of| {
-                $run(|| fine::<L, _>(Embedded, bytes, ListLocks::Each), tables, of)
+                $run(|| fine::<L>(Chosen::Embedded, bytes, ListLocks::Each), tables, of)
             }),
             ("covering", |tables, bytes, of| {
-                $run(|| fine::<L, _>(Covering, bytes, ListLocks::One), tables, of)
+                $run(|| fine::<L>(Chosen::Covering, bytes, ListLocks::One), tables, of)
             }),
         ];
         schemes

@@ -7,7 +7,7 @@
 //!        +-- monitor     +-- hashed     +-- embedded     +-- covering
 //! ```
 //!
-//! The indirect call costs nothing in virtual time. Rounds that are timed on this host have each scheme compiled for
+//! The indirect call costs nothing in virtual time. Where operations are timed on this host, each scheme is compiled for
 //! itself.
 
 use hat::locking::{
@@ -15,17 +15,23 @@ use hat::locking::{
     HashedArray, Locks, Monitor, MonitorArray, Part, Place, Site,
 };
 
-/// One of hat's ways to lock descriptors.
+/// One of the ways in which [`Fine`](hat::locking::Fine) schemes lock descriptors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Chosen {
+pub enum Chosen {
+    /// Flags under one mutex.
     Monitor,
+    /// A mutex for each of some buckets.
     Hashed(Hashed),
+    /// A lock in each descriptor.
     Embedded,
+    /// A lock for each table of a page table.
     Covering,
 }
 
 /// Descriptors that are locked as was chosen.
-pub(crate) enum ChosenArray<D: Default + Send, L: Locks> {
+pub struct ChosenArray<D: Default + Send, L: Locks>(Kind<D, L>);
+
+enum Kind<D: Default + Send, L: Locks> {
     Monitor(MonitorArray<D, L>),
     Hashed(HashedArray<D, L>),
     Embedded(EmbeddedArray<D, L>),
@@ -38,33 +44,33 @@ impl<L: Locks> Arrays<L> for Chosen {
     type Mmus<D: Default + Send> = ChosenArray<D, L>;
 
     fn array<D: Default + Send>(&self, of: Class, flags: Class) -> ChosenArray<D, L> {
-        match self {
-            Chosen::Monitor => ChosenArray::Monitor(Monitor.array(of, flags)),
-            Chosen::Hashed(hashed) => ChosenArray::Hashed(hashed.array(of, flags)),
-            Chosen::Embedded => ChosenArray::Embedded(Embedded.array(of, flags)),
-            Chosen::Covering => ChosenArray::Embedded(Covering.array(of, flags)),
-        }
+        ChosenArray(match self {
+            Chosen::Monitor => Kind::Monitor(Monitor.array(of, flags)),
+            Chosen::Hashed(hashed) => Kind::Hashed(hashed.array(of, flags)),
+            Chosen::Embedded => Kind::Embedded(Embedded.array(of, flags)),
+            Chosen::Covering => Kind::Embedded(Covering.array(of, flags)),
+        })
     }
 
     fn mmus<D: Default + Send>(&self) -> ChosenArray<D, L> {
-        match self {
-            Chosen::Monitor => ChosenArray::Monitor(Monitor.mmus()),
-            Chosen::Hashed(hashed) => ChosenArray::Hashed(hashed.mmus()),
-            Chosen::Embedded => ChosenArray::EmbeddedMmus(Embedded.mmus()),
-            Chosen::Covering => ChosenArray::Covering(Covering.mmus()),
-        }
+        ChosenArray(match self {
+            Chosen::Monitor => Kind::Monitor(Monitor.mmus()),
+            Chosen::Hashed(hashed) => Kind::Hashed(hashed.mmus()),
+            Chosen::Embedded => Kind::EmbeddedMmus(Embedded.mmus()),
+            Chosen::Covering => Kind::Covering(Covering.mmus()),
+        })
     }
 }
 
 /// Does `$what` with the array that was chosen.
 macro_rules! with {
     ($self:expr, $array:ident => $what:expr) => {
-        match $self {
-            ChosenArray::Monitor($array) => $what,
-            ChosenArray::Hashed($array) => $what,
-            ChosenArray::Embedded($array) => $what,
-            ChosenArray::EmbeddedMmus($array) => $what,
-            ChosenArray::Covering($array) => $what,
+        match &$self.0 {
+            Kind::Monitor($array) => $what,
+            Kind::Hashed($array) => $what,
+            Kind::Embedded($array) => $what,
+            Kind::EmbeddedMmus($array) => $what,
+            Kind::Covering($array) => $what,
         }
     };
 }
