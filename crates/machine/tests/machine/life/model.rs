@@ -398,6 +398,7 @@ impl<'a> Model<'a> {
                 self.space(space).loaded.get_mut(&page).unwrap().may_store = may_store;
             }
             _ => {
+                self.forget(space, page);
                 let new = Loaded { key, may_store, used: false };
                 self.space(space).loaded.insert(page, new);
             }
