@@ -175,7 +175,10 @@ def test_on_x86_the_2m_of_madvise_are_advised(three: Path, tmp_path: Path) -> No
     assert run["time"]["translation_cycles"] == best["translation_cycles"]
     # All of a walk may be hidden behind other work, so that the least of the gain is nothing.
     assert advised.data["base"]["translation_cycles"]["lo"] == 0
-    assert best["gain_ms"]["lo"] == 0 < best["gain_ms"]["hi"]
+    assert best["gain_ms"]["lo"] == 0
+    # Where time is counted in ticks, all of a run this short may count as the kernel's.
+    native = json.loads(three.with_suffix(".native.json").read_text())
+    assert (best["gain_ms"]["hi"] > 0) == (native["user_seconds"] > 0)
 
 
 KINDS = r"""
