@@ -105,36 +105,12 @@ def test_what_it_does_not_record_is_one_line_and_leaves_nothing(pagewalk, tmp_pa
 def test_a_program_that_is_killed_loses_nothing_that_it_did(pagewalk, tmp_path: Path) -> None:
     trace, outcome = tmp_path / "t.pwt", tmp_path / "t.json"
     script = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; kill -KILL $$"
-    done = pagewalk(
-        "record",
-        "--engine",
-        "native",
-        "-o",
-        trace,
-        "--json",
-        outcome,
-        "--",
-        "/bin/sh",
-        "-c",
-        script,
-    )
+    options = ["--force", "--engine", "native", "-o", trace, "--json", outcome]
+    done = pagewalk("record", *options, "--", "/bin/sh", "-c", script)
     assert done.returncode == 128 + signal.SIGKILL
     whole = json.loads(outcome.read_text())
     script = script.replace("kill -KILL $$", "kill -0 $$")
-    done = pagewalk(
-        "record",
-        "--force",
-        "--engine",
-        "native",
-        "-o",
-        trace,
-        "--json",
-        outcome,
-        "--",
-        "/bin/sh",
-        "-c",
-        script,
-    )
+    done = pagewalk("record", *options, "--", "/bin/sh", "-c", script)
     assert done.returncode == 0
     ended = json.loads(outcome.read_text())
     # The call that kills is the last that it does; without it there is the end of the shell.

@@ -160,26 +160,40 @@ PROGRAMS = (
 FEW = {"true", "sort text", "gzip -9 -n -k -f text"}
 
 
-@pytest.mark.parametrize("words", PROGRAMS)
-def test_stores_in_translated_code_record_what_callbacks_record(
-    tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]], words: str
-) -> None:
+REPEATABLE = {**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0", "LC_ALL": "C"}
+"""The environment in which they do."""
+
+
+def torture_command(words: str) -> list[str]:
+    """The words of one of the programs; skips the test where it is not asked for or installed."""
     if not FULL and words not in FEW:
         pytest.skip("`make torture` runs it")
     command = words.split()
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    same = {**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0", "LC_ALL": "C"}
+    return command
+
+
+def folder_with_texts(folder: Path) -> Path:
+    """A new folder with the files that the programs read."""
+    folder.mkdir()
+    (folder / "text").write_text(TEXT)
+    (folder / "other").write_text(TEXT.replace("7", "8"))
+    return folder
+
+
+@pytest.mark.parametrize("words", PROGRAMS)
+def test_stores_in_translated_code_record_what_callbacks_record(
+    tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]], words: str
+) -> None:
+    command = torture_command(words)
     traces = []
     for options in ([], ["--callbacks"]):
         # What the first run writes is not there for the second.
-        folder = tmp_path / str(len(traces))
-        folder.mkdir()
-        (folder / "text").write_text(TEXT)
-        (folder / "other").write_text(TEXT.replace("7", "8"))
+        folder = folder_with_texts(tmp_path / str(len(traces)))
         traces.append(tmp_path / f"{folder.name}.pwt")
         recording = ["record", "-q", "-o", traces[-1], *options, "--", *command]
-        done = pagewalk(*recording, cwd=folder, env=same, input=TEXT)
+        done = pagewalk(*recording, cwd=folder, env=REPEATABLE, input=TEXT)
         assert done.returncode in {0, 1}, done.stderr
     assert rows_differ(*traces) is None
 
@@ -188,26 +202,18 @@ def test_stores_in_translated_code_record_what_callbacks_record(
 def test_programs_give_in_the_engine_what_they_give_alone(
     tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]], words: str
 ) -> None:
-    if not FULL and words not in FEW:
-        pytest.skip("`make torture` runs it")
-    command = words.split()
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    same = {**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0", "LC_ALL": "C"}
+    command = torture_command(words)
     trace = tmp_path / "t.pwt"
     outcomes: list[tuple[int, str, dict[str, bytes]]] = []
     for front in ([], ["record", "-q", "--engine", "native", "-o", trace, "--"]):
-        folder = tmp_path / str(len(outcomes))
-        folder.mkdir()
-        (folder / "text").write_text(TEXT)
-        (folder / "other").write_text(TEXT.replace("7", "8"))
+        folder = folder_with_texts(tmp_path / str(len(outcomes)))
         if front:
-            done = pagewalk(*front, *command, cwd=folder, env=same, input=TEXT)
+            done = pagewalk(*front, *command, cwd=folder, env=REPEATABLE, input=TEXT)
         else:
             done = subprocess.run(
                 command,
                 cwd=folder,
-                env=same,
+                env=REPEATABLE,
                 input=TEXT,
                 capture_output=True,
                 text=True,
