@@ -24,7 +24,7 @@ use crate::{Error, Options};
 /// Where the engine is put: the lowest of its memory, below which programs have theirs and above which, to 0x7f...,
 /// nobody has.
 const BASE: u64 = 0x0ff0_0000_0000;
-/// Bytes of the stack with which it begins.
+/// Size in bytes of the stack on which the engine begins.
 const STACK_BYTES: u64 = 256 << 10;
 const PAGE: u64 = 4096;
 /// What a child that may not be traced answers in place of an error of `execve`.

@@ -35,7 +35,7 @@ pub(crate) enum Flow {
         /// Whether it calls.
         call: bool,
     },
-    /// It returns, and gives back so many bytes more of the stack.
+    /// It returns, and then frees this many further bytes of the stack.
     Return(u16),
     /// It calls the system.
     Syscall,
@@ -339,7 +339,8 @@ fn flow(instruction: &Instruction) -> Flow {
     }
 }
 
-/// The sizes of the accesses, powers of two, that tell an access of so many bytes, in their order.
+/// The sizes, powers of two, of the accesses that stand in the trace for one access of `bytes` bytes, in order of their
+/// addresses.
 pub(crate) fn pieces(bytes: u32) -> impl Iterator<Item = u32> {
     let (unit, count, rest) = match bytes {
         // As a number of 8 bytes, and its sign and exponent.

@@ -373,7 +373,7 @@ impl Recorder {
         at
     }
 
-    /// Room for so many records in one span.
+    /// Makes room for `count` records in one span, and says where they go.
     fn room(&mut self, count: usize) -> *mut u64 {
         if self.at() + 8 * (count as u64 + 1) > self.guard {
             let at = self.next_span(self.at());
@@ -423,7 +423,7 @@ impl Recorder {
     /// The block that begins with the record at `at` ends after `made` of its accesses.
     pub(crate) fn cut(&mut self, at: u64, words: u32, told: u32, made: u32) {
         let record = at as *mut u64;
-        // SAFETY: the caller says where a block of so many words begins; all are in the view.
+        // SAFETY: the caller says that a block of `words` words begins at `at`; all of them are in the view.
         unsafe {
             for word in 1 + told..words {
                 record.add(word as usize).write(Record::NONE);
@@ -454,7 +454,7 @@ impl Recorder {
         self.moved(first.unwrap_or(if at < end { at + 8 } else { end }));
     }
 
-    /// Room for so many records in a row.
+    /// Makes room for that many records side by side, in one span.
     pub(crate) fn reserve(&mut self, records: usize) {
         self.room(records);
     }

@@ -428,7 +428,7 @@ impl Engine {
         if count == 0 && !repeat.is_first && fault.is_none() {
             return;
         }
-        // A piece that goes on with an instruction has no fetch.
+        // Where a `rep` instruction is told in several pieces, only the first has its fetch.
         let control = if repeat.is_first { Control::Block } else { Control::Context };
         self.recorder.reserve(2 + 2 * (1 + count) as usize);
         self.recorder.put(&[Record::control(control, repeat.number.into()).0]);

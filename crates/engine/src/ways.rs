@@ -217,7 +217,7 @@ pub(crate) fn write_bytes(to: u64, from: *const u8, bytes: u64) -> bool {
     unsafe { pagewalk_copy(to as *mut u8, from, bytes) == 0 }
 }
 
-/// Reads so many bytes of the program's memory.
+/// Copies `bytes` bytes of the program's memory to `to`. Says whether all of them could be read.
 pub(crate) fn read_bytes(from: u64, to: *mut u8, bytes: u64) -> bool {
     // SAFETY: as above.
     unsafe { pagewalk_copy(to, from as *const u8, bytes) == 0 }

@@ -157,7 +157,7 @@ fn random_instructions_end_as_by_themselves() {
     }
 }
 
-/// A program of so many sequences.
+/// Runs a program of `sequences` random sequences natively and translated.
 fn run(seed: u64, sequences: usize) {
     let rounds = RUNS.div_ceil(sequences);
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xbf58_476d_1ce4_e5b9));

@@ -263,7 +263,8 @@ fn model(rows: &[Row], windows: Windows) -> (f64, f64, Vec<f64>) {
     (total, cold, misses.collect())
 }
 
-/// Accesses of a program that goes on to new pages, forgets others and returns to some; a few to two pages.
+/// Accesses of a program that touches new pages, leaves others for good and returns to some. A few accesses cross
+/// into a second page.
 fn wandering(stream: &mut Stream, count: u64) -> Vec<Row> {
     let access = |at: u64| {
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];
@@ -285,7 +286,7 @@ fn windows_are_worth_their_periods_and_the_open_one_what_it_has() {
         let rows = wandering(&mut stream, count);
         let found = in_windows(&rows, &[PageSize::SIZE_4K], windows).remove(0);
         let (total, cold, misses) = model(&rows, windows);
-        // Each count of a period is rounded down, of which there are so many, by up to 70 depths.
+        // Each of up to 70 depths has its count rounded down once in each period.
         let off = 2.0 + count as f64 / windows.period as f64;
         let near = |found: u64, expected: f64| (found as f64 - expected).abs() <= 70.0 * off;
         assert!(near(found.curve.total, total), "seed {seed}: {} for {total}", found.curve.total);
@@ -366,7 +367,7 @@ fn windows_say_nearly_what_all_accesses_would() {
     }
 }
 
-/// Loads of pages at random, in phases of so many accesses and pages, which are made when they are asked for.
+/// Loads of pages at random, generated on demand, in phases. Each phase has a number of accesses and a number of pages.
 struct Phases {
     header: Header,
     stream: Stream,
