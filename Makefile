@@ -23,7 +23,9 @@ QEMU_NEEDS := cc=gcc,libc6-dev ninja=ninja-build pkg-config=pkg-config \
     xz=xz-utils glib-2.0.pc=libglib2.0-dev
 
 PART := .ci/timed
+# Each run has files of its own; a failure prints the seed that repeats it.
 FUZZ_SECONDS := 60
+FUZZ_SEED := $(shell date +%s)
 
 .PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 .PHONY: engine-target compile-tests rust-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
@@ -88,7 +90,7 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --profile $(PROFILE) -p bench -p python --bin bench
 
-torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager (half an hour)
+torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and judge long streams on it (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 PAGEWALK_SEQUENCES=1000000 cargo test --release -p capture --test capture --quiet -- alone:: random::
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
@@ -98,9 +100,10 @@ torture: tools build qemu-system ## record 37 kinds of programs that make troubl
 	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py
 	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_boot.py
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
-	PAGEWALK_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PART) fuzz $(MAKE) --no-print-directory -j2 fuzz-rust fuzz-python
+	PAGEWALK_FUZZ_SECONDS=$(FUZZ_SECONDS) PAGEWALK_FUZZ_SEED=$(FUZZ_SEED) $(PART) fuzz $(MAKE) --no-print-directory -j2 fuzz-rust fuzz-python
 
 fuzz-rust:
 	cargo test $(APART:%=-p %) --test import --quiet fuzz
@@ -108,8 +111,9 @@ fuzz-rust:
 fuzz-python:
 	$(BIN)/pytest --quiet tests/python/test_fuzz.py
 
-kernel: tools build ## compare the manager `linux` with this kernel's large pages, of programs and of 200 random streams, as root: writes kernel.json and kernel-streams.json
+kernel: tools build ## compare the manager `linux` with this kernel's large pages, of programs and of 200 random streams, and page sizes that programs are given under each knob, as root: writes kernel.json and kernel-streams.json
 	.ci/needs cc=gcc
+	$(BIN)/pytest --quiet tests/python/test_place.py tests/python/test_verify.py
 	$(BIN)/python tests/kernel/compare.py kernel.json
 	$(BIN)/python tests/kernel/streams.py kernel-streams.json
 
@@ -178,7 +182,9 @@ tools:
 	    zsh=zsh fish=fish valgrind=valgrind gcc=gcc,libc6-dev g++=g++ objcopy=binutils i686-linux-gnu-gcc=gcc-i686-linux-gnu,libc6-dev-i386-cross \
 	    arm-linux-gnueabihf-gcc=gcc-arm-linux-gnueabihf,libc6-dev-armhf-cross \
 	    aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross \
-	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross $(QEMU_NEEDS)
+	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross $(QEMU_NEEDS) \
+	    qemu-system-x86_64=qemu-system-x86 qemu-system-riscv64=qemu-system-misc \
+	    x86_64-unknown-none.target= riscv64gc-unknown-none-elf.target=
 
 $(VENV)/installed: pyproject.toml
 	.ci/needs gcc=gcc,libc6-dev

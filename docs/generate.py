@@ -3,7 +3,7 @@ r"""Writes the reference of results, and their types in Python, from the structu
 ```
  crates/results/src/ -------------------+                 +--> docs/results.md
  crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
- what Python adds (ADDED) --------------+
+ what Python adds (ADDED) --------------+                 +--> python/pagewalk/plain.pyi
 ```
 
 The structures are the JSON document, field by field, and their comments are its meanings, so that
@@ -25,7 +25,7 @@ SOURCES = [
         (ROOT / "crates/results/src").glob("*.rs"), key=lambda path: path.name.replace("lib", "mod")
     ),
     ROOT / "crates/trace/src/process.rs",
-    ROOT / "crates/trace/src/mix/mod.rs",
+    ROOT / "crates/trace/src/switches.rs",
     *(ROOT / f"crates/smp/src/{name}.rs" for name in ("run", "board", "host")),
     *(ROOT / f"crates/locks/src/{name}.rs" for name in ("stats", "prices")),
 ]
@@ -174,6 +174,10 @@ pub struct ManagedTrace {
     pub settings: Vec<String>,
     /// Most memory in use at once with base pages and the machine's own memory.
     pub base_peak_bytes: u64,
+    /// Whether the machine is of this computer's processor; `None` if nothing says so.
+    pub here: Option<bool>,
+    /// What best estimates rest on; `None` if the machine's file has no latencies.
+    pub how: Option<String>,
     /// The managers that ran it.
     pub rows: Vec<ManagedRow>,
     /// The others, and why.
@@ -204,6 +208,8 @@ pub struct ManagedRow {
     pub references: u64,
     /// Cycles of translation; `None` if the machine's file has no latencies.
     pub translation_cycles: Option<Range<f64>>,
+    /// The best estimate within `translation_cycles`, by how far misses are taken to overlap.
+    pub translation_best_cycles: Option<f64>,
     /// Cycles of the kernel's work; `None` if it has no prices.
     pub kernel_cycles: Option<u64>,
     /// Cycles of waiting for disks.
@@ -288,22 +294,45 @@ pub struct Advised {
     pub machine: MachineSummary,
     /// Most memory that the advice may add, as a share of `base.memory_bytes`.
     pub memory_added_max: f64,
+    /// Whether each region was run alone at each size (`--exact`).
+    pub exact: bool,
+    /// Runs of the trace, that with base pages included.
+    pub runs: u64,
+    /// Whether the machine is of this computer's processor; `None` if nothing says so.
+    pub here: Option<bool>,
+    /// What best estimates rest on; `None` if the machine's file has no latencies.
+    pub how: Option<String>,
     /// The run with base pages only.
     pub base: PlacedRun,
     /// The regions that were tried, and those that nothing makes large on Linux; most misses first.
     pub regions: Vec<AdvisedRegion>,
-    /// Regions that were not tried: each has fewer than 0.1 % of the misses, lies in one that was
-    /// tried, or has no room for a page of the second size.
+    /// Regions that were not tried: each has, with those that are like it, fewer than 0.1 % of the
+    /// misses, lies in one that was tried, or has no room for a page of the second size.
     pub regions_left_out: u64,
-    /// All regions that were tried at one size, by that size.
+    /// Misses of the regions that were not tried, first touches too.
+    pub misses_left_out: u64,
+    /// Runs with all regions that were tried at one size, by that size. Without `exact`, of more
+    /// than two sizes these are one in the middle and the largest.
     pub uniform: BTreeMap<String, PlacedRun>,
-    /// Sets of regions with their sizes, by memory; each gains more than all that need no more
-    /// memory.
+    /// Sets of regions with their sizes that were run, by memory; each gains more than all that
+    /// need no more memory.
     pub sets: Vec<PlacedRun>,
     /// What is advised; `None`: base pages.
     pub best: Option<PlacedRun>,
     /// What must be known of the lines that are given to write.
     pub notes: Vec<String>,
+}
+
+/// The best estimate of what translation takes, within `time.share`.
+pub struct Estimate {
+    /// Share of the time in user mode.
+    pub share: f64,
+    /// Milliseconds of the native run; `None` if there was none that counts.
+    pub ms: Option<f64>,
+    /// What it rests on.
+    pub how: String,
+    /// Whether the machine is of this computer's processor; `None` if nothing says so.
+    pub here: Option<bool>,
 }
 
 /// A run with some page sizes.
@@ -324,10 +353,30 @@ pub struct PlacedRun {
     pub gain_cycles: Option<Range<f64>>,
     /// The same in milliseconds of the native run; `None` if there was none.
     pub gain_ms: Option<Range<f64>>,
+    /// The share of the time in user mode with base pages that it saves.
+    pub gain_share: Option<Range<f64>>,
+    /// The best estimate within `gain_share`, by how far misses are taken to overlap.
+    pub gain_best: Option<f64>,
+    /// `gain_best` in milliseconds of the native run; `None` if there was none.
+    pub gain_best_ms: Option<f64>,
     /// Cycles of the kernel for faults, switches and shootdowns that it takes less.
     pub kernel_gain_cycles: Option<f64>,
     /// Pages by why they have the size that they have, where a size was wished for.
     pub why: BTreeMap<String, u64>,
+}
+
+/// What a group of regions counted in the run in which all groups had one page size.
+pub struct RegionsAtSize {
+    /// Their misses of every TLB, first touches apart.
+    pub misses: u64,
+    /// Their first touches of a page.
+    pub cold_misses: u64,
+    /// Pages larger than base pages that were first touched in them.
+    pub large_pages: u64,
+    /// Memory that they took more than with base pages, estimated from the pages touched.
+    pub memory_added_bytes: i64,
+    /// Share of the translation of base pages that they took less.
+    pub saved_share: f64,
 }
 
 /// A region, and the page size that is advised for it.
@@ -346,8 +395,14 @@ pub struct AdvisedRegion {
     pub misses: u64,
     /// Its first touches of base pages.
     pub cold_misses: u64,
-    /// Runs with this region alone at a size, by that size; none, where nothing on Linux makes it
-    /// large.
+    /// Number of its group: regions of one group are alike (length, allocation site, backing) and
+    /// have one size. `None` where nothing on Linux makes it large.
+    pub group: Option<u64>,
+    /// What its group counted in the run in which all groups had a size, by that size; none with
+    /// `exact`.
+    pub together: BTreeMap<String, RegionsAtSize>,
+    /// Runs with this region alone at a size, by that size; none without `exact`, and where nothing
+    /// on Linux makes it large.
     pub alone: BTreeMap<String, PlacedRun>,
     /// The size that is advised; `None`: base pages.
     pub size: Option<String>,
@@ -363,6 +418,11 @@ EXTRA = {
     "Results": [
         ("native", "Option<Native>", "The native run of the same program, if there was one."),
         ("advice", "Option<Advice>", "What should be done, if it was asked for."),
+        (
+            "estimate",
+            "Option<Estimate>",
+            "One number for what translation takes; `None` if the machine's file has no latencies.",
+        ),
     ],
     "TraceSummary": [("name", "String", "The name by which the trace was given.")],
 }
@@ -499,6 +559,33 @@ def module(found: dict[str, Structure]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plain(found: dict[str, Structure]) -> str:
+    """The types of the document itself, as dictionaries and lists: for type checkers alone."""
+    lines = [
+        '"""The results document as it is, dictionaries and lists: `make reference` writes it.',
+        "",
+        "It is for type checkers: reports take documents as these types, so that a field that was",
+        "renamed in Rust is an error in each of them. `pagewalk.document` says what fields mean.",
+        '"""',
+        "",
+        "from typing import Any, Generic, TypedDict, TypeVar",
+        "",
+        'T = TypeVar("T")',
+    ]
+    for one in _needed_first(found):
+        types = {entry.name: python(entry.kind).replace("Named[", "list[") for entry in one.fields}
+        name = "Document" if one.name == TOP else one.name
+        if any(keyword.iskeyword(key) for key in types):
+            # The syntax of a class has no such field.
+            body = "".join(f'        "{key}": {kind},\n' for key, kind in types.items())
+            lines += ["", f"{name} = TypedDict(", f'    "{name}",', "    {", body + "    },", ")"]
+            continue
+        bases = "TypedDict, Generic[T]" if "T" in types.values() else "TypedDict"
+        lines += ["", f"class {name}({bases}):"]
+        lines += [f"    {key}: {kind}" for key, kind in types.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _needed_first(found: dict[str, Structure]) -> list[Structure]:
     """The structures, each after those that its fields have."""
     order: dict[str, Structure] = {}
@@ -596,6 +683,7 @@ def made() -> dict[Path, str]:
     return {
         ROOT / "docs/results.md": page(found),
         ROOT / "python/pagewalk/document.py": module(found),
+        ROOT / "python/pagewalk/plain.pyi": plain(found),
     }
 
 

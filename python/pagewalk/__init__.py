@@ -11,62 +11,89 @@ Trace("gzip.pwt") --> Machine("epyc-9005").run(trace) --> Results --> .tlbs  .to
 100000
 """
 
-from typing import TYPE_CHECKING, Any
-
 from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
 
-# Functions that are called as their modules are: what is imported later would be the module.
-from pagewalk.curve import curve
-from pagewalk.hat import HatRun, HostRun, hat, hat_on_host
-from pagewalk.marker import include, marker, page_size
-from pagewalk.skeleton import Skeleton, skeleton
-from pagewalk.sweep import sweep
+TYPE_CHECKING = False
+"""Type checkers take it for true. To import that of `typing` takes longer than all else here."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from pagewalk.curves import Curves, curve
     from pagewalk.events import stat
+    from pagewalk.hat_counts import HatRun, HostRun
+    from pagewalk.hat_runs import HatRuns, HostRuns, hat, hat_on_host
     from pagewalk.machine import Builtin, Machine, machines
-    from pagewalk.memory_managers import managers
+    from pagewalk.many import Runs, run_many
+    from pagewalk.markers import include, marker, page_size
+    from pagewalk.memory_managers import Managers, managers
     from pagewalk.memory_share import memory_settings
     from pagewalk.page_sizes import advise
     from pagewalk.page_table import PageTable, Work
     from pagewalk.progress import Progress
     from pagewalk.recording import Recording, record
     from pagewalk.results import Results
-    from pagewalk.sweep.result import Sweep
+    from pagewalk.skeletons import Skeleton, skeleton
+    from pagewalk.sweeps.result import Sweep
+    from pagewalk.sweeps.run import sweep
     from pagewalk.trace import Trace
 
 __version__ = _version()
 
 _MODULES = {
     "Builtin": "machine",
+    "Curves": "curves",
+    "HatRun": "hat_counts",
+    "HatRuns": "hat_runs",
+    "HostRun": "hat_counts",
+    "HostRuns": "hat_runs",
     "Machine": "machine",
+    "Managers": "memory_managers",
+    "PageTable": "page_table",
     "Progress": "progress",
     "Recording": "recording",
     "Results": "results",
-    "Sweep": "sweep.result",
+    "Runs": "many",
+    "Skeleton": "skeletons",
+    "Sweep": "sweeps.result",
     "Trace": "trace",
     "Work": "page_table",
-    "PageTable": "page_table",
     "advise": "page_sizes",
+    "curve": "curves",
+    "hat": "hat_runs",
+    "hat_on_host": "hat_runs",
+    "include": "markers",
     "machines": "machine",
     "managers": "memory_managers",
+    "marker": "markers",
     "memory_settings": "memory_share",
+    "page_size": "markers",
     "record": "recording",
+    "run_many": "many",
+    "skeleton": "skeletons",
     "stat": "events",
+    "sweep": "sweeps.run",
 }
-"""What is imported when it is first asked for, so that the import of the package is cheap."""
+"""What is imported when it is first asked for, so that the import of the package is cheap.
+
+No module is called as one of these: once imported, it would stand in its place."""
 
 __all__ = [
     "Builtin",
+    "Curves",
     "Error",
     "HatRun",
+    "HatRuns",
     "HostRun",
+    "HostRuns",
     "Machine",
+    "Managers",
     "PageTable",
     "Progress",
     "Recording",
     "Results",
+    "Runs",
     "Skeleton",
     "Sweep",
     "Trace",
@@ -84,13 +111,14 @@ __all__ = [
     "memory_settings",
     "page_size",
     "record",
+    "run_many",
     "skeleton",
     "stat",
     "sweep",
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _MODULES:
         raise AttributeError(f"module `pagewalk` has no attribute `{name}`")
     from importlib import import_module

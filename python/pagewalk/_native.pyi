@@ -37,26 +37,9 @@ def version() -> str: ...
 def builtin_machines() -> list[tuple[str, str]]: ...
 
 class Reading:
-    """How a trace of another tool is read."""
+    """How a trace of another tool is read: a JSON document with the fields of Rust's `Options`."""
 
-    def __init__(
-        self,
-        *,
-        format: str | None,  # noqa: A002
-        keep_going: bool,
-        fetches: str,
-        arch: str | None,
-        columns: Sequence[tuple[str, str]],
-        interleave: str,
-        v2p: str | PathLike[str] | None,
-        process: str | None,
-        no_fetch: bool,
-        spread: int | None,
-        skip: int,
-        warmup: int,
-        max_accesses: int | None,
-        kernel: str | None,
-    ) -> None: ...
+    def __init__(self, options: str) -> None: ...
 
 def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | None]:
     """Header as JSON, accesses if known, digest if known."""
@@ -174,6 +157,36 @@ class PageTable:
     def footprint(self) -> tuple[int, int]:
         """Bytes of tables in use, and of frames taken for them."""
 
+def place_rules(
+    text: str,
+) -> list[tuple[int, str, str, int, tuple[int, int], int, bool, bool]]:
+    """The rules of a place file, the most special first.
+
+    Of each: the line, the word, a name, the line of a site, a range, the page size in bytes,
+    whether it waits, whether it names nodes of memory.
+    """
+
+def may_trace() -> bool:
+    """Whether programs that this process starts may be traced by it."""
+
+def launch(
+    command: Sequence[str],
+    rules: Sequence[tuple[str, str, tuple[int, int], bool]],
+    environment: Sequence[tuple[str, str, str | None]],
+    *,
+    inherit: bool,
+    only: bool,
+    fixed: bool,
+    look: Callable[[int], object] | None,
+) -> str:
+    """Runs a program with rules to its end and its children's; JSON. Releases the GIL."""
+
+def collapse(pid: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """Makes ranges of a process large: an error number for each, or 0. Releases the GIL."""
+
+def thp_disabled(pid: int) -> int:
+    """What PR_GET_THP_DISABLE tells a process: 0, 1, or 3. It is stopped for a moment."""
+
 def world(name: str) -> list[tuple[str, int]]:
     """The numbers of a small world, `fig2` to `fig4` of G98, each with its name."""
 
@@ -231,39 +244,9 @@ def hat_names() -> tuple[list[list[str]], int]:
     """Schemes, loads, page tables, kinds of shootdown and of lock; the most processors."""
 
 class Recording:
-    """What to record of which program."""
+    """What to record of which program: a JSON document with the fields of Rust's `Options`."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        engine: str,
-        engine_path: str | PathLike[str],
-        aslr: bool,
-        qemu: str | PathLike[str] | None,
-        qemus: str | PathLike[str],
-        plugins: Sequence[str | PathLike[str]],
-        skip: int,
-        max_accesses: int | None,
-        max_bytes: int | None,
-        ends: bool,
-        fetches: bool,
-        filter: str,  # noqa: A002
-        callbacks: bool,
-        follow: bool,
-        process: str | None,
-        calls: bool,
-        arguments: bool,
-        allocations: bool,
-        libraries: str | PathLike[str],
-        from_symbol: str | None,
-        to_symbol: str | None,
-        from_marker: int | None,
-        to_marker: int | None,
-        instructions: int | None,
-        one_cpu: bool,
-        tells_all: bool,
-    ) -> None: ...
+    def __init__(self, options: str) -> None: ...
 
 def record(
     recording: Recording, output: str | PathLike[str], force: bool, progress: Progress | None

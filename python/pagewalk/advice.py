@@ -20,12 +20,12 @@ from math import log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pagewalk import text
-from pagewalk.curve import Curve
+from pagewalk.lru import Curve
 from pagewalk.report import values
 from pagewalk.text import bytes_of
 
 if TYPE_CHECKING:
-    from pagewalk import _native
+    from pagewalk import _native, plain
 
 LARGE = "2M"
 """The large page of x86-64 and of most others with base pages of 4K; a machine that says its sizes
@@ -61,7 +61,7 @@ def page_sizes(description: Mapping[str, Any]) -> list[str]:
 
 
 def advise(
-    document: dict[str, Any], sizes: Sequence[str], samples: "Sequence[_native.Sample]"
+    document: "plain.Document", sizes: Sequence[str], samples: "Sequence[_native.Sample]"
 ) -> None:
     """Puts `advice` into results, from curves of `sizes`; nothing where none were counted."""
     if not samples or not any(document["accesses"].values()):
@@ -75,7 +75,7 @@ def advise(
         document["advice"] = advice(document, found)
 
 
-def advice(document: Mapping[str, Any], samples: Mapping[str, Sample]) -> dict[str, Any]:
+def advice(document: "plain.Document", samples: Mapping[str, Sample]) -> "plain.Advice":
     """The sentence, and for each page size the entries that a TLB takes; `None`: more than counted.
 
     Args:
@@ -116,7 +116,7 @@ def _large(description: Mapping[str, Any]) -> str:
 
 
 def _sentence(
-    document: Mapping[str, Any],
+    document: "plain.Document",
     entries: Mapping[str, int | None],
     samples: Mapping[str, Sample],
     lookups: int,
@@ -154,10 +154,13 @@ def _sentence(
         )
     cold = sum(region["cold_misses"] for region in document["regions"])
     misses = sum(region["misses"] for region in document["regions"])
-    if base != big and cold > 0.5 * misses:
+    if cold > 0.5 * misses:
+        why = f"{text.percent(cold / misses)} of the misses are first touches of a page"
+        if base != big:
+            return f"Use larger pages{_where(document)}: {why}, which no TLB avoids."
         return (
-            f"Use larger pages{_where(document)}: {text.percent(cold / misses)} of the misses are "
-            "first touches of a page, which no TLB avoids."
+            f"Use memory that was used before{_where(document)}: {why}, which no TLB avoids, and "
+            f"pages are of {base} where they can be."
         )
     processors = description.get("core", {}).get("count", 1)
     last = [tlb for tlb in document["tlbs"] if tlb["level"] == document["tlbs"][-1]["level"]]
@@ -170,8 +173,9 @@ def _sentence(
         )
     if fits:
         return (
-            f"Look at conflicts and flushes: {over}, {said(base)} entries would do in a fully "
-            f"associative TLB, and {there} are there."
+            f"Look at conflicts and flushes: {over}, {said(base)} "
+            f"{'entry' if small == 1 else 'entries'} would do in a fully associative TLB, and "
+            f"{there} are there."
         )
     if small is not None and small <= ENTRIES_REAL:
         return (
@@ -199,7 +203,7 @@ def _over(samples: Mapping[str, Sample]) -> str:
     )
 
 
-def _where(document: Mapping[str, Any]) -> str:
+def _where(document: "plain.Document") -> str:
     """The region with the most misses, where it has a good part of them."""
     total = sum(region["misses"] for region in document["regions"])
     busiest = max(document["regions"], key=lambda region: region["misses"], default=None)

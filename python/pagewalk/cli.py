@@ -1,213 +1,28 @@
-"""The `pagewalk` command: arguments in, one subcommand run, an exit status out.
+"""The `pagewalk` command as it starts: the version at once, and all else by `commands.entry`.
 
-Exit status: 0 done; 1 the work failed; 2 the request was wrong; 128 and a signal's number if one
-ended the work, as 130 for Ctrl-C; `record` and a live `run` end with the recorded program's own.
+What parses a command line takes longer to import than the version takes to say. So nothing is
+imported here that the version does not need.
 """
 
-import argparse
-import errno
-import io
-import os
-import re
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from pathlib import Path
 
-from pagewalk import _native
-from pagewalk.commands.parser import Parser, UsageError, leaves
-from pagewalk.terminal import say
+from pagewalk import __version__
 
-EPILOG = """\
-examples:
-  pagewalk record -o gzip.pwt -- gzip -9 -k big.tar
-  pagewalk run gzip.pwt --html gzip.html
-  pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json -
-  pagewalk run --machine epyc-9005 -- gzip -9 -k big.tar
-  pagewalk run generate:join,table=16G,accesses=1M
-
-`pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 134.3M or
-16G. No color with NO_COLOR set.
-"""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
-COMMANDS = {
-    "record": "record",
-    "run": "run",
-    "stat": "stat",
-    "sweep": "sweep",
-    "origins": "origins",
-    "advise": "advise",
-    "managers": "managers",
-    "diff": "diff",
-    "curve": "curve",
-    "info": "info",
-    "import": "importing",
-    "export": "export",
-    "generate": "generate",
-    "hat": "hat",
-    "skeleton": "skeleton",
-    "machines": "machines",
-    "calibrate": "calibrate",
-    "reproduce": "reproduce",
-    "version": "version",
-    "completion": "completion",
-    "manual": "manual",
-}
-"""The module of each command in `pagewalk.commands`: its `add` adds a parser, whose default `run`
-takes the arguments and gives a status."""
-
-
-def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The command line: all of it, or of its commands `only` this one, which costs less."""
-    top = Parser(
-        prog="pagewalk",
-        description="Record what a program does to memory, replay it through any MMU, and see "
-        "what address translation costs.",
-        epilog=EPILOG,
-    )
-    top.add_argument("--version", action="version", version=f"pagewalk {_native.version()}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS if only is None else [only]:
-        import_module(f"pagewalk.commands.{COMMANDS[name]}").add(commands)
-    for leaf in leaves(top):
-        leaf.add_argument(
-            "-q",
-            "--quiet",
-            action="store_true",
-            help="no progress, no notes, and no text where the results go to a file",
-        )
-        leaf.set_defaults(parser=leaf)
-    return top
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
     """Runs the command line and gives its exit status; no traceback reaches the user."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if sys.stdout is None:
-        sys.stdout = _Closed()
-    with _stopped_by_signals():
-        return _run(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if list(given) == ["--version"] and sys.stdout is not None:
+        try:
+            print(f"pagewalk {__version__}", flush=True)
+            return 0
+        except (OSError, KeyboardInterrupt):
+            # It is said once more, by what knows how a command fails.
+            pass
+    from pagewalk.commands import entry
 
-
-def _run(arguments: Sequence[str]) -> int:
-    options = argparse.Namespace()
-    try:
-        # What follows `--` is another program's command line and none of ours.
-        own, program = _split(arguments)
-        # What names no command, a wrong one or `--help`, is told of all.
-        first = "version" if own[:1] == ["--version"] else "".join(own[:1])
-        options = parser(first if first in COMMANDS else None).parse_args(own)
-        options.program = program
-        if first in COMMANDS:
-            from pagewalk.commands.arguments import keep_inputs
-
-            keep_inputs(options)
-        status: int = options.run(options)
-        sys.stdout.flush()
-        return status
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    except _Stopped as stop:
-        return _complain(_STOPS[stop.signal], 128 + stop.signal)
-    except KeyboardInterrupt:
-        return _complain("interrupted", 128 + signal.SIGINT)
-    except BrokenPipeError:
-        # The reader of our output went away: nothing is wrong, and nothing can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except _native.WorkError as error:
-        return _complain(_of_place(str(error), options), 1)
-    except UsageError as error:
-        options.parser.print_usage()
-        return _complain(str(error), 2)
-    except _native.Error as error:
-        return _complain(_of_place(str(error), options), 2)
-    except MemoryError:
-        return _complain("out of memory", 1)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{where}{error.strerror or error}", 1)
-    except BaseException as error:
-        if os.environ.get("PAGEWALK_TRACEBACK"):
-            raise
-        return _complain(
-            f"this is a bug in pagewalk, not in what you asked: {type(error).__name__}: "
-            f"{' '.join(str(error).split())} (PAGEWALK_TRACEBACK=1 shows where; please report it)",
-            1,
-        )
-
-
-_STOPS = {signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal hung up"}
-"""Signals that end the work as Ctrl-C does, and what is said then."""
-
-
-class _Stopped(KeyboardInterrupt):
-    """One of `_STOPS` has come."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.signal = signal.Signals(number)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Has `_STOPS` raise `_Stopped`, so that files that are not whole go and children end.
-
-    A signal that is ignored, as `nohup` asks for, stays so. Threads but the main one cannot say
-    what a signal does, and leave it as it is.
-    """
-
-    def stop(number: int, _: object) -> None:
-        raise _Stopped(number)
-
-    changed = []
-    try:
-        with suppress(ValueError):
-            for number in _STOPS:
-                if signal.getsignal(number) == signal.SIG_DFL:
-                    signal.signal(number, stop)
-                    changed.append(number)
-        yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _of_place(complaint: str, options: argparse.Namespace) -> str:
-    """Has a complaint about a rule name the file that the rule is in, or `--place`."""
-    place = vars(options).get("place")
-    if not place:
-        return complaint
-    setting = r"^(?:--set os\.place=.*?: )?os\.place: "
-    if Path(place).is_file():
-        return re.sub(setting + r"(?=line \d)", lambda _: f"{place}: ", complaint, flags=re.S)
-    line = "" if "\n" in place else "(?:line 1: )?"
-    given = "; ".join(place.splitlines())
-    return re.sub(setting + line, lambda _: f"--place {given}: ", complaint, flags=re.S)
-
-
-class _Closed(io.TextIOBase):
-    """A standard output that was closed before we began: whoever writes to it is told."""
-
-    def write(self, _: str) -> int:
-        raise OSError(errno.EBADF, "standard output is closed; redirect it to a file")
-
-
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    if "--" not in arguments:
-        return list(arguments), None
-    at = list(arguments).index("--")
-    return list(arguments[:at]), list(arguments[at + 1 :])
-
-
-def _complain(message: str, status: int) -> int:
-    if sys.stderr is not None:
-        # The system's number says nothing beside its words.
-        message = re.sub(r" \(os error \d+\)", "", message)
-        # A terminal that hung up takes no more.
-        with suppress(OSError):
-            say(f"pagewalk: error: {message}", sys.stderr)
-    return status
+    return entry.main(given)

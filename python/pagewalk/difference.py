@@ -12,11 +12,14 @@ no finding, and stands last.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pagewalk import text
+from pagewalk import origins, text
 from pagewalk.report import values
 from pagewalk.report.values import EVENTS_MIN
+
+if TYPE_CHECKING:
+    from pagewalk import plain
 
 Measures = dict[str, tuple[float, float]]
 """By name: the value, and the events that it was counted from."""
@@ -40,7 +43,7 @@ class Change:
         return math.inf if self.a == 0 or self.b == 0 else abs(math.log2(self.b / self.a))
 
 
-def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
+def changes(a: "plain.Document", b: "plain.Document") -> list[Change]:
     """What differs between two results documents, biggest first."""
     before, after = measures(a), measures(b)
     found = []
@@ -52,11 +55,16 @@ def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
     return sorted(found, key=lambda one: (one.events < EVENTS_MIN, -one.size, -one.events))
 
 
-def measures(document: Mapping[str, Any]) -> Measures:
+def measures(document: "plain.Document") -> Measures:
     """The measures of a results document that two of them are compared by."""
     accesses = max(values.accesses(document), 1)
     found: Measures = {"instructions": (document["instructions"],) * 2}
-    for kind, number in document["accesses"].items():
+    kinds = document["accesses"]
+    for kind, number in (
+        ("fetch", kinds["fetch"]),
+        ("load", kinds["load"]),
+        ("store", kinds["store"]),
+    ):
         found[f"{kind} accesses"] = (number, number)
 
     def add(name: str, value: float, events: float) -> None:
@@ -78,17 +86,17 @@ def measures(document: Mapping[str, Any]) -> Measures:
     tables = document["memory"]["table_bytes"]
     add("page tables, bytes", tables, EVENTS_MIN)
     if document["time"] is not None:
-        for end, says in (("lo", "at least"), ("hi", "at most")):
-            share = document["time"]["share"][end]
+        ends = document["time"]["share"]
+        for share, says in ((ends["lo"], "at least"), (ends["hi"], "at most")):
             add(f"share of the cycles in translation, {says}", share, missed)
     for region in document["regions"]:
-        name = f"misses in {values.region_name(region)}"
+        name = f"misses in {origins.region_name(region)}"
         before = found.get(name, (0, 0))[0]
         add(name, before + region["misses"], before + region["misses"])
     return found
 
 
-def setup(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def setup(a: "plain.Document", b: "plain.Document") -> list[str]:
     """What is different before any access: traces, machines, keys of the machines."""
     lines = []
     for what, one, other in (
@@ -108,7 +116,7 @@ def setup(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def summary(names: tuple[str, str], a: Mapping[str, Any], b: Mapping[str, Any], top: int) -> str:
+def summary(names: tuple[str, str], a: "plain.Document", b: "plain.Document", top: int) -> str:
     """The changes as text for a terminal."""
     found = changes(a, b)
     parts = []
@@ -133,7 +141,7 @@ def summary(names: tuple[str, str], a: Mapping[str, Any], b: Mapping[str, Any], 
     return "\n\n".join(parts)
 
 
-def document(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+def document(a: "plain.Document", b: "plain.Document") -> dict[str, Any]:
     """The changes as one JSON document."""
     return {
         "schema": 1,

@@ -1786,6 +1786,22 @@ class Advice(Record):
     """By page size: one in so many pages was in the sample from which that is known; 1: all."""
 
 
+class Estimate(Record):
+    """The best estimate of what translation takes, within `time.share`."""
+
+    share: float
+    """Share of the time in user mode."""
+
+    ms: float | None
+    """Milliseconds of the native run; `None` if there was none that counts."""
+
+    how: str
+    """What it rests on."""
+
+    here: bool | None
+    """Whether the machine is of this computer's processor; `None` if nothing says so."""
+
+
 class Document(Record):
     """Everything a run counted."""
 
@@ -1902,6 +1918,9 @@ class Document(Record):
     advice: Advice | None
     """What should be done, if it was asked for."""
 
+    estimate: Estimate | None
+    """One number for what translation takes; `None` if the machine's file has no latencies."""
+
 
 class StatEvent(Record):
     """An event, how often it came, and what it costs."""
@@ -1981,11 +2000,39 @@ class PlacedRun(Record):
     gain_ms: Range[float] | None
     """The same in milliseconds of the native run; `None` if there was none."""
 
+    gain_share: Range[float] | None
+    """The share of the time in user mode with base pages that it saves."""
+
+    gain_best: float | None
+    """The best estimate within `gain_share`, by how far misses are taken to overlap."""
+
+    gain_best_ms: float | None
+    """`gain_best` in milliseconds of the native run; `None` if there was none."""
+
     kernel_gain_cycles: float | None
     """Cycles of the kernel for faults, switches and shootdowns that it takes less."""
 
     why: dict[str, int]
     """Pages by why they have the size that they have, where a size was wished for."""
+
+
+class RegionsAtSize(Record):
+    """What a group of regions counted in the run in which all groups had one page size."""
+
+    misses: int
+    """Their misses of every TLB, first touches apart."""
+
+    cold_misses: int
+    """Their first touches of a page."""
+
+    large_pages: int
+    """Pages larger than base pages that were first touched in them."""
+
+    memory_added_bytes: int
+    """Memory that they took more than with base pages, estimated from the pages touched."""
+
+    saved_share: float
+    """Share of the translation of base pages that they took less."""
 
 
 class AdvisedRegion(Record):
@@ -2012,9 +2059,19 @@ class AdvisedRegion(Record):
     cold_misses: int
     """Its first touches of base pages."""
 
+    group: int | None
+    """Number of its group: regions of one group are alike (length, allocation site, backing) and
+    have one size. `None` where nothing on Linux makes it large.
+    """
+
+    together: dict[str, RegionsAtSize]
+    """What its group counted in the run in which all groups had a size, by that size; none with
+    `exact`.
+    """
+
     alone: dict[str, PlacedRun]
-    """Runs with this region alone at a size, by that size; none, where nothing on Linux makes it
-    large.
+    """Runs with this region alone at a size, by that size; none without `exact`, and where nothing
+    on Linux makes it large.
     """
 
     size: str | None
@@ -2048,6 +2105,18 @@ class Advised(Record):
     memory_added_max: float
     """Most memory that the advice may add, as a share of `base.memory_bytes`."""
 
+    exact: bool
+    """Whether each region was run alone at each size (`--exact`)."""
+
+    runs: int
+    """Runs of the trace, that with base pages included."""
+
+    here: bool | None
+    """Whether the machine is of this computer's processor; `None` if nothing says so."""
+
+    how: str | None
+    """What best estimates rest on; `None` if the machine's file has no latencies."""
+
     base: PlacedRun
     """The run with base pages only."""
 
@@ -2056,16 +2125,22 @@ class Advised(Record):
     """
 
     regions_left_out: int
-    """Regions that were not tried: each has fewer than 0.1 % of the misses, lies in one that was
-    tried, or has no room for a page of the second size.
+    """Regions that were not tried: each has, with those that are like it, fewer than 0.1 % of the
+    misses, lies in one that was tried, or has no room for a page of the second size.
     """
 
+    misses_left_out: int
+    """Misses of the regions that were not tried, first touches too."""
+
     uniform: dict[str, PlacedRun]
-    """All regions that were tried at one size, by that size."""
+    """Runs with all regions that were tried at one size, by that size.
+
+    Without `exact`, of more than two sizes these are one in the middle and the largest.
+    """
 
     sets: list[PlacedRun]
-    """Sets of regions with their sizes, by memory; each gains more than all that need no more
-    memory.
+    """Sets of regions with their sizes that were run, by memory; each gains more than all that need
+    no more memory.
     """
 
     best: PlacedRun | None
@@ -2127,6 +2202,9 @@ class ManagedRow(Record):
     translation_cycles: Range[float] | None
     """Cycles of translation; `None` if the machine's file has no latencies."""
 
+    translation_best_cycles: float | None
+    """The best estimate within `translation_cycles`, by how far misses are taken to overlap."""
+
     kernel_cycles: int | None
     """Cycles of the kernel's work; `None` if it has no prices."""
 
@@ -2154,6 +2232,12 @@ class ManagedTrace(Record):
 
     base_peak_bytes: int
     """Most memory in use at once with base pages and the machine's own memory."""
+
+    here: bool | None
+    """Whether the machine is of this computer's processor; `None` if nothing says so."""
+
+    how: str | None
+    """What best estimates rest on; `None` if the machine's file has no latencies."""
 
     rows: list[ManagedRow]
     """The managers that ran it."""

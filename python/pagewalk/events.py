@@ -13,15 +13,17 @@ a part add up to what `time` says of the program, of translation and of the kern
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagewalk.document import Stat
-from pagewalk.machine import DEFAULT, Machine
+from pagewalk.machine import Machine
+from pagewalk.names import DEFAULT
 from pagewalk.report import values
 from pagewalk.results import Results
 from pagewalk.text import bytes_of
 
 if TYPE_CHECKING:
+    from pagewalk import plain
     from pagewalk.progress import Progress
     from pagewalk.trace import Trace
 
@@ -62,14 +64,14 @@ def stat(
     return Stat(of_document(results.data))
 
 
-def of_document(document: Mapping[str, Any]) -> dict[str, Any]:
+def of_document(document: "plain.Document") -> "plain.Stat":
     """The `Stat` of a results document, as plain data."""
     time, native = document["time"], document.get("native")
     found = [*_program(document), *_translation(document), *_kernel(document)]
     costs = [event.cycles for event in found if event.cycles is not None]
     whole = (sum(low for low, _ in costs), sum(high for _, high in costs))
 
-    def share(cycles: tuple[float, float]) -> dict[str, float]:
+    def share(cycles: tuple[float, float]) -> "plain.Range[float]":
         """Its least beside the most of all others, to its most beside their least."""
         low, high = cycles
         most, least = low + whole[1] - high, high + whole[0] - low
@@ -96,7 +98,7 @@ def of_document(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _program(document: Mapping[str, Any]) -> Iterator[Event]:
+def _program(document: "plain.Document") -> Iterator[Event]:
     """Instructions, accesses, and what served them."""
     time, described = document["time"], document["machine"]["description"]
     issue = 0.0
@@ -112,7 +114,7 @@ def _program(document: Mapping[str, Any]) -> Iterator[Event]:
         yield Event("program", f"served by {place}", count, (most * hidden, most))
 
 
-def _served(document: Mapping[str, Any]) -> list[tuple[str, int, float]]:
+def _served(document: "plain.Document") -> list[tuple[str, int, float]]:
     """The program's references by what serves them, and the cycles that each waits for it.
 
     A hit where accesses come in is part of the instruction. Which of the references beyond are of
@@ -148,7 +150,7 @@ def _served(document: Mapping[str, Any]) -> list[tuple[str, int, float]]:
     ]
 
 
-def _translation(document: Mapping[str, Any]) -> Iterator[Event]:
+def _translation(document: "plain.Document") -> Iterator[Event]:
     """Lookups and misses of the TLBs, walks and their references."""
     time, described = document["time"], document["machine"]["description"]
     rest = (0, 0)
@@ -168,7 +170,7 @@ def _translation(document: Mapping[str, Any]) -> Iterator[Event]:
     yield Event("translation", "walk references", walks["references"], None)
 
 
-def _by_size(document: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _by_size(document: "plain.Document") -> list[tuple[str, int]]:
     """Misses of the last level by page size, the smallest first, where there are several."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     found: dict[str, int] = {}
@@ -179,15 +181,20 @@ def _by_size(document: Mapping[str, Any]) -> list[tuple[str, int]]:
     return sorted(found.items(), key=lambda row: bytes_of(row[0])) if len(found) > 1 else []
 
 
-def _kernel(document: Mapping[str, Any]) -> Iterator[Event]:
+def _kernel(document: "plain.Document") -> Iterator[Event]:
     """The kernel's work, where it has prices; else faults and shootdowns as counts."""
     time, manager = document["time"], document.get("manager")
     costs = document["machine"]["description"].get("os", {}).get("costs") or {}
     counts = dict(manager["work"]) if manager else {}
     counts["shootdowns"] = document["shootdowns"]["made"]
-    kernel = time and time["kernel"]
+    kernel, faults = time and time["kernel"], document["faults"]
     if not kernel:
-        yield Event("kernel", "faults", sum(document["faults"].values()), None)
+        yield Event(
+            "kernel",
+            "faults",
+            faults["first_touch"] + faults["returned"] + faults["protection"],
+            None,
+        )
         yield Event("kernel", "shootdowns", counts["shootdowns"], None)
         return
     for work, cycles in kernel["by_work"].items():
@@ -200,5 +207,5 @@ def _kernel(document: Mapping[str, Any]) -> Iterator[Event]:
         yield Event("kernel", "waits for disks", None, (io, io))
 
 
-def _range(ends: tuple[float, float]) -> dict[str, float]:
+def _range(ends: tuple[float, float]) -> "plain.Range[float]":
     return {"lo": ends[0], "hi": ends[1]}

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pagewalk import _native
+from pagewalk.names import DEFAULT
 from pagewalk.progress import Progress, bar
+from pagewalk.tabled import Tabled, table_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pagewalk.formats import Made
     from pagewalk.recording import Recording
     from pagewalk.results import Results
     from pagewalk.trace import Trace
-
-DEFAULT = "epyc-9005"
-"""The machine that a trace runs on if none is named: a current server core."""
 
 
 def aged(free: float, wired: float, seed: int = 1) -> str:
@@ -50,7 +52,7 @@ def machines() -> list[Builtin]:
     return found
 
 
-class Machine:
+class Machine(Tabled):
     """A machine that traces run on.
 
     Args:
@@ -68,7 +70,13 @@ class Machine:
         set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
     ) -> None:
         settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
-        self._native = _native.Machine(os.fspath(name_or_path), settings)
+        self.given = os.fspath(name_or_path)
+        """The built-in name, or the path of the file."""
+        self._settings = settings
+        self._native = _native.Machine(self.given, settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Machine, (self.given, self._settings)
 
     def __repr__(self) -> str:
         return f"Machine({self.name!r})"
@@ -77,6 +85,31 @@ class Machine:
         from pagewalk.report import notebook
 
         return notebook.machine(self.name, self.description)
+
+    def to_arrow(self) -> "pa.Table":
+        """A row for each of its parts and keys: `part`, `key`, `value` and the part's `source`."""
+        from pagewalk.report.data import parts
+
+        rows = [
+            {"part": part.name, "key": key, "value": value, "source": part.source}
+            for part in parts(self.description)
+            for key, value in part.facts
+        ]
+        return table_of(rows)
+
+    def made(self) -> "Made":
+        """What files are made of. Its chart is the memory that each TLB reaches, by page size."""
+        from pagewalk.advice import page_sizes
+        from pagewalk.formats import Made
+        from pagewalk.report import notebook
+        from pagewalk.report.charts import reach
+
+        return Made(
+            counted=self.to_arrow,
+            document=lambda: self.description,
+            shown=lambda: notebook.parts_table(self.description),
+            charts=lambda: {"reach": reach(self.description, page_sizes(self.description))},
+        )
 
     @property
     def native(self) -> _native.Machine:
@@ -149,7 +182,7 @@ class Machine:
         Raises:
             WorkError: The trace is damaged, the machine is out of frames, or a check failed.
         """
-        from pagewalk import natively
+        from pagewalk import estimates, natively
         from pagewalk.advice import advise, page_sizes
         from pagewalk.results import Results
         from pagewalk.trace import Trace
@@ -168,6 +201,7 @@ class Machine:
             limits = {key: trace.options[key] for key in natively.LIMITS}
             part = run.get("part") or natively.window(**limits)
             results.data["native"] = natively.told(results.data["time"], run, part)
+        results.data["estimate"] = estimates.share(results.data, self.given)
         trace.warnings = warnings
         if not any(results.data["accesses"].values()):
             trace.warnings = [*warnings, f"{trace.name} holds no access: nothing was simulated"]
@@ -207,8 +241,12 @@ class Machine:
             Error: The program cannot be recorded.
             WorkError: The recording or the run failed later.
         """
+        from pagewalk import estimates
+
         if not native:
-            return self._run_live(recording, check, progress, warmup, names=names, advice=advice)
+            found = self._run_live(recording, check, progress, warmup, names=names, advice=advice)
+            found[0].data["estimate"] = estimates.share(found[0].data, self.given)
+            return found
         from pagewalk import natively
 
         with natively.spooled_stdin() as stdin:
@@ -220,6 +258,7 @@ class Machine:
         run["recorded_status"], run["stdin"] = status, stdin is not None
         part = recording.part or natively.window(warmup=warmup)
         results.data["native"] = natively.told(results.data["time"], run, part)
+        results.data["estimate"] = estimates.share(results.data, self.given)
         return results, status, notes
 
     def _run_live(

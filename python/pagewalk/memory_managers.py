@@ -15,13 +15,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagewalk import _native, text
+from pagewalk import _native, estimates, here, text
 from pagewalk.document import Managed
-from pagewalk.machine import DEFAULT, Machine
+from pagewalk.machine import Machine
 from pagewalk.memory_share import base_alone, share_of, shared, sized
+from pagewalk.names import DEFAULT
 from pagewalk.progress import Progress, bar
+from pagewalk.tabled import Tabled, flat, table_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pagewalk import plain
+    from pagewalk.formats import Made
     from pagewalk.trace import Trace
 
 OWN = {
@@ -202,6 +208,52 @@ KINDS = (
 )
 
 
+class Managers(Managed, Tabled):
+    """Programs under every memory manager: the fields of `Managed`, and a table.
+
+    Charts are called by their titles, as `memory-by-page-size` or `misses`; those of the second
+    trace have `-2` behind it.
+    """
+
+    def __repr__(self) -> str:
+        return f"<Managers of {', '.join(self._names())}>"
+
+    def _names(self) -> list[str]:
+        return [table["trace"]["name"] for table in self.data["traces"]]
+
+    def to_arrow(self) -> "pa.Table":
+        """A row for each trace and manager; memory by page size is in `mapped_by_size_2M`."""
+        return table_of(
+            [
+                {
+                    "trace": name,
+                    **flat({**row, "runs": None, "settings": " ".join(row["settings"])}),
+                }
+                for name, table in zip(self._names(), self.data["traces"], strict=True)
+                for row in table["rows"]
+            ]
+        )
+
+    def made(self) -> "Made":
+        """What files are made of."""
+        from pagewalk.formats import Made
+        from pagewalk.report import managed
+
+        return Made(
+            counted=self.to_arrow,
+            document=lambda: self.data,
+            shown=lambda: managed.shown(self.data),
+            charts=lambda: managed.charts(self.data),
+        )
+
+    def _repr_html_(self) -> str:
+        from pagewalk.report import managed, notebook
+
+        lines = [managed.headline(table) for table in self.data["traces"]]
+        title = f"{', '.join(self._names())}: memory managers"
+        return notebook.shown(title, lines, [managed.shown(self.data)])
+
+
 def managers(
     *traces: "Trace | str | os.PathLike[str]",
     machine: str | os.PathLike[str] = DEFAULT,
@@ -209,7 +261,7 @@ def managers(
     aged: tuple[float, float] | None = None,
     memory: str | None = None,
     progress: "Progress | bool | None" = None,
-) -> Managed:
+) -> Managers:
     """Runs each of `traces` under every memory manager, on the same machine and memory.
 
     Args:
@@ -240,7 +292,7 @@ def managers(
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
     described = Machine(machine, [*asked.common, *KINDS[0].settings])
-    return Managed(
+    return Managers(
         {
             "schema": 1,
             "pagewalk": _native.version(),
@@ -256,7 +308,7 @@ def managers(
     )
 
 
-def kinds() -> list[dict[str, Any]]:
+def kinds() -> "list[plain.ManagerKind]":
     """All managers of the table, with what they are and the keys that they have."""
     return [
         {
@@ -342,7 +394,7 @@ def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str
             ran.append((kind, json.loads(counted)))
     if not ran:
         raise _native.WorkError(next(iter(refused.values())))
-    rows = [_row(kind, results) for kind, results in ran]
+    rows = [{**_row(kind, results), **_best(base, results)} for kind, results in ran]
     if rows[0]["manager"] == KINDS[0].name:
         for row in rows:
             row["bloat_bytes"] = row["memory_bytes"] - rows[0]["memory_bytes"]
@@ -350,9 +402,17 @@ def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str
         "trace": base["trace"],
         "settings": [*asked.settings, *memory],
         "base_peak_bytes": peak,
+        "here": here.is_of(asked.machine, here.processor()),
+        "how": getattr(estimates.overlap(base), "how", None),
         "rows": rows,
         "refused": refused,
     }
+
+
+def _best(base: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, float | None]:
+    """The best estimate of the cycles of translation, with misses that overlap as on `base`."""
+    best = estimates.translation(base, {**results, "machine": base["machine"]})
+    return {"translation_best_cycles": best}
 
 
 def _row(kind: Kind, results: Mapping[str, Any]) -> dict[str, Any]:

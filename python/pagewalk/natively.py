@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pagewalk import _native
 
 if TYPE_CHECKING:
+    from pagewalk import plain
     from pagewalk.trace import Trace
 
 SCHEMA = 1
@@ -242,7 +243,7 @@ def stored(trace: "Trace") -> dict[str, Any] | None:
     return found if found.get("digest") in digests else None
 
 
-def told(time_: dict[str, Any] | None, run: dict[str, Any], window: str | None) -> dict[str, Any]:
+def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) -> Any:
     """The native run as results show it.
 
     Args:

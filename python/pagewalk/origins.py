@@ -5,14 +5,16 @@ look at them is a sum over those rows, so that every way adds up to all misses o
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pagewalk import text
 from pagewalk._native import Error
+from pagewalk.names import KEYS
 
-KEYS = ("region", "site", "function", "line", "thread", "page-size")
-"""What misses can be told apart by."""
+if TYPE_CHECKING:
+    from pagewalk import plain
+
 UNKNOWN = "not known"
 """What code and threads are called that a trace does not tell."""
 
@@ -36,7 +38,7 @@ class Origin(NamedTuple):
 _Row = tuple[int | None, int, int | None, int | None, int, int, int]
 
 
-def by(data: Mapping[str, Any], key: str, merge: bool = False) -> list[Origin]:
+def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
     """The misses of a results document by `key`, one of `KEYS`, most misses first.
 
     Args:
@@ -64,7 +66,7 @@ def by(data: Mapping[str, Any], key: str, merge: bool = False) -> list[Origin]:
     return sorted(found, key=lambda origin: (-origin.misses, origin.name))
 
 
-def folded(data: Mapping[str, Any], key: str = "function") -> list[str]:
+def folded(data: "plain.Document", key: str = "function") -> list[str]:
     """The misses as folded stacks, as flame graphs take them: `outer;inner;... misses`.
 
     Of a miss the calls that led to its function are not known, so that a stack is the program or
@@ -91,25 +93,25 @@ def folded(data: Mapping[str, Any], key: str = "function") -> list[str]:
     return lines
 
 
-def _frames(data: Mapping[str, Any], row: _Row, key: str, leaf: str) -> list[str]:
+def _frames(data: "plain.Document", row: _Row, key: str, leaf: str) -> list[str]:
     if key == "site":
         if row[2] is None:
             return [leaf]
-        return [_frame(place) for place in reversed(data["origins"]["sites"][row[2]]["stack"])]
+        return [_frame(place) for place in reversed(_origins(data)["sites"][row[2]]["stack"])]
     if row[0] is None:
         return [UNKNOWN, leaf]
-    place = data["origins"]["code"][row[0]]
+    place = _origins(data)["code"][row[0]]
     frames = [_base(place["object"] or "code of no file"), *_functions(place)]
     if key == "line" and place["line"] is not None:
-        frames.append(f"{_base(place['file'])}:{place['line']}")
+        frames.append(_at(place))
     return [*frames, leaf]
 
 
-def _functions(place: Mapping[str, Any]) -> list[str]:
+def _functions(place: "plain.CodePlace") -> list[str]:
     return [name for name in (place["function"], *place["inlined"]) if name]
 
 
-def summary(data: Mapping[str, Any], key: str, top: int, merge: bool = False) -> str:
+def summary(data: "plain.Document", key: str, top: int, merge: bool = False) -> str:
     """The misses by `key` as a table for a terminal, the `top` first."""
     found = by(data, key, merge)
     rows = [
@@ -141,7 +143,7 @@ def summary(data: Mapping[str, Any], key: str, top: int, merge: bool = False) ->
 
 def comparison(
     names: Sequence[str],
-    documents: Sequence[Mapping[str, Any]],
+    documents: "Sequence[plain.Document]",
     key: str,
     top: int,
     merge: bool = False,
@@ -162,7 +164,7 @@ def comparison(
     return text.table((f"Misses by {key}", *names, "change"), rows)
 
 
-def notes(data: Mapping[str, Any]) -> list[str]:
+def notes(data: "plain.Document") -> list[str]:
     """Why some code has no names, and what else must be known of the origins."""
     origins = _origins(data)
     found = list(origins["notes"])
@@ -174,8 +176,8 @@ def notes(data: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _origins(data: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] | None = data.get("origins")
+def _origins(data: "plain.Document") -> "plain.MissOrigins":
+    found = data.get("origins")
     if found is None:
         raise Error(
             "these results do not say where misses come from: they are of a sweep or of an older "
@@ -184,8 +186,8 @@ def _origins(data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _rows(data: Mapping[str, Any]) -> list[_Row]:
-    return [tuple(row) for row in _origins(data)["misses"]]
+def _rows(data: "plain.Document") -> list[_Row]:
+    return [cast("_Row", tuple(row)) for row in _origins(data)["misses"]]
 
 
 def _other(key: str) -> str:
@@ -196,7 +198,7 @@ def _mostly(key: str) -> str:
     return "on" if key in ("function", "line") else "by"
 
 
-def _names(data: Mapping[str, Any], key: str, merge: bool = False) -> Callable[[_Row], str]:
+def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[_Row], str]:
     """What gives the name of a row by `key`."""
     origins = _origins(data)
     if key == "region":
@@ -217,9 +219,12 @@ def _names(data: Mapping[str, Any], key: str, merge: bool = False) -> Callable[[
     raise Error(f"misses cannot be told apart by {key}: choose one of {', '.join(KEYS)}")
 
 
-def _region_names(regions: Sequence[Mapping[str, Any]], merge: bool) -> list[str]:
-    from pagewalk.report.values import region_name
+def region_name(region: "plain.RegionCounts") -> str:
+    """A region's name, and whether no event of the trace told of it."""
+    return f"{region['name']} (inferred)" if region["inferred"] else str(region["name"])
 
+
+def _region_names(regions: "Sequence[plain.RegionCounts]", merge: bool) -> list[str]:
     names = [region_name(region) for region in regions]
     if not merge:
         return names
@@ -235,20 +240,20 @@ def _region_names(regions: Sequence[Mapping[str, Any]], merge: bool) -> list[str
     return joined
 
 
-def _is_anonymous(region: Mapping[str, Any]) -> bool:
+def _is_anonymous(region: "plain.RegionCounts") -> bool:
     return region.get("site") is not None or region["name"].startswith("anonymous ")
 
 
-def _program(data: Mapping[str, Any]) -> str | None:
+def _program(data: "plain.Document") -> str | None:
     """The path of the program itself: its code needs no mark of what it is of."""
     objects = Counter[str]()
-    for place in data["origins"]["code"]:
+    for place in _origins(data)["code"]:
         if place["object"] and ".so" not in _base(place["object"]):
             objects[place["object"]] += 1
     return objects.most_common(1)[0][0] if objects else None
 
 
-def _function(place: Mapping[str, Any], program: str | None) -> str:
+def _function(place: "plain.CodePlace", program: str | None) -> str:
     if place["object"] is None:
         return f"code of no file at {text.address(place['offset'] & ~0xFFF)}"
     name = place["function"]
@@ -257,19 +262,24 @@ def _function(place: Mapping[str, Any], program: str | None) -> str:
     return str(name) if place["object"] == program else f"{name} ({_base(place['object'])})"
 
 
-def _line(place: Mapping[str, Any], program: str | None) -> str:
+def _line(place: "plain.CodePlace", program: str | None) -> str:
     if place["line"] is None:
         return _function(place, program)
     function = (_functions(place) or ["?"])[-1]
-    return f"{_base(place['file'])}:{place['line']} {function}"
+    return f"{_at(place)} {function}"
 
 
-def _frame(place: Mapping[str, Any]) -> str:
+def _frame(place: "plain.CodePlace") -> str:
     functions = _functions(place)
     if place["line"] is not None:
-        return f"{(functions or ['?'])[-1]} ({_base(place['file'])}:{place['line']})"
+        return f"{(functions or ['?'])[-1]} ({_at(place)})"
     name = functions[-1] if functions else text.address(place["offset"])
     return f"{name} ({_base(place['object'] or 'code of no file')})"
+
+
+def _at(place: "plain.CodePlace") -> str:
+    """Its file and line, where they are known."""
+    return f"{_base(place['file'] or '')}:{place['line']}"
 
 
 def _base(path: str) -> str:

@@ -7,14 +7,22 @@ r"""Files that are whole or not there: written under a temporary name, then rena
 
 A device or a pipe (`/dev/null`, `/dev/stdout`) is written to as it is and never renamed over; a
 link stays, and what it leads to is replaced.
+
+Each command refuses before it works what it could not write, so that this module imports little: no
+`pathlib`.
 """
+
+# ruff: noqa: PTH110, PTH112, PTH113, PTH122
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagewalk._native import Error, WorkError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
@@ -22,51 +30,41 @@ def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
 
     Called before the work begins, so that an hour's work is not refused at its end.
     """
-    target = Path(path)
-    if target.is_dir():
+    target = os.fspath(path)
+    if os.path.isdir(target):
         raise Error(f"{target} is a directory: give the name of a file")
     if _is_stream(target):
         return
-    if not force and target.exists():
+    if not force and os.path.exists(target):
         raise Error(f"{target} exists: choose another name, or give --force to replace it")
-    if not target.parent.is_dir():
-        raise Error(f"there is no directory {target.parent} to write {target.name} to: create it")
-    if not os.access(target.parent, os.W_OK):
-        raise Error(f"{target.parent} may not be written: choose another directory")
+    folder, name = os.path.split(target)
+    folder = folder or "."
+    if not os.path.isdir(folder):
+        raise Error(f"there is no directory {folder} to write {name} to: create it")
+    if not os.access(folder, os.W_OK):
+        raise Error(f"{folder} may not be written: choose another directory")
 
 
-TABLES = {".parquet", ".pq"}
-"""Ends of the names of Parquet files."""
-
-_NO_TRACES = TABLES | {
+_NO_TRACES = {
+    ".parquet", ".pq",
     ".arrow", ".csv", ".feather", ".html", ".json", ".md", ".pdf", ".png", ".svg", ".tex", ".toml",
     ".tsv", ".txt", ".xlsx",
 }  # fmt: skip
 """Ends of names that promise something else than a trace."""
 
 
-def refuse_no_table(path: str | os.PathLike[str]) -> None:
-    """Raises `Error` if the name of `path` promises another format than Parquet."""
-    end = Path(path).suffix.lower()
-    if end and end not in TABLES:
-        raise Error(
-            f"{path}: a table is written as Parquet, not as {end}: name it "
-            f"{Path(path).with_suffix('.parquet')}"
-        )
-
-
 def refuse_no_trace(path: str | os.PathLike[str]) -> None:
     """Raises `Error` if the name of `path` promises something else than a trace."""
-    end = Path(path).suffix.lower()
-    if end in _NO_TRACES:
+    start, end = os.path.splitext(path)
+    if end.lower() in _NO_TRACES:
         raise Error(
-            f"{path}: a trace is written in Pagewalk's own format, not as {end}: name it "
-            f"{Path(path).with_suffix('.pwt')}; `pagewalk export` writes other formats"
+            f"{path}: a trace is written in Pagewalk's own format, not as {end.lower()}: name it "
+            f"{start}.pwt; `pagewalk export` writes other formats"
         )
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], force: bool = False) -> "Iterator[Path]":
     """Gives a temporary path beside `path` that takes its name if the block ends well.
 
     Args:
@@ -77,6 +75,8 @@ def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Pat
         Error: `path` exists and `force` is not given, or it cannot be a file.
         WorkError: The system refused to write.
     """
+    from pathlib import Path
+
     refuse_existing(path, force)
     target = Path(path)
     if _is_stream(target):
@@ -102,12 +102,12 @@ def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> 
         temporary.write_text(text, encoding="utf-8")
 
 
-def _is_stream(target: Path) -> bool:
-    return target.exists() and not target.is_file() and not target.is_dir()
+def _is_stream(target: "str | Path") -> bool:
+    return os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)
 
 
 @contextmanager
-def _told(target: Path) -> Iterator[None]:
+def _told(target: "Path") -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,25 +1,40 @@
-"""`advise`: which region of a program should have which page size, each tried by a run.
+"""`advise`: which region of a program should have which page size.
 
 ```
- base pages ------> regions by misses
- each region alone at each size, and all at one size  -> gain, memory added
- sets, by greatest gain per byte added, each run      -> the best that memory allows -> place file
+ pass 1  base pages                -> regions by misses, those that are alike together
+ pass 2  all of them at one size   -> what each group saves there, and the memory that it adds
+ pass 3  the set that saves most   -> what is advised -> place file
 ```
+
+Three passes answer for any number of regions (`page_size_groups`). With `exact`, each region is
+run alone at each size, and each set on the way to the advice is run.
 
 Misses of regions do not add up, for all share the TLB: what is said of a set is what the run of
-that set counted. IBM's `tprof -a` for AIX does this for four regions; place files are those of
+that set counted. IBM's `tprof -a` for AIX runs each of four regions alone; place files are those of
 `dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
 """
 
+import copy
 import json
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagewalk import _native, large_pages, text
+from pagewalk import (
+    _native,
+    estimates,
+    here,
+    large_pages,
+    page_size_groups,
+    promises,
+    text,
+)
 from pagewalk.document import Advised
 from pagewalk.machine import Machine
 from pagewalk.memory_share import memory_settings
+from pagewalk.page_size_groups import WORTH, Part, Worth
 from pagewalk.progress import Progress, bar
 
 if TYPE_CHECKING:
@@ -27,8 +42,6 @@ if TYPE_CHECKING:
 
 MEMORY_ADDED_MAX = 0.05
 """Most memory that the advice adds unless told otherwise, as a share."""
-WORTH = 0.001
-"""Share of all misses, or of their cycles, below which a region is left as it is: an assumption."""
 FIRST_TOUCH = "first-touch"
 """The manager where a machine names none; it gives what madvise can give."""
 MADVISED = "2M"
@@ -38,14 +51,21 @@ RUNS_AT_ONCE = 16
 NOTES = (
     "On Linux madvise takes no size: pages have 2M, or those sizes that are enabled in "
     f"{large_pages.KNOBS}. MADV_HUGEPAGE works where {large_pages.KNOBS}/enabled is madvise or "
-    "always, and where p begins on such a page. Pagewalk does not place a program that runs on "
-    "Linux.",
+    "always, and where p begins on such a page. `pagewalk place FILE -- CMD` runs the program with "
+    "the place file that -o writes.",
     "Addresses of a place file are those of the recording.",
 )
+SIZES_AT_ONCE = 2
+"""Page sizes for which all regions are run; of more sizes, one in the middle and the largest."""
+TIGHTENED_MAX = 2
+"""How often a set is chosen anew that added more memory when it ran than was estimated."""
+
+Early = Callable[[str], None]
+"""Hears a sentence about what is known after a pass."""
 
 
 class Try(NamedTuple):
-    """Page sizes by region, in the order of regions; `None`: base pages."""
+    """Page sizes by group, in the order of groups; `None`: base pages."""
 
     sizes: tuple[str | None, ...]
 
@@ -59,8 +79,10 @@ def advise(
     aged: tuple[float, float] | None = None,
     memory: str | None = None,
     progress: "Progress | bool | None" = None,
+    exact: bool = False,
+    early: Early | None = None,
 ) -> Advised:
-    """Runs `trace` with each region at each page size alone, then with sets of them.
+    """Runs `trace` with base pages, with all regions at one size, and with the best set of them.
 
     Args:
         trace: A trace, or what `Trace` takes; not a pipe, as it is read several times.
@@ -71,6 +93,9 @@ def advise(
         aged: Begin with memory that was used for long: shares of it that are free and wired.
         memory: How much there is, as for `memory_settings`.
         progress: Called with accesses done and in all of each group of runs; `True` shows a bar.
+        exact: Run each region alone at each page size, and each set on the way to the advice: a
+            run for each, so that it takes long where there are many regions.
+        early: Called with what is known already, after the first and the second pass.
 
     Raises:
         Error: There is no such trace or machine, or the machine has only one page size.
@@ -91,13 +116,17 @@ def advise(
             trace, machine, set=settings, aged=aged, memory=memory, progress=told
         )
         base = Machine(machine, settings).run(trace, progress=told, names=False).data
-        runs = _Runs(trace, (os.fspath(machine), settings), base, sizes, told)
-        return Advised(runs.advised(memory_added_max))
+        where = (os.fspath(machine), settings)
+        runs = _Runs(trace, where, base, sizes, told, exact=exact)
+        return Advised(runs.advised(memory_added_max, early or (lambda _: None)))
 
 
 def place_file(advised: Advised) -> str:
     """The rules that are advised, as `--place` takes them, with what each is for."""
     lines = [f"# {advised.trace.name} on {advised.machine.name}, by pagewalk advise"]
+    best = advised.data["best"]
+    promise = promises.of(best, advised.machine.name) if best is not None else None
+    lines += [promise.line()] if promise is not None else []
     for region in advised.regions:
         if region.size is not None:
             lines.append(f"{region.place} = {region.size}  # {' '.join(region.name.split())}")
@@ -140,6 +169,17 @@ def _sizes(machine: Machine) -> list[str]:
     return sizes
 
 
+class _Tried(NamedTuple):
+    """What was run on the way to an advice."""
+
+    alone: dict[tuple[int, str], Try]
+    """Each group alone at each size."""
+    uniform: dict[str, Try]
+    """All groups at one size."""
+    sets: list[Try]
+    """Sets of groups."""
+
+
 class _Runs:
     """The runs of one trace on one machine with all kinds of page sizes."""
 
@@ -150,79 +190,263 @@ class _Runs:
         base: dict[str, Any],
         sizes: list[str],
         progress: Progress | None,
+        *,
+        exact: bool,
     ) -> None:
         self.trace, (self.machine, self.settings) = trace, machine
         self.base_results, self.sizes, self.progress = base, sizes, progress
-        found = _regions(base, sizes)
+        self.exact = exact
+        described = base["machine"]["description"]
         # IRIX has pages of all sizes for all regions.
-        by_linux = base["machine"]["description"].get("os", {}).get("manager") != "irix"
+        by_linux = described.get("os", {}).get("manager") != "irix"
+        self.by_software = described["walker"].get("kind") == "software"
+        found = page_size_groups.candidates(base, sizes)
         why = [large_pages.why_none(region) if by_linux else None for region in found]
-        self.regions = [one for one, none in zip(found, why, strict=True) if none is None]
-        self.as_they_are = [(one, none) for one, none in zip(found, why, strict=True) if none]
+        least = WORTH * base["walks"]["walks"]
+        can = [one for one, none in zip(found, why, strict=True) if none is None]
+        self.groups = page_size_groups.groups(can, least, alike=not exact)
+        self.as_they_are = [
+            (one, none)
+            for one, none in zip(found, why, strict=True)
+            if none and one["misses"] >= max(least, 1)
+        ]
         self.done: dict[Try, dict[str, Any]] = {}
+        self.parts: dict[Try, list[Part]] = {}
         self.failed: dict[Try, str] = {}
         self.native = base.get("native")
-        none = Try((None,) * len(self.regions))
+        none = self.none = Try((None,) * len(self.groups))
         self.base = self.done[none] = self._run(none, base)
-        self.zero = self._zero()
+        self.parts[none] = page_size_groups.parts(base, self.groups)
+        self.zero = self._zero() if exact else _cost(self.base)
 
-    def advised(self, memory_added_max: float) -> dict[str, Any]:
+    def advised(self, memory_added_max: float, early: Early) -> dict[str, Any]:
         """The document."""
-        many = len(self.regions)
-        alone = {
-            (at, size): Try(tuple(size if one == at else None for one in range(many)))
-            for at, region in enumerate(self.regions)
-            for size in self.sizes
-            if text.bytes_of(size) <= region["bytes"]
-        }
-        uniform = {size: Try((size,) * many) for size in self.sizes} if many else {}
-        self._count([*alone.values(), *uniform.values()])
         limit = memory_added_max * self.base["memory_bytes"]
-        wanted = [*self._grown(alone, limit), *self._grown(alone, None)]
-        self._count(wanted)
-        tried = [one for one in (*wanted, *uniform.values()) if one in self.done]
-        best = self._best(tried, limit)
-        sizes = best.sizes if best else (None,) * many
+        if any(self.base_results["accesses"].values()):
+            early(self._after_base())
+        tried = self._each(limit) if self.exact else self._quickly(limit, early)
+        best = self._best(tried.sets, limit)
+        sizes = best.sizes if best else self.none.sizes
         regions = []
-        for at, region in enumerate(self.regions):
+        for at, group in enumerate(self.groups):
             own = {
                 size: self.done[one]
-                for (of, size), one in alone.items()
+                for (of, size), one in tried.alone.items()
                 if of == at and one in self.done
             }
             size = sizes[at]
-            write = large_pages.written(region, size, self._site(region)) if size else None
-            reason = self._reason(own, size, limit)
-            regions.append(_advised(region, own, size, reason, write))
-        regions += [_advised(region, {}, None, why, None) for region, why in self.as_they_are]
+            together = self._together(at, tried.uniform)
+            reason = (
+                self._reason(own, size, limit)
+                if self.exact
+                else self._reason_together(at, size, together, limit)
+            )
+            for region in group.regions:
+                write = large_pages.written(region, size, self._site(region)) if size else None
+                row = _advised(region, own, size, reason, write)
+                regions.append({**row, "group": at, "together": together})
+        regions += [
+            {**_advised(region, {}, None, why, None), "group": None, "together": {}}
+            for region, why in self.as_they_are
+        ]
         regions.sort(key=lambda region: -region["misses"] - region["cold_misses"])
         base = self.base_results
         failures = sorted({f"a run failed and was left out: {why}" for why in self.failed.values()})
+        there = sum(region["misses"] + region["cold_misses"] for region in regions)
         return {
             "schema": 1,
             "pagewalk": base["pagewalk"],
             "trace": base["trace"],
             "machine": base["machine"],
             "memory_added_max": memory_added_max,
+            "exact": self.exact,
+            "runs": len(self.done) + len(self.failed),
+            "here": here.is_of(self.machine, here.processor()),
+            "how": getattr(estimates.overlap(base), "how", None),
             "base": self.base,
             "regions": regions,
             "regions_left_out": len(base["regions"]) - len(regions),
-            "uniform": {size: self.done[one] for size, one in uniform.items() if one in self.done},
-            "sets": self._undominated(tried),
+            "misses_left_out": sum(region["misses"] for region in base["regions"]) - there,
+            "uniform": {
+                size: self.done[one] for size, one in tried.uniform.items() if one in self.done
+            },
+            "sets": self._undominated(tried.sets),
             "best": self.done[best] if best else None,
             "notes": [*NOTES, *failures],
         }
+
+    def _each(self, limit: float) -> _Tried:
+        """Each group alone at each size, all at each size, and all sets on the way."""
+        many = len(self.groups)
+        alone = {
+            (at, size): Try(tuple(size if one == at else None for one in range(many)))
+            for at, group in enumerate(self.groups)
+            for size in self.sizes
+            if text.bytes_of(size) <= group.regions[0]["bytes"]
+        }
+        uniform = {size: Try((size,) * many) for size in self.sizes} if many else {}
+        self._count([*alone.values(), *uniform.values()])
+        worths = {
+            key: Worth(self._saved(self.done[one]), self.done[one]["memory_added_bytes"])
+            for key, one in alone.items()
+            if one in self.done
+        }
+        least = WORTH * _cost(self.base)
+        sets = [
+            Try(one)
+            for most in (limit, None)
+            for one in page_size_groups.grown(worths, many, least, most)
+        ]
+        self._count(sets)
+        return _Tried(
+            alone, uniform, [one for one in (*sets, *uniform.values()) if one in self.done]
+        )
+
+    def _quickly(self, limit: float, early: Early) -> _Tried:
+        """All groups at a size or two, then the set that the limit leaves."""
+        many = len(self.groups)
+        if not many:
+            return _Tried({}, {}, [])
+        sizes = self.sizes
+        if len(sizes) > SIZES_AT_ONCE:
+            sizes = [sizes[(len(sizes) - 1) // 2], sizes[-1]]
+        uniform = {size: Try((size,) * many) for size in sizes}
+        self._count_regions([*uniform.values()])
+        for one in uniform.values():
+            if one in self.done:
+                early(self._after_uniform(one))
+        worths = self._estimated(uniform)
+        least = WORTH * _cost(self.base)
+
+        def last(most: float | None) -> Try:
+            return Try([self.none.sizes, *page_size_groups.grown(worths, many, least, most)][-1])
+
+        wanted = [last(limit)]
+        free = last(None)
+        saved = [
+            _cost(self.base) - _cost(self.done[one]) for one in uniform.values() if one in self.done
+        ]
+        if self._worth_of(worths, free).saved > max(saved, default=0) + least:
+            wanted.append(free)
+        for size in self.sizes[: self.sizes.index(sizes[0])]:
+            # Sizes that were not run add less, where those that were add too much.
+            wanted.append(self._filled(wanted[0], size, worths))
+        self._count_regions(wanted)
+        # What was estimated to fit may have added more: then less is chosen.
+        most = limit
+        for _ in range(TIGHTENED_MAX):
+            run, estimate = self.done.get(wanted[0]), self._worth_of(worths, wanted[0])
+            if run is None or run["memory_added_bytes"] <= limit or wanted[0] == self.none:
+                break
+            most = 0.95 * min(most, estimate.memory_bytes) * limit / run["memory_added_bytes"]
+            wanted = [last(most), *wanted]
+            self._count_regions(wanted)
+        sets = [
+            one for one in (*wanted, *uniform.values()) if one in self.done and one != self.none
+        ]
+        return _Tried({}, uniform, sets)
+
+    def _filled(self, tried: Try, size: str, worths: Mapping[tuple[int, str], Worth]) -> Try:
+        """A set in which groups have `size`, where the set has no size for them that was run."""
+        least = WORTH * _cost(self.base)
+        ran = {size for done in self.parts for size in done.sizes if size is not None}
+        gain = [worths.get((at, size), Worth(0, 0)).saved > least for at in range(len(self.groups))]
+        filled = [
+            size if one not in ran and gains else one
+            for one, gains in zip(tried.sizes, gain, strict=True)
+        ]
+        return Try(tuple(filled))
+
+    def _estimated(self, uniform: Mapping[str, Try]) -> dict[tuple[int, str], Worth]:
+        """What each size is expected to be worth for each group."""
+        found = {}
+        ran = {text.bytes_of(size): one for size, one in uniform.items() if one in self.done}
+        for at, group in enumerate(self.groups):
+            known = {page_size_groups.base_page(self.base_results): Worth(0.0, 0.0)}
+            known |= {bytes_: self._worth_at(at, one) for bytes_, one in ran.items()}
+            for size in self.sizes:
+                bytes_ = text.bytes_of(size)
+                if bytes_ <= group.regions[0]["bytes"] and bytes_ <= max(known):
+                    found[at, size] = page_size_groups.interpolated(known, bytes_)
+        return found
+
+    def _worth_at(self, at: int, tried: Try) -> Worth:
+        """What a group saves and adds in a run in which all groups have one size."""
+        before, after = self.parts[self.none][at], self.parts[tried][at]
+        rows = self.base_results["regions"]
+        whole = sum(row["walk_cycles"] or 0 for row in rows)
+        if self.base["translation_cycles"] is None or not whole:
+            saved = float(before.misses - after.misses)
+        elif self.by_software:
+            # The handler of a process with several sizes takes longer, whichever group has them.
+            share = before.walk_cycles / max(before.misses, 1)
+            saved = (before.misses - after.misses) * share * _cost(self.base) / whole
+        else:
+            saved = (before.walk_cycles - after.walk_cycles) * _cost(self.base) / whole
+        # Pages touched are not memory in use: it may be mapped twice, and a range of addresses may
+        # be another process's too. Groups share the rest by what they touch.
+        before_all, after_all = self.parts[self.none], self.parts[tried]
+        counted = sum(part.touched_bytes for part in after_all)
+        counted -= sum(part.touched_bytes for part in before_all)
+        rest = self.done[tried]["memory_added_bytes"] - counted
+        share = before.touched_bytes / max(sum(part.touched_bytes for part in before_all), 1)
+        added = after.touched_bytes - before.touched_bytes + rest * share
+        return Worth(saved, max(added, 0.0))
+
+    @staticmethod
+    def _worth_of(worths: Mapping[tuple[int, str], Worth], tried: Try) -> Worth:
+        """What a set is expected to be worth, if its groups do not disturb each other."""
+        found = [worths[at, size] for at, size in enumerate(tried.sizes) if size is not None]
+        return Worth(sum(one.saved for one in found), sum(one.memory_bytes for one in found))
+
+    def _together(self, at: int, uniform: Mapping[str, Try]) -> dict[str, dict[str, Any]]:
+        """A `RegionsAtSize` of a group for each size that all were run at."""
+        found = {}
+        for size, one in uniform.items():
+            if one in self.parts:
+                part, worth = self.parts[one][at], self._worth_at(at, one)
+                found[size] = {
+                    "misses": part.misses - part.cold,
+                    "cold_misses": part.cold,
+                    "large_pages": part.large,
+                    "memory_added_bytes": round(worth.memory_bytes),
+                    "saved_share": worth.saved / max(_cost(self.base), 1),
+                }
+        return found
+
+    def _after_base(self) -> str:
+        """What is known after the first pass."""
+        of = sum(region["misses"] for region in self.base_results["regions"])
+        here = sum(group.misses for group in self.groups)
+        regions = sum(len(group.regions) for group in self.groups)
+        if not regions:
+            return "after pass 1: no region with 0.1 % of the misses can have larger pages"
+        first = self.groups[0].regions[0]["name"]
+        return (
+            f"after pass 1: {text.percent(here / max(of, 1))} of the misses are in {regions} "
+            f"regions that can have larger pages, in {len(self.groups)} groups of like ones; the "
+            f"busiest is {first}"
+        )
+
+    def _after_uniform(self, tried: Try) -> str:
+        """What is known after the second pass."""
+        run = self.done[tried]
+        saved = 1 - _cost(run) / max(_cost(self.base), 1)
+        return (
+            f"after pass 2: {tried.sizes[0]} for all of them saves {text.percent(max(saved, 0))} "
+            f"of the translation and adds {_added(run['memory_added_bytes'])}"
+        )
 
     def _zero(self) -> float:
         """The cost of base pages under the refill handler of a process that wished for a size.
 
         The first region with a size pays for that handler, and the others no more.
         """
-        if self.base_results["machine"]["description"]["walker"].get("kind") != "software":
+        if not self.by_software:
             return _cost(self.base)
         machine = Machine(self.machine, [*self.settings, 'walker.page_mask="always"'])
         results = machine.run(self.trace, progress=self.progress, names=False)
-        return _cost(self._run(Try((None,) * len(self.regions)), results.data))
+        return _cost(self._run(self.none, results.data))
 
     def _saved(self, run: Mapping[str, Any]) -> float:
         """What a region alone saves, the handler apart."""
@@ -234,10 +458,7 @@ class _Runs:
         for first in range(0, len(new), RUNS_AT_ONCE):
             group = new[first : first + RUNS_AT_ONCE]
             machines = [
-                _native.Machine(
-                    self.machine, [*self.settings, f"os.place={','.join(self._rules(one))}"]
-                )
-                for one in group
+                _native.Machine(self.machine, [*self.settings, self._placed(one)]) for one in group
             ]
             outcomes, _ = _native.sweep_trace(
                 machines, self.trace.source, self.trace.reading, 0, self.progress
@@ -248,11 +469,50 @@ class _Runs:
                 else:
                     self.done[one] = self._run(one, json.loads(counted))
 
+    def _count_regions(self, tries: Sequence[Try]) -> None:
+        """Runs those of `tries` that have not been, side by side, with counts by region.
+
+        A sweep, which reads the trace once, has no counts by region and page size, and takes more
+        time for one design than a run.
+        """
+        new = [one for one in dict.fromkeys(tries) if one not in self.done]
+        is_over = threading.Event()
+
+        def run(one: Try, progress: Progress | None) -> dict[str, Any] | _native.WorkError:
+            machine = Machine(self.machine, [*self.settings, self._placed(one)])
+            try:
+                trace = copy.copy(self.trace)
+                found: dict[str, Any] = machine.run(trace, progress=progress, names=False).data
+            except _native.WorkError as error:
+                return error
+            return found
+
+        if not new:
+            return
+        with ThreadPoolExecutor(max_workers=len(new)) as pool:
+            others = [pool.submit(run, one, lambda *_: not is_over.is_set()) for one in new[1:]]
+            try:
+                found = [run(new[0], self.progress)]
+            except BaseException:
+                is_over.set()
+                raise
+            found += [other.result() for other in others]
+        for one, results in zip(new, found, strict=True):
+            if isinstance(results, _native.WorkError):
+                self.failed[one] = str(results)
+            else:
+                self.done[one] = self._run(one, results)
+                self.parts[one] = page_size_groups.parts(results, self.groups)
+
+    def _placed(self, tried: Try) -> str:
+        return f"os.place={','.join(self._rules(tried))}"
+
     def _rules(self, tried: Try) -> list[str]:
         return [
-            f"{region['place']} = {size}"
-            for region, size in zip(self.regions, tried.sizes, strict=True)
+            rule
+            for group, size in zip(self.groups, tried.sizes, strict=True)
             if size is not None
+            for rule in group.rules(size)
         ]
 
     def _run(self, tried: Try, results: dict[str, Any]) -> dict[str, Any]:
@@ -260,20 +520,27 @@ class _Runs:
         memory, time = results["memory"]["frames_peak_bytes"], results["time"]
         before = self.base_results["time"]
         cycles = time and time["translation_cycles"]
-        gain = kernel = ms = None
+        gain = kernel = ms = share = best = best_ms = None
         if time and before:
             first = before["translation_cycles"]
             gain = _range(first[end] - cycles[end] for end in ("lo", "hi"))
             if before.get("kernel") and time.get("kernel"):
                 kernel = before["kernel"]["cycles"] - time["kernel"]["cycles"]
+            # An end at which translation takes no time gains none.
+            parts = {
+                end: (first[end] - cycles[end]) / first[end] if first[end] > 0 else 0.0
+                for end in ("lo", "hi")
+            }
+            share = _range(before["share"][end] * part for end, part in parts.items())
+            machine = self.base_results["machine"]
+            estimated = estimates.gain(self.base_results, {**results, "machine": machine})
+            if estimated is not None:
+                best = min(max(estimated, share["lo"]), share["hi"])
             native = self.native["translation_ms"] if self.native is not None else None
             if native is not None:
-                # An end at which translation takes no time gains none.
-                parts = {
-                    end: (first[end] - cycles[end]) / first[end] if first[end] > 0 else 0.0
-                    for end in ("lo", "hi")
-                }
                 ms = _range(native[end] * part for end, part in parts.items())
+                if best is not None and self.native is not None:
+                    best_ms = 1000 * self.native["user_seconds"] * best
         why: dict[str, int] = {}
         for row in (results.get("manager") or {}).get("sizes", []):
             why[row["why"]] = why.get(row["why"], 0) + row["pages"]
@@ -286,35 +553,12 @@ class _Runs:
             "translation_cycles": cycles,
             "gain_cycles": gain,
             "gain_ms": ms,
+            "gain_share": share,
+            "gain_best": best,
+            "gain_best_ms": best_ms,
             "kernel_gain_cycles": kernel,
             "why": why,
         }
-
-    def _grown(self, alone: Mapping[tuple[int, str], Try], limit: float | None) -> list[Try]:
-        """Sets from none on, each with the change that gains most per byte that it adds.
-
-        Gains and memory are those of regions alone; with a limit, no set adds more than that.
-        """
-        points = {key: self.done[one] for key, one in alone.items() if one in self.done}
-        worth = WORTH * _cost(self.base)
-        sizes: list[str | None] = [None] * len(self.regions)
-        gains, added = [0.0] * len(sizes), [0] * len(sizes)
-        sets: list[Try] = []
-        while True:
-            moves = []
-            for (at, size), run in points.items():
-                more = self._saved(run) - gains[at]
-                bytes_ = run["memory_added_bytes"] - added[at]
-                if more <= worth or (limit is not None and sum(added) + bytes_ > limit):
-                    continue
-                moves.append((more / max(bytes_, 1), more, at, size, bytes_))
-            if not moves:
-                return sets
-            _, more, at, size, bytes_ = max(moves)
-            sizes[at] = size
-            gains[at] += more
-            added[at] += bytes_
-            sets.append(Try(tuple(sizes)))
 
     def _best(self, tried: Sequence[Try], limit: float) -> Try | None:
         """The set that gains most within the memory; of those that gain alike, the smallest."""
@@ -326,7 +570,8 @@ class _Runs:
         near = [one for one in fits if _cost(self.done[one]) <= least + worth]
 
         def small(one: Try) -> tuple[int, int]:
-            return sum(map(bool, one.sizes)), self.done[one]["memory_added_bytes"]
+            rules = len(self.done[one]["rules"])
+            return rules, self.done[one]["memory_added_bytes"]
 
         return min(near, key=small)
 
@@ -356,6 +601,33 @@ class _Runs:
             return f"every size that saves something adds {_added(least)} or more"
         return "it saves too little beside the others"
 
+    def _reason_together(
+        self, at: int, size: str | None, together: Mapping[str, Any], limit: float
+    ) -> str:
+        """Why a group has a size, from the runs in which all groups had one."""
+        count = len(self.groups[at].regions)
+        they = f"{count} regions alike" if count > 1 else "it"
+        if size is not None:
+            run = together.get(size) or [*together.values()][-1]
+            verb = "save" if count > 1 else "saves"
+            return (
+                f"{they} {verb} {text.percent(run['saved_share'])} of the translation where all "
+                f"regions have {size}, and {'add' if count > 1 else 'adds'} "
+                f"{_added(run['memory_added_bytes'])}"
+            )
+        if together and not any(run["large_pages"] for run in together.values()):
+            return (
+                f"no larger page lies within {they}: where it is mapped, no multiple of "
+                f"{self.sizes[0]} has room; --spread {self.sizes[0]} puts mappings at multiples"
+            )
+        worth = [run for run in together.values() if run["saved_share"] > WORTH]
+        if not worth:
+            return "no size saves 0.1 % of the translation"
+        least = min(run["memory_added_bytes"] for run in worth)
+        if least > limit:
+            return f"every size that saves something adds {_added(least)} or more"
+        return "it saves too little beside the others"
+
     def _site(self, region: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The allocation site that a region was made for."""
         at = region.get("site")
@@ -363,24 +635,6 @@ class _Runs:
         if at is not None:
             found = self.base_results["origins"]["sites"][at]
         return found
-
-
-def _regions(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, Any]]:
-    """The regions that are tried, most misses first, with what a rule calls each."""
-    rows = base["regions"]
-    names = [row["name"] for row in rows]
-    least = WORTH * base["walks"]["walks"]
-    room = text.bytes_of(sizes[0]) if sizes else 0
-    found: list[dict[str, Any]] = []
-    for row in sorted(rows, key=lambda row: -row["misses"]):
-        start, end = row["start"], row["start"] + row["bytes"]
-        apart = all(end <= one["start"] or one["start"] + one["bytes"] <= start for one in found)
-        if row["misses"] < max(least, 1) or row["bytes"] < room or not apart:
-            continue
-        own = row["name"] in ("heap", "stack") and names.count(row["name"]) == 1
-        place = row["name"] if own else f"range {start:#x}..{end:#x}"
-        found.append({**row, "place": place})
-    return found
 
 
 def _advised(

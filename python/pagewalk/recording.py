@@ -2,25 +2,32 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
-from pagewalk import _native, confined
-from pagewalk._native import Error
+from pagewalk import _native
+from pagewalk._native import Error, WorkError
+from pagewalk.options import Options, native_path
 from pagewalk.output import refuse_existing, refuse_no_trace, write_text
 from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
 
-QEMUS = Path(__file__).parent / "qemu"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HERE = os.path.dirname(__file__)  # noqa: PTH120
+
+QEMUS = os.path.join(_HERE, "qemu")  # noqa: PTH118
 """Where the QEMUs with the recorder inside lie, one for each instruction set."""
 
-PLUGINS = Path(__file__).parent / "plugins"
+PLUGINS = os.path.join(_HERE, "plugins")  # noqa: PTH118
 """Where the plugins for other QEMUs lie, one file for each version of QEMU's plugin interface.
 
 Beside them are the libraries that mark allocations, one for each processor."""
+
+_PLUGIN = re.compile(r"pagewalk-recorder-.*\.so")
 
 
 def record(
@@ -50,12 +57,11 @@ def record(
         outcome = recording.record(path, force, told)
     if outcome["exit_status"] != 0:
         status = outcome["exit_status"]
-        raise _native.WorkError(f"{recording.name} ended with status {status}; {path} is kept")
+        raise WorkError(f"{recording.name} ended with status {status}; {path} is kept")
     return Trace(path)
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Options):
     """A program and what to record of it.
 
     Attributes:
@@ -93,7 +99,6 @@ class Recording:
     """
 
     command: Sequence[str]
-    _: KW_ONLY
     skip: int = 0
     max_accesses: int | None = None
     max_bytes: int | None = None
@@ -122,7 +127,7 @@ class Recording:
     @property
     def name(self) -> str:
         """The program's name without its directory."""
-        return Path(self.command[0]).name
+        return os.path.basename(self.command[0])  # noqa: PTH119
 
     def native(self) -> _native.Recording:
         """The same for the native half.
@@ -132,48 +137,45 @@ class Recording:
         """
         command = list(self.command)
         if not command:
-            raise _native.Error("there is no program to run: give its name and its arguments")
-        confined.check(self.small, self._sysroot)
-        if self.engine == "native" and self.sysroot is not None:
-            raise Error("--sysroot does not go with --engine native yet; use --engine qemu")
-        if self.small is not None or self.sysroot is not None:
+            raise Error("there is no program to run: give its name and its arguments")
+        if self._is_confined:
+            from pagewalk import confined
+
+            confined.check(self.small, self._sysroot)
+            if self.engine == "native" and self.sysroot is not None:
+                raise Error("--sysroot does not go with --engine native yet; use --engine qemu")
             command[0] = confined.found(command[0], self.small, self._sysroot)
-        return _native.Recording(
-            command,
-            engine=self.engine,
-            engine_path=PLUGINS / "pagewalk-engine",
-            aslr=self.aslr,
-            qemu=self.qemu,
-            qemus=QEMUS,
-            plugins=sorted(PLUGINS.glob("pagewalk-recorder-*.so")),
-            skip=self.skip,
-            max_accesses=self.max_accesses,
-            max_bytes=self.max_bytes,
-            ends=self.ends,
-            fetches=self.fetches,
-            filter=self.filter,
-            callbacks=self.callbacks,
-            follow=self.follow,
-            process=self.process,
-            calls=self.calls,
-            arguments=self.arguments,
-            allocations=self.allocations,
-            libraries=PLUGINS,
-            from_symbol=self.from_symbol,
-            to_symbol=self.to_symbol,
-            from_marker=self.from_marker,
-            to_marker=self.to_marker,
-            instructions=self.instructions,
-            one_cpu=self.one_cpu,
-            tells_all=self.tells_all,
-        )
+        told = self.fields()
+        # These two are what the program is started in.
+        del told["small"], told["sysroot"]
+        for edge in ("from", "to"):
+            told[edge] = _sign(told.pop(f"{edge}_symbol"), told.pop(f"{edge}_marker"))
+        told |= {
+            "command": [native_path(part) for part in command],
+            "qemu": None if self.qemu is None else native_path(self.qemu),
+            "qemus": native_path(QEMUS),
+            "plugins": [_beside(name) for name in _plugins()],
+            "libraries": native_path(PLUGINS),
+            "engine_path": _beside("pagewalk-engine"),
+        }
+        return _native.Recording(json.dumps(told))
 
     @property
-    def _sysroot(self) -> Path | None:
+    def _sysroot(self) -> "Path | None":
+        from pathlib import Path
+
         return None if self.sysroot is None else Path(self.sysroot)
+
+    @property
+    def _is_confined(self) -> bool:
+        return self.small is not None or self.sysroot is not None
 
     def surroundings(self) -> AbstractContextManager[None]:
         """What the program is started in."""
+        if not self._is_confined:
+            return nullcontext()
+        from pagewalk import confined
+
         return confined.surroundings(self.small, self._sysroot)
 
     @property
@@ -261,3 +263,20 @@ class Recording:
             outcome = _native.record(native, os.fspath(output), force, progress)
         result: dict[str, Any] = json.loads(outcome)
         return result
+
+
+def _sign(symbol: str | None, marker: int | None) -> dict[str, Any] | None:
+    """What a window begins or ends with; a marker below 0 is any."""
+    if symbol is not None:
+        return {"symbol": symbol}
+    return None if marker is None else {"marker": marker if marker >= 0 else None}
+
+
+def _plugins() -> list[str]:
+    """The names of the plugins that there are, that for the oldest QEMUs first."""
+    names = os.listdir(PLUGINS) if os.path.isdir(PLUGINS) else []  # noqa: PTH112, PTH208
+    return sorted(name for name in names if _PLUGIN.fullmatch(name))
+
+
+def _beside(name: str) -> dict[str, list[int]]:
+    return native_path(os.path.join(PLUGINS, name))  # noqa: PTH118

@@ -18,8 +18,8 @@ R = TypeVar("R")
 class Record:
     """An object of a document."""
 
-    def __init__(self, data: dict[str, Any], of: tuple[Any, ...] = ()) -> None:
-        self.data = data
+    def __init__(self, data: Any, of: tuple[Any, ...] = ()) -> None:
+        self.data: Any = data
         self._of = of
 
     def __getattr__(self, name: str) -> Any:

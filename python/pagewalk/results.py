@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import _native, origins
 from pagewalk.document import Document
 from pagewalk.origins import Origin
+from pagewalk.tabled import Tabled, flat, pandas_frame, polars_frame, table_of
 
 if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+    import polars
     import pyarrow as pa
 
+    from pagewalk.formats import Made
     from pagewalk.report.charts import Chart
 
 TABLES = ("tlbs", "walk_levels", "caches", "processors", "regions", "timeline", "map")
 """What `Results.to_arrow` gives."""
 
 
-class Results(Document):
+class Results(Document, Tabled):
     """The counts of one run: the fields of `Document`, as in `results.tlbs["l1d"].misses`.
 
     Attributes:
@@ -25,10 +29,12 @@ class Results(Document):
             sizes are bytes, latencies cycles; all counts are exact.
     """
 
+    drawn_first = ("map", "timeline")
+
     def __repr__(self) -> str:
         return f"<Results of {self.data['trace'].get('name')} on {self.data['machine']['name']}>"
 
-    def to_arrow(self, table: str) -> "pa.Table":
+    def to_arrow(self, table: str = "tlbs") -> "pa.Table":
         """One table of the results.
 
         Args:
@@ -41,13 +47,17 @@ class Results(Document):
         Raises:
             Error: There is no such table.
         """
-        import pyarrow as pa
-
         if table not in TABLES:
             raise _native.Error(f"there is no table `{table}`: choose one of {', '.join(TABLES)}")
-        rows = _rows(self.data, table)
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+        return table_of(_rows(self.data, table))
+
+    def to_pandas(self, table: str = "tlbs") -> "pandas.DataFrame":
+        """One table of the results for pandas; arguments and errors as for `to_arrow`."""
+        return pandas_frame(self.to_arrow(table))
+
+    def to_polars(self, table: str = "tlbs") -> "polars.DataFrame":
+        """One table of the results for polars; arguments and errors as for `to_arrow`."""
+        return polars_frame(self.to_arrow(table))
 
     def by(self, key: str, merge: bool = False) -> list[Origin]:
         """The misses of every TLB by where they come from, most first; they add up to all.
@@ -78,16 +88,19 @@ class Results(Document):
         """The document as JSON text, indented, with a final newline."""
         return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
 
-    def save(self, path: str | os.PathLike[str], force: bool = False) -> None:
-        """Writes the document as JSON.
+    def made(self) -> "Made":
+        """What files are made of: the table of TLBs, the document, the charts of the report."""
+        from pagewalk.formats import Made
+        from pagewalk.report import tables
+        from pagewalk.report.charts import charts
+        from pagewalk.report.data import run
 
-        Raises:
-            Error: `path` exists and `force` is not given.
-            WorkError: The system refused to write.
-        """
-        from pagewalk.output import write_text
-
-        write_text(path, self.to_json(), force)
+        return Made(
+            counted=self.to_arrow,
+            document=lambda: self.data,
+            shown=lambda: tables.tlbs(self.data),
+            charts=lambda: charts(run(self.data)),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Results":
@@ -150,7 +163,7 @@ class Results(Document):
 
 def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
     if table == "walk_levels":
-        return [_flat(row) for row in data["walks"]["by_level"]]
+        return [flat(row) for row in data["walks"]["by_level"]]
     if table == "timeline":
         line = data["timeline"]
         columns = zip(line["l1_misses"], line["misses"], line["cold_misses"], strict=True)
@@ -175,7 +188,7 @@ def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
         ]
     if table == "processors":
         return [_processor(row) for row in data.get("processors", [])]
-    return [_flat(row) for row in data[table]]
+    return [flat(row) for row in data[table]]
 
 
 def _processor(row: dict[str, Any]) -> dict[str, Any]:
@@ -186,24 +199,4 @@ def _processor(row: dict[str, Any]) -> dict[str, Any]:
         tlb["name"]: {name: tlb[name] for name in ("lookups", "hits", "misses", "flushed")}
         for tlb in row["tlbs"]
     }
-    return _flat(plain | parts | tlbs)
-
-
-def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in row.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}_")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _column(values: list[Any]) -> "pa.Array[Any]":
-    """An Arrow array; whole numbers become uint64, which holds any address."""
-    import pyarrow as pa
-
-    known = [value for value in values if value is not None]
-    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in known)
-    array: pa.Array[Any] = pa.array(values, pa.uint64() if known and whole else None)
-    return array
+    return flat(plain | parts | tlbs)

@@ -1,12 +1,15 @@
 """Results and trace counts as text for a terminal."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pagewalk import text
+from pagewalk import here, origins, text
 from pagewalk.report import figures, tables, values
 from pagewalk.report.model import Table
 from pagewalk.report.order import BY_MISSES, Order
+
+if TYPE_CHECKING:
+    from pagewalk import plain
 
 REGIONS_SHOWN = 12
 PROCESSES_SHOWN = 16
@@ -16,9 +19,9 @@ NEARLY_ALL = 0.9
 """The share of accesses from which on a result speaks of one process."""
 
 
-def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
+def summary(data: "plain.Document", order: Order = BY_MISSES) -> str:
     """The results of one run: what ran, the finding, then what it rests on."""
-    accesses = sum(data["accesses"].values())
+    accesses = values.accesses(data)
     parts = [_heading(data, accesses), finding(data), _switches(data), _tlbs(data, accesses)]
     parts.append("\n".join(text.paragraph(line) for line in tables.several_pages(data)))
     parts.append(_regions(data, order))
@@ -27,17 +30,17 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     parts.append(_nodes(data))
     if data["walks"]["references"]:
         parts.append(_walks(data))
-    if data.get("mmu_cache"):
-        parts.append(_mmu_cache("MMU cache", data["mmu_cache"], data["walks"]["walks"]))
-    if data.get("spec_tlb"):
-        parts.append(_spec_tlb(data))
+    if cache := data.get("mmu_cache"):
+        parts.append(_mmu_cache("MMU cache", cache, data["walks"]["walks"]))
+    if (predicted := tables.spec_tlb(data)) is not None:
+        parts.append(_spec_tlb(predicted))
     if (found := tables.spaces(data)) is not None:
         parts.append(_spaces(found))
-    if data.get("nested"):
-        predictions = tables.host_predictions(data)
-        parts.append(_nested(data["nested"], data["walks"]["walks"], predictions))
-    if data.get("manager"):
-        parts.append(_manager(data["manager"], data["time"]))
+    if host := data.get("nested"):
+        predictions = tables.host_predictions(host, data["walks"])
+        parts.append(_nested(host, data["walks"]["walks"], predictions))
+    if manager := data.get("manager"):
+        parts.append(_manager(manager, data["time"]))
         parts.append(_wished(data))
     parts.append(text.paragraph(values.promoted(data), "", "  ") if data.get("promotion") else "")
     parts.append(_time(data))
@@ -47,19 +50,19 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def finding(data: dict[str, Any]) -> str:
+def finding(data: "plain.Document") -> str:
     """What the run says and what to do about it, in a few sentences."""
     sentences = values.finding(data)
-    if data.get("advice"):
-        sentences.append(data["advice"]["sentence"])
+    if advice := data.get("advice"):
+        sentences.append(advice["sentence"])
     return "\n".join(text.paragraph(sentence) for sentence in sentences)
 
 
-def _switches(data: dict[str, Any]) -> str:
+def _switches(data: "plain.Document") -> str:
     return "\n".join(text.paragraph(line) for line in values.switches(data))
 
 
-def side_by_side(documents: Sequence[dict[str, Any]]) -> str:
+def side_by_side(documents: "Sequence[plain.Document]") -> str:
     """The results of several runs, a column per machine; empty for one run."""
     if len(documents) < 2:
         return ""
@@ -80,7 +83,7 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
     if regions:
         rows = [
             (
-                text.shorten(values.region_name(region), 40),
+                text.shorten(origins.region_name(region), 40),
                 text.address(region["start"]),
                 text.size(region["bytes"]),
                 text.count(sum(region["accesses"].values())),
@@ -154,7 +157,7 @@ def _processes(processes: list[dict[str, Any]], accesses: int) -> str:
     return part
 
 
-def _whose(data: dict[str, Any]) -> str:
+def _whose(data: "plain.Document") -> str:
     """Whose the accesses are, where nearly all of several processes' are one's."""
     processes = data["trace"].get("processes", [])
     total = sum(process["accesses"] for process in processes)
@@ -184,14 +187,11 @@ def _trace_kinds(info: dict[str, Any]) -> str:
     return text.table(("Kinds", "accesses", "pages of 4K", "lines of 64 B"), rows)
 
 
-def _heading(data: dict[str, Any], accesses: int) -> str:
+def _heading(data: "plain.Document", accesses: int) -> str:
     machine, kinds = data["machine"], data["accesses"]
     changed = f" with {', '.join(machine['settings'])}" if machine["settings"] else ""
-    by_kind = ", ".join(
-        f"{text.count(kinds[kind])} {many}"
-        for kind, many in (("fetch", "fetches"), ("load", "loads"), ("store", "stores"))
-        if kinds[kind]
-    )
+    counts = (("fetches", kinds["fetch"]), ("loads", kinds["load"]), ("stores", kinds["store"]))
+    by_kind = ", ".join(f"{text.count(count)} {many}" for many, count in counts if count)
     ran = (
         f"{text.plural(accesses, 'access', 'accesses')}{f' ({by_kind})' if by_kind else ''}, "
         f"{text.plural(data['instructions'], 'instruction')}, "
@@ -207,7 +207,7 @@ def _heading(data: dict[str, Any], accesses: int) -> str:
     return "\n".join(lines)
 
 
-def _tlbs(data: dict[str, Any], accesses: int) -> str:
+def _tlbs(data: "plain.Document", accesses: int) -> str:
     rows = [
         (
             tlb["name"],
@@ -227,10 +227,10 @@ def _tlbs(data: dict[str, Any], accesses: int) -> str:
     return text.table(head, rows)
 
 
-def _processors(data: dict[str, Any]) -> str:
+def _processors(data: "plain.Document") -> str:
     rows = []
     for one in data["processors"]:
-        accesses = sum(one["accesses"].values())
+        accesses = values.of_all_kinds(one["accesses"])
         shot = one["shootdowns"]
         rows.append(
             (
@@ -252,7 +252,7 @@ def _processors(data: dict[str, Any]) -> str:
     return f"{text.table(head, rows)}\n{text.paragraph(values.shootdowns(data), '  ')}"
 
 
-def _nodes(data: dict[str, Any]) -> str:
+def _nodes(data: "plain.Document") -> str:
     table = tables.nodes(data)
     if table is None:
         return ""
@@ -264,7 +264,7 @@ def _nodes(data: dict[str, Any]) -> str:
     return f"{text.table(head, cells)}\n{text.paragraph(table.caption, '  ', '  ')}"
 
 
-def _walks(data: dict[str, Any]) -> str:
+def _walks(data: "plain.Document") -> str:
     walks = data["walks"]
     lines = [
         text.paragraph(
@@ -273,9 +273,9 @@ def _walks(data: dict[str, Any]) -> str:
             f"{values.per_walk(data).text} each where the page is mapped"
         )
     ]
-    if walks.get("handler_instructions") is not None:
+    if (handler := walks.get("handler_instructions")) is not None:
         lines.append(
-            f"  by software: {text.ratio(walks['handler_instructions'] / max(walks['walks'], 1))} "
+            f"  by software: {text.ratio(handler / max(walks['walks'], 1))} "
             "instructions of the handler per refill"
         )
     if walks.get("nested_misses"):
@@ -302,8 +302,7 @@ def _walks(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _spec_tlb(data: dict[str, Any]) -> str:
-    table = tables.spec_tlb(data)
+def _spec_tlb(table: Table) -> str:
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
     return text.paragraph(f"SpecTLB: {table.caption}") + "\n" + text.table(table.head, rows)
 
@@ -313,7 +312,7 @@ def _spaces(found: Table) -> str:
     return text.table(found.head, rows) + "\n" + text.paragraph(found.caption, "  ")
 
 
-def _nested(host: dict[str, Any], guest_walks: int, predictions: list[str]) -> str:
+def _nested(host: "plain.NestedCounts", guest_walks: int, predictions: list[str]) -> str:
     walked = f"{text.plural(host['walks'], 'walk')} with"
     lines = [
         text.paragraph(
@@ -341,10 +340,10 @@ def _nested(host: dict[str, Any], guest_walks: int, predictions: list[str]) -> s
     return "\n".join(lines)
 
 
-def _reservations(manager: dict[str, Any], work: dict[str, int]) -> list[str]:
-    counts = manager.get("reservations") or {"sizes": []}
+def _reservations(manager: "plain.ManagerCounts", work: dict[str, int]) -> list[str]:
+    counts = manager.get("reservations")
     lines = []
-    for of in counts["sizes"]:
+    for of in counts["sizes"] if counts else []:
         elsewhere = [f"{text.count(n)} {why}" for why, n in of["unplaced"].items() if n]
         lines.append(
             text.paragraph(
@@ -364,11 +363,13 @@ def _reservations(manager: dict[str, Any], work: dict[str, int]) -> list[str]:
     return lines
 
 
-def _devices(manager: dict[str, Any]) -> list[str]:
+def _devices(manager: "plain.ManagerCounts") -> list[str]:
     devices = manager.get("devices")
     if not devices:
         return []
-    cleared = (manager.get("reservations") or {}).get("marks_cleared", 0) + devices["marks_cleared"]
+    reservations = manager.get("reservations")
+    of_reservations = reservations.get("marks_cleared", 0) if reservations else 0
+    cleared = of_reservations + devices["marks_cleared"]
     line = (
         f"devices: {text.plural(devices['lent'], 'frame')} lent, {text.count(devices['returned'])} "
         f"given back, {text.count(devices['refused'])} refused"
@@ -380,15 +381,16 @@ def _devices(manager: dict[str, Any]) -> list[str]:
     return [text.paragraph(line + blocks + marks, "  ")]
 
 
-def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
+def _manager(manager: "plain.ManagerCounts", time: "plain.Time | None") -> str:
     answered = {how: n for how, n in manager["faults"].items() if n}
     faults = ", ".join(f"{text.count(n)} {how}" for how, n in answered.items())
-    kinds = ", ".join(f"{text.size(n)} {kind}" for kind, n in manager["bytes"].items() if n)
+    uses: Mapping[str, Any] = manager["bytes"]
+    kinds = ", ".join(f"{text.size(n)} {kind}" for kind, n in uses.items() if n)
     work = manager["work"]
-    kernel = (time or {}).get("kernel")
+    kernel = time.get("kernel") if time else None
     cost = []
     if kernel:
-        low, high = (text.percent(kernel["share"][end]) for end in ("lo", "hi"))
+        low, high = (text.percent(end) for end in (kernel["share"]["lo"], kernel["share"]["hi"]))
         cost = [
             f"  kernel: {text.count(kernel['cycles'])} cycles, waiting for disks "
             f"{text.count(kernel['io_cycles'])}; {low} to {high} of all cycles"
@@ -407,7 +409,7 @@ def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
     )
 
 
-def _wished(data: dict[str, Any]) -> str:
+def _wished(data: "plain.Document") -> str:
     """Page sizes by region, wished and got; the daemon's work."""
     parts = []
     found = tables.wished(data)
@@ -423,7 +425,7 @@ def _wished(data: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
+def _mmu_cache(name: str, cache: "plain.MmuCacheCounts", walks: int) -> str:
     sizes = " + ".join(text.count(array["entries"]) for array in cache["arrays"])
     lines = [
         text.paragraph(
@@ -446,12 +448,12 @@ def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
     return "\n".join(lines)
 
 
-def _regions(data: dict[str, Any], order: Order) -> str:
+def _regions(data: "plain.Document", order: Order) -> str:
     regions = [data["regions"][at] for at in order.of(data["regions"])]
     total = max(sum(region["misses"] for region in regions), 1)
     rows = [
         (
-            text.shorten(values.region_name(region), 40),
+            text.shorten(origins.region_name(region), 40),
             text.size(region["bytes"]),
             text.count(region["lookups"]),
             text.count(region["misses"]),
@@ -468,22 +470,26 @@ def _regions(data: dict[str, Any], order: Order) -> str:
     return text.table(head, rows) + tail
 
 
-def _time(data: dict[str, Any]) -> str:
-    time = data["time"]
+def _time(data: "plain.Document") -> str:
+    time, ran = data["time"], data.get("native")
+    native = values.native_lines(ran) if ran else []
     if time is None:
         unknown = "Time: not known, for the machine's file gives no latencies for all of it"
-        native = values.native_lines(data["native"]) if data.get("native") else []
         return "\n".join(_wrapped([unknown, *native]))
     cycles, program = time["cycles_per_access"], time["program_cycles"]
     lines = [
-        f"Time in translation: {values.share_range(data)} of all cycles, "
+        f"Time in translation: {values.share_range(time)} of all cycles, "
         f"{text.span(cycles, text.ratio)} cycles per access"
     ]
-    lines += [f"  {line}" for line in values.share_ends(data)]
+    estimate = data.get("estimate")
+    if estimate:
+        best = text.percent(estimate["share"])
+        best += f", {text.ratio(estimate['ms'])} ms" if estimate["ms"] is not None else ""
+        lines.append(f"  best estimate {best}: {estimate['how']}")
+        lines.append(f"  for {here.said(data['machine']['name'], estimate['here'])}")
+    lines += [f"  {line}" for line in values.share_ends(time)]
     lines.append(f"  the program without translation: {text.span(program, text.count)} cycles")
-    if data.get("native"):
-        lines += values.native_lines(data["native"])
-    return "\n".join(_wrapped(lines))
+    return "\n".join(_wrapped([*lines, *native]))
 
 
 def _wrapped(lines: Sequence[str]) -> list[str]:

@@ -1,7 +1,11 @@
 """Numbers as people read them: `1.83 G`, `12.3 %`, `0x7f00…`; and tables of aligned text."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pagewalk import plain
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
@@ -52,7 +56,7 @@ def ratio(value: float) -> str:
     return _three_digits(value) if abs(value) >= 1 else f"{value:#.2g}"
 
 
-def span(ends: Mapping[str, float], show: Callable[[float], str]) -> str:
+def span(ends: "plain.Range[float] | plain.Range[int]", show: Callable[[float], str]) -> str:
     """The range from `lo` to `hi`: `0 to 12.3 %`; one number where its ends look alike."""
     low, high = show(ends["lo"]), show(ends["hi"])
     if low == high:
@@ -94,7 +98,11 @@ def paragraph(text: str, indent: str = "", hang: str = "") -> str:
 
 
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ", keys: int = 1
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    indent: str = "  ",
+    keys: int = 1,
+    lines_max: int | None = None,
 ) -> str:
     """Columns aligned under their heads: the first to the left, the others to the right.
 
@@ -106,6 +114,7 @@ def table(
         rows: The cells.
         indent: What stands before each row.
         keys: Columns at the left that are repeated where the table goes on below.
+        lines_max: Rows in all its parts after which it does not go on below.
     """
     import textwrap
 
@@ -125,7 +134,10 @@ def table(
         cells[0] = widths()[0] - over
         heads[0] = [shorten(heads[0][0], cells[0])]
     parts, all_widths = [], widths()
-    for columns in _groups(all_widths, room, keys):
+    groups = _groups(all_widths, room, keys)
+    if lines_max is not None and rows:
+        groups = groups[: max(1, lines_max // len(rows))]
+    for columns in groups:
         lines = max(len(heads[at]) for at in columns)
         # Heads stand at the bottom, the first one at the left edge.
         stacked = [[""] * (lines - len(heads[at])) + heads[at] for at in columns]

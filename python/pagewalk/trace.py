@@ -8,16 +8,30 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pagewalk import _native
+from pagewalk.options import native_path
 from pagewalk.output import refuse_no_trace
 from pagewalk.progress import Progress, bar
 
 if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+    import polars
     import pyarrow as pa
+
+    from pagewalk.report.charts import Chart
 
 Fetches = Literal["blocks", "instructions", "none"]
 Interleave = Literal["timestamps", "schedule"]
 
 KINDS = ("fetch", "load", "store")
+
+
+def _told(options: Mapping[str, Any]) -> dict[str, Any]:
+    """How a trace is read, as the native half takes it."""
+    told = dict(options)
+    told["bounds"] = {name: told.pop(name) for name in ("skip", "warmup", "max_accesses")}
+    told["columns"] = list(told["columns"].items())
+    told["v2p"] = None if told["v2p"] is None else native_path(told["v2p"])
+    return told
 
 
 def _is_pipe(source: str) -> bool:
@@ -121,8 +135,7 @@ class Trace:
             "max_accesses": max_accesses,
             "kernel": kernel,
         }
-        columns_ = list(self.options["columns"].items())
-        self.reading = _native.Reading(**{**self.options, "columns": columns_})
+        self.reading = _native.Reading(json.dumps(_told(self.options)))
         self.header: dict[str, Any] = {}
         self.accesses: int | None = None
         self.digest: str | None = None
@@ -207,6 +220,11 @@ class Trace:
         self.warnings = result["warnings"]
         return result
 
+    def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
+        """Writes all of it as `store` does, and gives the names of what was written."""
+        self.store(path, force)
+        return [os.fspath(path)]
+
     def schema(self) -> "pa.Schema":
         """The Arrow schema of `batches()`."""
         return _schema(_native.trace_batches(self.source, self.reading))
@@ -233,6 +251,37 @@ class Trace:
         source = _native.trace_batches(self.source, self.reading)
         schema = _schema(source)
         return pa.RecordBatchReader.from_batches(schema, _record_batches(source, schema))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """All rows at once for pandas: some 20 bytes of memory an access.
+
+        Raises:
+            Error: pandas is not installed.
+            WorkError: The file is damaged.
+        """
+        from pagewalk.tabled import pandas_frame
+
+        return pandas_frame(self.to_arrow().read_all())
+
+    def to_polars(self) -> "polars.DataFrame":
+        """All rows at once for polars: some 20 bytes of memory an access.
+
+        Raises:
+            Error: polars is not installed.
+            WorkError: The file is damaged.
+        """
+        from pagewalk.tabled import polars_frame
+
+        return polars_frame(self.to_arrow().read_all())
+
+    def plot(self) -> "Chart":
+        """The misses of fully associative LRU TLBs of every size, by page size (`curve`)."""
+        from pagewalk.lru import Asked, counted
+        from pagewalk.report.curves import charts
+        from pagewalk.report.notebook import offline
+
+        curves, self.warnings = counted(self.source, self.reading, Asked())
+        return offline(charts(curves)["all"])
 
 
 def _opened(source: str, options: dict[str, Any]) -> Trace:

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page
 
 from pagewalk import Machine, Trace
 from pagewalk.cli import main
-from pagewalk.curve import count as count_curves
-from pagewalk.curve import document as curves_document
+from pagewalk.curves import count as count_curves
+from pagewalk.curves import document as curves_document
 from pagewalk.report import render
 from pagewalk.report.curves import render as render_curves
 

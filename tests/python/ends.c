@@ -1,8 +1,10 @@
 /* Programs that end in many ways, for two ways of a run to agree on:
  *   ends WAY       ends so, after some work
  *   ends -WAY      a child of it does, and then it works on
+ *   ends +WAY      a second thread does, while the first has long been waiting for it
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -107,9 +109,24 @@ static void end(const char *way) {
     exit(98);
 }
 
+/* What the first thread does until it waits is over by then, so that each run has as many accesses. */
+static void *end_later(void *way) {
+    usleep(400000);
+    end(way);
+    return NULL;
+}
+
 int main(int count, char **arguments) {
     if (count < 2) return 99;
     const char *way = arguments[1];
+    if (*way == '+') {
+        pthread_t thread;
+        work(9000);
+        if (pthread_create(&thread, NULL, end_later, arguments[1] + 1) != 0) return 99;
+        pthread_join(thread, NULL);
+        work(9000);
+        return 0;
+    }
     if (*way != '-') {
         end(way);
         return 0;

@@ -28,6 +28,7 @@ PATH = re.compile(r"(?<![\w:])(?:crate|super)\s*::")
 NAME = re.compile(r"\s*(\w+|\*)")
 JOIN, OPEN, CLOSE, NEXT = (re.compile(r"\s*" + text) for text in (r"::", r"\{", r",?\s*\}", r","))
 RENAME = re.compile(r"\s+as\s+\w+")
+TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
 
 
 def crates(root: Path) -> Graph:
@@ -45,11 +46,17 @@ def crates(root: Path) -> Graph:
 
 
 def rust(source: Path) -> Graph:
-    """The modules of a crate, of which `source` is the folder."""
+    """The modules of a crate, whose folder is `source`, without those compiled for tests."""
     files = {_module(source, path): path for path in source.rglob("*.rs")}
-    graph: Graph = {name[0]: set() for name in files if name}
-    for module, path in files.items():
-        code = NO_CODE.sub(" ", path.read_text(encoding="utf-8")).split("#[cfg(test)]")[0]
+    codes = {module: NO_CODE.sub(" ", path.read_text("utf-8")) for module, path in files.items()}
+    tests = {(*module, name) for module, code in codes.items() for name in TESTS.findall(code)}
+    codes = {
+        module: TESTS.sub(" ", code).split("#[cfg(test)]")[0]
+        for module, code in codes.items()
+        if not any(module[: len(test)] == test for test in tests)
+    }
+    graph: Graph = {module[0]: set() for module in codes if module}
+    for module, code in codes.items():
         for found in PATH.finditer(code):
             paths, _ = _paths(code, found.start(), ())
             for names in paths:

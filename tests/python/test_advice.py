@@ -10,7 +10,7 @@ import sample
 from pagewalk import Machine
 from pagewalk.advice import Sample, advice, enough, page_sizes
 from pagewalk.cli import main
-from pagewalk.curve import Curve
+from pagewalk.lru import Curve
 from pagewalk.recording import Recording
 from pagewalk.summary import summary
 
@@ -108,6 +108,14 @@ def test_first_touches_want_larger_pages() -> None:
     for region in document["regions"]:
         region["cold_misses"] = region["misses"]
     assert said(document, 100, 90).startswith("Use larger pages")
+    document["machine"]["description"]["os"] = {"page_size": "2M"}
+    alone = str(advice(document, {"2M": whole("2M", 1)})["sentence"])
+    assert alone.startswith("Use memory that was used before")
+    assert alone.endswith("which no TLB avoids, and pages are of 2M where they can be.")
+    for region in document["regions"]:
+        region["cold_misses"] = 0
+    alone = str(advice(document, {"2M": whole("2M", 1)})["sentence"])
+    assert "1 entry would do in a fully associative TLB" in alone
 
 
 def test_first_touches_do_not_count_against_a_tlb() -> None:

@@ -35,6 +35,19 @@ def test_the_version_comes_quickly(pagewalk) -> None:
     assert fastest < 0.5
 
 
+def test_the_version_imports_nothing_that_it_does_not_need() -> None:
+    script = (
+        "import sys; before = set(sys.modules); from pagewalk.cli import main\n"
+        "assert main(['--version']) == 0; print(*sorted({*sys.modules} - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    said, loaded = done.stdout.splitlines()
+    assert said.startswith("pagewalk 0.")
+    assert loaded == "pagewalk pagewalk._native pagewalk.cli"
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -280,10 +293,10 @@ def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, caps
     class PanicException(BaseException):
         pass
 
-    def broken(options: object) -> int:
+    def broken(*_: object) -> int:
         raise PanicException("index out\nof bounds")
 
-    monkeypatch.setattr(machines, "run", broken)
+    monkeypatch.setattr(machines.Machines, "run", broken)
     monkeypatch.delenv("PAGEWALK_TRACEBACK", raising=False)
     assert cli.main(["machines"]) == 1
     error = capsys.readouterr().err
@@ -369,7 +382,13 @@ def test_the_import_loads_nothing_that_is_not_needed_yet() -> None:
     loaded = set(done.stdout.split())
     # What each of these loads takes longer than all that the import needs.
     late = {"inspect", "dataclasses", "concurrent.futures", "subprocess", "argparse", "ctypes"}
-    late |= {"altair", "pyarrow", "pagewalk.document", "pagewalk.natively", "pagewalk.sweep.passes"}
+    late |= {
+        "altair",
+        "pyarrow",
+        "pagewalk.document",
+        "pagewalk.natively",
+        "pagewalk.sweeps.passes",
+    }
     assert not loaded & late
 
 

@@ -251,6 +251,27 @@ def test_a_child_counts_to_its_end_whatever_ends_it(
     assert counted["trace"]["processes"] == told["trace"]["processes"]
 
 
+@pytest.mark.parametrize(
+    "way", ["next-page", "into-page", "odd-movaps", "idiv", "kill", "abort", "handled"]
+)
+def test_a_program_of_two_threads_is_whole_to_its_end_whatever_ends_it(
+    pagewalk: Run, tmp_path: Path, ends: Path, way: str
+) -> None:
+    status, command = ENDS[way], ["--", ends, f"+{way}"]
+    counted, how, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", *command)
+    told, _, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", "--tell-all", *command)
+    # Until the second thread begins, accesses are counted, and from then on each is told.
+    assert 30_000 < how["counted_accesses"] < sum(counted["accesses"].values()) - 60_000
+    assert "lost" not in how
+    trace = tmp_path / "ends.pwt"
+    assert pagewalk("record", "-o", trace, *command).returncode == status
+    recorded = tmp_path / "recorded.json"
+    assert pagewalk("run", trace, "-m", "tlb-only", "--json", recorded).returncode == 0
+    again = json.loads(recorded.read_text())
+    for key in ("accesses", "instructions"):
+        assert counted[key] == told[key] == again[key]
+
+
 @pytest.mark.parametrize("policy", REPLACED)
 @pytest.mark.parametrize(
     "way", ["jump", "no-execute", "next-page", "into-page", "odd-movaps", "load", "stack"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import pagewalk
-from pagewalk.curve import count, document
+from pagewalk.curves import count, document
 from pagewalk.report.curves import sheet, summary
 
 SPEC = "generate:zipf,size=8M,accesses=60k,seed=5"

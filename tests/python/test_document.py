@@ -1,7 +1,9 @@
 """Results with types: as the Rust structures have them, and as a notebook shows them."""
 
+import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +163,18 @@ def test_a_program_is_recorded_from_python(program: Path, tmp_path: Path) -> Non
     trace = record([str(program)], tmp_path / "t.pwt", max_accesses=10_000)
     assert trace.accesses == 10_000
     assert "touch" in trace._repr_html_()
+
+
+def test_every_pointer_of_a_report_names_fields() -> None:
+    """Pointers into the document are texts, which no type checker reads."""
+    known = {field.name for one in generator().structures().values() for field in one.fields}
+    unknown, found = [], 0
+    for path in sorted((ROOT / "python" / "pagewalk" / "report").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and re.fullmatch(r"(?:/[a-z][a-z0-9_]+)+/?", text):
+                names = text.strip("/").split("/")
+                found += 1
+                unknown += [f"{path.name}: {text}" for name in names if name not in known]
+    assert found > 50
+    assert not unknown

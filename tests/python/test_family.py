@@ -116,14 +116,22 @@ def test_a_recorded_pipeline_switches_as_arithmetic_says(
 
 
 def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_path: Path) -> None:
-    # posix_spawn's parent waits for its child: nothing runs side by side.
+    # posix_spawn's parent waits for its child to execute a program, and then for its end.
     command = ["env", "-i", compiled("spawner", SPAWNER), "/bin/true", "/bin/ls", "/bin/true"]
-    assert pagewalk("record", "-o", tmp_path / "t.pwt", "--", *command).returncode == 0
-    stored = run(pagewalk, f"mix:order=stamps,{tmp_path / 't.pwt'}")
-    done = pagewalk("run", "-m", "tlb-only", "--json", tmp_path / "live.json", "--", *command)
-    assert done.returncode == 0, done.stderr
-    live = json.loads((tmp_path / "live.json").read_text())
-    for what in ("accesses", "instructions", "faults", "tlbs", "walks"):
+    # A parent goes on as soon as its child executes a program. Which of the two gets a processor
+    # first is the kernel's choice, and TLBs hold something else then: so both are repeated.
+    for attempt in range(8):
+        trace = tmp_path / f"{attempt}.pwt"
+        assert pagewalk("record", "-o", trace, "--", *command).returncode == 0
+        stored = run(pagewalk, f"mix:order=stamps,{trace}")
+        done = pagewalk("run", "-m", "tlb-only", "--json", tmp_path / "live.json", "--", *command)
+        assert done.returncode == 0, done.stderr
+        live = json.loads((tmp_path / "live.json").read_text())
+        for what in ("accesses", "instructions", "faults"):
+            assert live[what] == stored[what], what
+        if live["tlbs"] == stored["tlbs"]:
+            break
+    for what in ("tlbs", "walks"):
         assert live[what] == stored[what], what
     assert len(live["trace"]["processes"]) == 4
     # A region says whose it is: several processes have a stack.

@@ -16,7 +16,8 @@ from pagewalk.document import (
     SkeletonMade,
     SkeletonProcess,
 )
-from pagewalk.hat import LOADS, NOT_OF_THE_LAYER, SCHEMES, HostRun
+from pagewalk.hat_counts import HostRun
+from pagewalk.hat_runs import LOADS, NOT_OF_THE_LAYER, SCHEMES
 from pagewalk.report import hat as report
 from pagewalk.reproduce import Experiment
 from pagewalk.reproduce.methods import hat as method

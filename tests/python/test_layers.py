@@ -76,6 +76,7 @@ def test_modules_import_each_other_in_the_knots_of_the_map_alone(part: str) -> N
         ("use crate::{\n    a::Own,\n    b,\n};", {"b"}),
         ("#[cfg(test)]\nmod tests { use crate::b; }", set()),
         ("use other_crate::b;", set()),
+        ("#[cfg(test)]\nmod tests;\nuse crate::b;", {"b"}),
     ],
 )  # fmt: skip
 def test_each_way_to_write_an_import_is_seen(tmp_path: Path, code: str, imports: set[str]) -> None:
@@ -84,6 +85,15 @@ def test_each_way_to_write_an_import_is_seen(tmp_path: Path, code: str, imports:
     for name in ("b.rs", "c.rs"):
         (tmp_path / name).write_text("", encoding="utf-8")
     assert layers.rust(tmp_path)["a"] == imports
+
+
+def test_a_file_for_tests_may_import_anything(tmp_path: Path) -> None:
+    (tmp_path / "lib.rs").write_text("mod a; mod b; #[cfg(test)] mod c;", encoding="utf-8")
+    (tmp_path / "a.rs").write_text("#[cfg(test)]\nmod tests;", encoding="utf-8")
+    (tmp_path / "a").mkdir()
+    for name in ("a/tests.rs", "b.rs", "c.rs"):
+        (tmp_path / name).write_text("use crate::{a, b};", encoding="utf-8")
+    assert layers.rust(tmp_path) == {"a": set(), "b": {"a"}}
 
 
 def test_a_circle_is_found_and_named() -> None:

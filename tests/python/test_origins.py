@@ -378,7 +378,7 @@ def test_other_processors(compiled: Compile, compiler: str, processor: str) -> N
 def test_a_processor_without_a_library_is_refused(
     compiled: Compile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for file in PLUGINS.glob("pagewalk-recorder-*.so"):
+    for file in Path(PLUGINS).glob("pagewalk-recorder-*.so"):
         shutil.copy(file, tmp_path)
     (tmp_path / "pagewalk-allocations-riscv64.so").write_bytes(b"")
     monkeypatch.setattr("pagewalk.recording.PLUGINS", tmp_path)

@@ -62,14 +62,14 @@ def test_a_device_is_written_to_and_a_link_stays(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.tex", "t.PDF", "t.parquet2"])
+@pytest.mark.parametrize("name", ["t", "t.xls", "t.csv.gz", "t.parquet2"])
 def test_a_table_is_not_written_under_the_name_of_another_format(tmp_path: Path, name: str) -> None:
     vary = {"tlb.l2d.entries": [256, 512]}
     trace = "generate:uniform,size=1M,accesses=1k"
-    with pytest.raises(Error, match=r"t\.parquet$"):
+    with pytest.raises(Error, match=r"name it .*/t(\.csv)?\.parquet$"):
         sweep(trace, vary=vary, output=tmp_path / name)
     assert names(tmp_path) == []
-    for right in ("t.parquet", "t.PQ", "t"):
+    for right in ("t.parquet", "t.PQ"):
         sweep(trace, vary=vary, output=tmp_path / right)
         assert (tmp_path / right).read_bytes()[:4] == b"PAR1"
 

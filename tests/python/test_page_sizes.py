@@ -2,14 +2,16 @@
 
 import json
 import platform
+import random
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pagewalk import Error, Machine, advise, summary
+from pagewalk import Error, Machine, Trace, advise, page_size_groups, summary
 from pagewalk.cli import main
 from pagewalk.document import Advised
 from pagewalk.page_sizes import place_file
@@ -59,7 +61,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def advised(three: Path) -> Advised:
-    return advise(three, "origin-2000")
+    return advise(three, "origin-2000", exact=True)
 
 
 def test_three_mappings_are_told_apart(advised: Advised) -> None:
@@ -124,6 +126,107 @@ def test_milliseconds_are_the_native_runs_share(advised: Advised, three: Path) -
         assert best.gain_ms.data[end] == pytest.approx(native.translation_ms.data[end] * cycles)
 
 
+def _cost(run: dict[str, Any]) -> float:
+    cycles = run["translation_cycles"]
+    return float(cycles["lo"] + cycles["hi"]) / 2
+
+
+def _is_as_good(quick: Advised, exact: Advised) -> None:
+    """The quick answer fits and saves what the exact one does, to 5 % of the translation."""
+    base, limit = quick.data["base"], quick.memory_added_max * quick.base.memory_bytes
+    assert base == exact.data["base"] and quick.runs <= 6
+    ours, best = (one.data["best"] or base for one in (quick, exact))
+    assert ours["memory_added_bytes"] <= limit
+    assert _cost(ours) <= _cost(best) + 0.05 * _cost(base), (ours["rules"], best["rules"])
+
+
+def test_the_quick_answer_is_as_good_as_the_exact_one(advised: Advised, three: Path) -> None:
+    quick = advise(three, "origin-2000")
+    _is_as_good(quick, advised)
+    found = {region.name.split()[0]: region for region in quick.regions}
+    assert found["make_table"].size in ("4M", "16M") and found["make_sparse"].size is None
+    assert found["make_sparse"].together["1M"].memory_added_bytes > 200 << 20
+    assert "adds" in found["make_sparse"].reason or "no size" in found["make_sparse"].reason
+    assert not any(region.alone for region in quick.regions)
+
+
+@pytest.mark.parametrize("machine", ["epyc-9005", "origin-2000"])
+def test_quick_and_exact_agree_on_random_mixes(machine: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(3):
+        programs = [
+            f"[generate:{chance.choice(['uniform', 'zipf', 'strided'])},"
+            f"accesses={chance.choice([5, 20, 60])}k,size={chance.choice([1, 4, 16, 48])}M,"
+            f"seed={chance.randrange(100)}]"
+            for _ in range(chance.randrange(1, 5))
+        ]
+        spec = f"mix:cpus=1,{','.join(programs)}"
+        print(spec)
+        more = chance.choice([0.0, 0.05, 0.5])
+        both = [
+            advise(spec, machine, memory_added_max=more, exact=exact) for exact in (False, True)
+        ]
+        _is_as_good(*both)
+
+
+MANY = r"""
+#define _GNU_SOURCE
+#include <sys/mman.h>
+
+enum { BYTES = 2 << 20, COUNT = 48 };
+static volatile char *buffers[COUNT];
+
+int main(void) {
+    unsigned random = 1;
+    for (int at = 0; at < COUNT; at++) {
+        buffers[at] = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (unsigned page = 0; page < BYTES; page += 4096) buffers[at][page] = 1;
+    }
+    for (int round = 0; round < 60000; round++) {
+        random = random * 1664525 + 1013904223;
+        buffers[(random >> 8) % COUNT][(random >> 6) % BYTES]++;
+    }
+    return 0;
+}
+"""
+
+
+def test_mappings_that_are_alike_are_one_group(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or pytest.fail("gcc is missing: see `make tools`")
+    (tmp_path / "many.c").write_text(MANY)
+    subprocess.run([compiler, "-O1", "-o", tmp_path / "many", tmp_path / "many.c"], check=True)
+    path = tmp_path / "many.pwt"
+    Recording([str(tmp_path / "many")]).record(path)
+    lines: list[str] = []
+    quick = advise(Trace(path, spread=2 << 20), "epyc-9005", early=lines.append)
+    buffers = [region for region in quick.regions if region.group == 0]
+    assert len(buffers) == 48 and {region.size for region in buffers} == {"2M"}
+    assert quick.best is not None and len(quick.best.rules) == 48 and quick.runs <= 3
+    assert quick.misses_left_out < 0.01 * (quick.base.misses + quick.base.cold_misses)
+    assert "48 regions" in lines[0] and "2M for all of them saves" in lines[1]
+    shown = placed.summary(quick.data)
+    assert "and 47 alike: 2M" in shown and "regions with" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    exact = advise(Trace(path, spread=2 << 20, max_accesses=60000), "epyc-9005", exact=True)
+    _is_as_good(advise(Trace(path, spread=2 << 20, max_accesses=60000), "epyc-9005"), exact)
+
+
+def test_that_no_large_page_fits_is_said() -> None:
+    """A region with room for a page whose address has none at a multiple of its size."""
+    regions = [{"name": "a", "start": 0x1000, "bytes": 2 << 20, "misses": 10, "cold_misses": 1}]
+    common = {"rights": "rw-", "backing": "anonymous", "walk_cycles": 5}
+    row = {**regions[0], **common, "place": "a", "touched_bytes": 4096}
+    found = page_size_groups.groups([row], 1, alike=True)
+    results = {
+        "regions": [{**regions[0], **common}],
+        "origins": {"misses": [[None, 0, None, None, 4096, 10, 1]]},
+        "machine": {"description": {"os": {}}},
+    }
+    assert page_size_groups.parts(results, found) == [page_size_groups.Part(10, 1, 4096, 0, 5)]
+
+
 def test_text_and_page_have_all_runs(advised: Advised) -> None:
     shown = placed.summary(advised.data)
     assert max(map(len, shown.splitlines())) <= 80
@@ -147,16 +250,16 @@ def test_the_command_writes_place_file_json_and_page(
     ]
     command = ["advise", SPEC, "-m", "origin-2000"]
     assert main([*command, *outputs]) == 0
-    assert files["place"].read_text().splitlines()[1].endswith("= 16M  # uniform")
+    assert files["place"].read_text().splitlines()[-1].endswith("= 16M  # uniform")
     document = json.loads(files["json"].read_text())
     assert document["schema"] == 1 and document["regions"][0]["size"] == "16M"
     assert "16M for uniform" in capsys.readouterr().out
     assert main([*command, *outputs]) == 2
-    assert "uniform.json" in capsys.readouterr().err
+    assert "uniform.place exists" in capsys.readouterr().err
 
 
 def test_on_x86_the_2m_of_madvise_are_advised(three: Path, tmp_path: Path) -> None:
-    advised = advise(three, "epyc-9005")
+    advised = advise(three, "epyc-9005", exact=True)
     found = {region.name.split()[0]: region for region in advised.regions}
     table, sparse = found["make_table"], found["make_sparse"]
     assert table.size == "2M" and sparse.size is None

@@ -5,7 +5,7 @@ import pytest
 import pagewalk
 from pagewalk import summary, text
 from pagewalk.report import data, page
-from pagewalk.sweep import sweep
+from pagewalk.sweeps import sweep
 
 SPEC = "generate:uniform,accesses=60k,size=96M"
 

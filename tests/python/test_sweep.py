@@ -18,8 +18,8 @@ import pytest
 import pagewalk
 from pagewalk import Error, Machine
 from pagewalk.report import scales
-from pagewalk.report.sweeps import View, document, pictures, render, sheet, summary
-from pagewalk.sweep import combinations, passes, sweep, values
+from pagewalk.report.sweeps import Drawn, View, document, pictures, render, sheet, summary
+from pagewalk.sweeps import combinations, passes, sweep, values
 
 SPEC = "generate:join,table=16M,accesses=40k,seed=2"
 ABOUT = {"name": "it", "notes": [], "producer": "p", "command": [], "arch": "unknown",
@@ -227,6 +227,7 @@ def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
         (["--vary", "os.page_size=4K", "-m", "nothing"], "nothing"),
         (["--vary", "os.page_size=5K"], "5K"),
         (["--vary", "os.page_size=4K", "-o", "-"], "--output needs the name of a file"),
+        (["--vary", "os.page_size=4K,2M", "--normalize-to", "os.page_size"], "write KEY=VALUE"),
         ([], "--vary"),
     ],
 )
@@ -480,6 +481,78 @@ def test_designs_are_sorted_and_cut_for_people_alone(pagewalk, tmp_path: Path) -
     wrong = pagewalk(*command, "--sort", "miss")
     assert wrong.returncode == 2 and "--sort miss: choose one of misses" in wrong.stderr
     assert pagewalk(*command, "--top", "0").returncode == 2
+
+
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic", "none"])
+def test_means_over_traces_are_of_the_kind_that_was_asked_for(mean: str) -> None:
+    made = sweep(TRACES, "opteron-2008", vary=VARY, mean=mean).document["comparison"]
+    assert made["mean"] == mean
+    designs, half = made["designs"], len(made["designs"]) // 2
+    pairs = [
+        (one["misses"], other["misses"])
+        for one, other in zip(designs, designs[half:], strict=False)
+    ]
+    expected = {
+        "geometric": [(one * other) ** 0.5 for one, other in pairs],
+        "arithmetic": [(one + other) / 2 for one, other in pairs],
+        "none": [],
+    }[mean]
+    assert [row["misses"] for row in made["means"]] == pytest.approx(expected)
+    with pytest.raises(pagewalk.Error, match="choose one of geometric, arithmetic, none"):
+        sweep(SPEC, vary={"tlb.l2d.entries": [16, 32]}, mean="harmonic")
+
+
+def drawn_at(drawn: Drawn) -> tuple[str, list[str], list[str]]:
+    return drawn.keys({"vary": {"trace": ["a", "b"], "x": [1, 2, 4], "y": [1, 2], "z": ["u", "v"]}})
+
+
+def test_no_two_designs_are_drawn_in_one_place() -> None:
+    assert drawn_at(Drawn()) == ("x", ["y", "z"], ["trace"])
+    assert drawn_at(Drawn(x="y")) == ("y", ["x", "z"], ["trace"])
+    assert drawn_at(Drawn(color="y")) == ("x", ["y"], ["trace", "z"])
+    assert drawn_at(Drawn(color="trace", facet="z")) == ("x", ["trace", "y"], ["z"])
+    assert drawn_at(Drawn(x="trace", facet="x")) == ("trace", ["y", "z"], ["x"])
+    vary = {"tlb.l2d.entries": [16, 32], "cache.l2.size": ["64K", "1M"]}
+    made = sweep(TRACES, "opteron-2008", vary=vary).document
+    for drawn in (Drawn(), Drawn(color="trace"), Drawn(x="trace", facet="cache.l2.size")):
+        for figure in sheet(made, drawn=drawn).figures:
+            places = [(row["at"], row["series"], row.get("facet")) for row in figure.rows]
+            assert len({*places}) == len(places) == 12
+
+
+def test_a_figure_shows_what_was_asked_for_under_its_names(pagewalk, tmp_path: Path) -> None:
+    command = ["sweep", SPEC, "-m", "opteron-2008", "--vary", "tlb.l2d.entries=2^4..2^6",
+               "--vary", "os.page_size=4K,2M", "-q"]  # fmt: skip
+    figure = ["--y", "misses", "--x", "tlb.l2d.entries", "--color", "os.page_size",
+              "--label", "tlb.l2d.entries=Entries of the L2 TLB", "--label", "misses=MPKA",
+              "--label", "os.page_size:2M=large", "--width", "60"]  # fmt: skip
+    done = pagewalk(*command, *figure, "-o", tmp_path / "f.svg", "--png", tmp_path / "f.png")
+    assert done.returncode == 0, done.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["f.png", "f.svg"]
+    text = (tmp_path / "f.svg").read_text()
+    assert all(f">{word}<" in text for word in ("Entries of the L2 TLB", "MPKA", "large", "4K"))
+    assert 'width="170"' in text
+    for wrong, complaint in (
+        (["--color", "os.manager"], "--color os.manager: it does not vary"),
+        (["--x", "os.page_size", "--facet", "os.page_size"], "--x has it already"),
+        (["--y", "speed"], "--y speed: choose one of misses"),
+        (["--label", "speed=fast"], "--label speed: name one of"),
+        (["--label", "misses"], "--label misses: write KEY=TEXT"),
+        (["--mean", "harmonic"], "--mean"),
+    ):
+        done = pagewalk(*command, *wrong)
+        assert done.returncode == 2 and complaint in done.stderr, done.stderr
+
+
+def test_the_text_of_a_large_sweep_is_short(pagewalk) -> None:
+    done = pagewalk(
+        "sweep", *TRACES, "-m", "opteron-2008", "--vary", "tlb.l2d.entries=2^4..2^7",
+        "--vary", "cache.l2.size=64K,128K,256K,512K,1M", "--vary", "tlb.l2d.latency_cycles=5,7",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) < 100 and lines[2].startswith("  Misses of every TLB per 1000 accesses: from")
+    assert "rows more" in lines[-2] + lines[-1]
 
 
 def test_every_series_differs_by_more_than_its_colour() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from pagewalk import Machine, Trace
-from pagewalk.cli import main, parser
+from pagewalk.cli import main
 from pagewalk.commands import completion, manual
-from pagewalk.commands.arguments import number
+from pagewalk.commands.kinds import number
+from pagewalk.commands.line import parser
 from pagewalk.commands.parser import leaves
 
 SPEC = "generate:uniform,size=8M,accesses=30k,seed=3"
@@ -75,7 +76,11 @@ def test_no_output_replaces_what_is_read(pagewalk, tmp_path: Path) -> None:
         (["run", SPEC, "b.pwt"], "run takes one trace; `pagewalk sweep` takes several"),
         (["curve", SPEC, "b.pwt", "c.pwt"], "takes one trace"),
         (["stat", SPEC, "b.pwt"], "takes one trace"),
-        (["sweep", SPEC, "-o", "t.csv", "--vary", "os.page_size=4K,2M"], "name it t.parquet"),
+        (["origins", "a.json", "b.json"], "origins takes RESULTS, and options"),
+        (["diff", "a.json", "b.json", "c.json"], "diff takes A and B, and options"),
+        (["hat", "4"], "hat takes no argument, and options"),
+        (["hat", "--cpus", "banana"], "`banana` is no count: write a number, as 20"),
+        (["sweep", SPEC, "-o", "t.xls", "--vary", "os.page_size=4K,2M"], "name it t.parquet"),
         (["curve", SPEC, "--page-sizes", ""], "no page sizes"),
         (["export", "csv", SPEC, "-o", "none.csv", "--thread", "99"], "it has made no access"),
     ],

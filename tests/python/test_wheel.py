@@ -21,7 +21,6 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
 HASTE = {
     # What `cargo test` has compiled of other crates is taken over.
     "MATURIN_PEP517_ARGS": "--profile dev",
-    "CARGO_PROFILE_DEV_OPT_LEVEL": "1",
     "CARGO_TARGET_DIR": str(TARGET),
 }
 

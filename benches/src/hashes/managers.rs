@@ -237,6 +237,8 @@ pub(super) fn lines() -> Vec<Line> {
     for small in [
         &["os.small.slot=256M"][..],
         &["os.small={slot=\"256M\",revoke=\"versioned\",schedule=\"frequent\"}"],
+        &["os.small={slot=\"1G\",revoke=\"versioned\",schedule=\"lru\"}"],
+        &["os.small={slot=\"1G\",revoke=\"purge\",schedule=\"lru\"}"],
         &["os.small={slot=\"256M\",schedule=\"first-come\"}"],
         &["os.small={revoke=\"groups\",groups=[[\"0\",\"1\"],[\"2\",\"3\"]],everywhere=[\"4\"]}"],
         &["core.virtual_caches=true"],

@@ -61,7 +61,8 @@ pub trait Memory {
     /// Writes the upper half of `value` to the upper 4 of the 8 bytes at `addr`, whose lower half
     /// is that of `value` but for bits that a walker has set there meanwhile.
     ///
-    /// A memory with one user at a time may write all 8: a processor delays a read of 8 bytes that
+    /// As provided it writes the upper 4. A memory that has no write of 4 bytes beside a walker, such as one of
+    /// atomic words of 8, replaces it. A memory with one user at a time may write all 8: a processor delays a read of 8 bytes that
     /// follows a write of 4 of them.
     #[inline]
     fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
@@ -69,7 +70,8 @@ pub trait Memory {
     }
 
     /// The 8 bytes at `addr`, of which [`Memory::write_upper_u64`] may just have written the upper
-    /// half: read so that the processor does not delay it, by halves if written by halves.
+    /// half: read so that the processor does not delay it, by halves if written by halves. As provided it reads
+    /// all 8, which is right for every memory.
     #[inline]
     fn read_halves_u64(&self, addr: PhysAddr) -> u64 {
         self.read_u64(addr)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no command.
-    #[error("no command to record: give the program and its arguments after `--`")]
+    #[error("no command: give the program and its arguments after `--`")]
     NoCommand,
     /// The program is not there.
     #[error("{0}: no such program; look at its spelling, or give its path")]
@@ -43,6 +43,28 @@ pub enum Error {
         /// What it is for.
         processor: String,
     },
+    /// The program is run with rights that one that is traced cannot have.
+    #[error(
+        "{program}: {why}, which nobody can give to a program that an unprivileged pagewalk traces: run it without \
+         pagewalk, or pagewalk as root"
+    )]
+    OtherRights {
+        /// The program.
+        program: PathBuf,
+        /// What it is.
+        why: String,
+    },
+    /// The kernel takes no filter of system calls.
+    #[error(
+        "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}"
+    )]
+    NoFilter(io::Error),
+    /// The kernel cannot have `always` mean `madvise` for one program.
+    #[error(
+        "--only needs prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) of Linux 6.18, which this kernel \
+         has not: leave it out, or write `madvise` to /sys/kernel/mm/transparent_hugepage/enabled"
+    )]
+    NoExcept,
     /// Its allocations cannot be marked.
     #[error("{path}: its allocations cannot be marked: {why}")]
     Allocations {

@@ -19,6 +19,7 @@ use ring::Start;
 use trace::Arch;
 
 use crate::command::Program;
+use crate::tracee::Tracee;
 use crate::{Error, Options};
 
 /// Where the engine is put: the lowest of its memory, below which programs have theirs and above which, to 0x7f...,
@@ -29,8 +30,6 @@ const STACK_BYTES: u64 = 256 << 10;
 const PAGE: u64 = 4096;
 /// What a child that may not be traced answers in place of an error of `execve`.
 const UNTRACED: i32 = libc::ENOTRECOVERABLE;
-/// `syscall`, as it is in memory.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -226,7 +225,7 @@ fn ask_to_be_traced(aslr: bool) -> io::Result<()> {
 }
 
 /// Whether children may ask to be traced by this process. A child asks, and ends at once.
-pub(crate) fn may_trace() -> bool {
+pub fn may_trace() -> bool {
     // SAFETY: the child makes two system calls; a filter may kill it at the first one.
     unsafe {
         let child = libc::fork();
@@ -246,7 +245,7 @@ pub(crate) fn may_trace() -> bool {
 }
 
 /// Whether the program gets rights that a traced one does not.
-fn other_rights(path: &Path) -> Option<String> {
+pub(crate) fn other_rights(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
     if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
@@ -257,109 +256,4 @@ fn other_rights(path: &Path) -> Option<String> {
     // SAFETY: terminated names, and no buffer.
     let bytes = unsafe { libc::getxattr(name.as_ptr(), attribute, std::ptr::null_mut(), 0) };
     (bytes > 0).then(|| "runs with rights of its own (file capabilities)".to_owned())
-}
-
-/// A process that waits for this one.
-struct Tracee {
-    pid: i32,
-    registers: libc::user_regs_struct,
-}
-
-impl Tracee {
-    /// Waits until the child stops behind its `execve`.
-    fn stopped(pid: i32) -> io::Result<Tracee> {
-        // SAFETY: zeros are registers.
-        let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() } };
-        tracee.wait()?;
-        let to = &raw mut tracee.registers as u64;
-        tracee.ask(libc::PTRACE_GETREGS, 0, to)?;
-        Ok(tracee)
-    }
-
-    fn wait(&self) -> io::Result<()> {
-        let mut status = 0;
-        loop {
-            // SAFETY: the status is ours.
-            let waited = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) };
-            match waited {
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                -1 => return Err(io::Error::last_os_error()),
-                _ if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP => {
-                    return Ok(());
-                }
-                _ if libc::WIFSTOPPED(status) => {
-                    // For the program; it gets it when it runs.
-                    self.ask(libc::PTRACE_SINGLESTEP, 0, libc::WSTOPSIG(status) as u64)?;
-                }
-                _ => return Err(io::Error::other("it ended before it began")),
-            }
-        }
-    }
-
-    fn ask(&self, request: u32, address: u64, data: u64) -> io::Result<()> {
-        // SAFETY: the child is stopped, and waits for us.
-        match unsafe { libc::ptrace(request, self.pid, address, data) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes it call the system, at its present instruction.
-    fn call(&mut self, number: u64, arguments: [u64; 6]) -> io::Result<u64> {
-        let before = self.registers;
-        let mut code = [0; 2];
-        self.memory()?.read_at(&mut code, before.rip)?;
-        self.memory()?.write_at(&SYSCALL, before.rip)?;
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        let rax = number;
-        let mut during = libc::user_regs_struct {
-            rax,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            r8,
-            r9,
-            orig_rax: u64::MAX,
-            ..before
-        };
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const during as u64)?;
-        self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
-        self.wait()?;
-        self.ask(libc::PTRACE_GETREGS, 0, &raw mut during as u64)?;
-        self.memory()?.write_at(&code, before.rip)?;
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const before as u64)?;
-        match during.rax as i64 {
-            error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
-            result => Ok(result as u64),
-        }
-    }
-
-    /// Its memory, which may be written whatever its rights are.
-    fn memory(&self) -> io::Result<Memory> {
-        let path = format!("/proc/{}/mem", self.pid);
-        Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.memory()?.write_at(bytes, at)
-    }
-
-    /// Lets it go, with its registers.
-    fn go(&mut self) -> io::Result<()> {
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const self.registers as u64)?;
-        self.ask(libc::PTRACE_DETACH, 0, 0)
-    }
-}
-
-struct Memory(std::fs::File);
-
-impl Memory {
-    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.0, to, at)
-    }
-
-    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::write_all_at(&self.0, from, at)
-    }
 }

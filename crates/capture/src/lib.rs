@@ -10,6 +10,8 @@
 //!                                     Live: a Batcher for the first
 //! ```
 //!
+//! [`place`] runs a program without recording it, and gives its memory other page sizes.
+//!
 //! The plugin is the crate `recorder`, the engine the crate `engine`; what both sides share is the crate `ring`.
 
 mod allocations;
@@ -24,6 +26,7 @@ mod library;
 mod live;
 mod maps;
 mod options;
+pub mod place;
 mod process;
 mod qemu;
 mod record;
@@ -31,6 +34,7 @@ mod session;
 mod signals;
 mod signs;
 mod supervise;
+mod tracee;
 mod window;
 
 pub use error::Error;

@@ -42,6 +42,7 @@ pub(crate) struct Line<'a> {
     pub(crate) start: u64,
     pub(crate) end: u64,
     is_executable: bool,
+    pub(crate) is_writable: bool,
     /// Where in the file it begins.
     pub(crate) offset: u64,
     /// The file's device, as `stat` gives it, and its number there.
@@ -63,6 +64,7 @@ impl<'a> Line<'a> {
             start: hex(start)?,
             end: hex(end)?,
             is_executable: rights.contains('x'),
+            is_writable: rights.contains('w'),
             offset,
             device: libc::makedev(hex(major)? as u32, hex(minor)? as u32),
             inode: fields.next()?.parse().ok()?,

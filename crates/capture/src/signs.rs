@@ -17,13 +17,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustc_hash::FxHashSet;
+use serde::Deserialize;
 use trace::{Event, Shape, ShapeId};
 
 use crate::facts::Image;
 use crate::{Options, elf};
 
 /// What a window begins or ends with.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Sign {
     /// The function of that name, of the program or of any library, is called.
     Symbol(String),

@@ -45,7 +45,7 @@ pub fn find(name_or_path: &str) -> Result<(String, String, String), Error> {
         let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
         return Err(Error::NotFound(format!(
             "there is no machine `{name_or_path}`: choose one of {}, or give a file that ends in \
-             .toml{}",
+             .toml{}; `pagewalk machines` says what each is",
             names.join(", "),
             suggest::hint(name_or_path, names.iter().copied())
         )));

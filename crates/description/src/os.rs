@@ -210,7 +210,7 @@ pub struct Marks {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coalesced {
-    /// Cycles of the operating system's clock from one pass to the next.
+    /// Cycles of the operating system's clock from the end of one pass to the next.
     pub period_cycles: u64,
     /// By page size: as many bytes in free pages of it are made, and no more.
     #[serde(default)]

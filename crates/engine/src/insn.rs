@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use iced_x86::{
-    Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
+    Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfo,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
 use crate::emit::{NONE, Place};
@@ -140,32 +140,9 @@ impl Reader {
         let mut bytes = [0; BYTES_MAX];
         bytes[..instruction.len()].copy_from_slice(&code[..instruction.len()]);
         let info = self.factory.info(&instruction);
-        let (mut used, mut written) = (0u16, 0u16);
-        let mut loads_segment = false;
-        for register in info.used_registers() {
-            if !register.register().is_gpr() {
-                loads_segment |= matches!(register.register(), Register::FS | Register::GS)
-                    && matches!(
-                        register.access(),
-                        OpAccess::Write
-                            | OpAccess::CondWrite
-                            | OpAccess::ReadWrite
-                            | OpAccess::ReadCondWrite
-                    );
-                continue;
-            }
-            let bit = 1 << number(register.register());
-            used |= bit;
-            match register.access() {
-                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess => {}
-                OpAccess::Write
-                | OpAccess::CondWrite
-                | OpAccess::ReadWrite
-                | OpAccess::ReadCondWrite => written |= bit,
-            }
-        }
+        let registers = Registers::of(info);
         let mut flow = flow(&instruction);
-        if loads_segment {
+        if registers.loads_segment {
             flow = Flow::Refused("it loads the segment register fs or gs");
         }
         let wide = |register: Register| if register.is_gpr32() { 4 } else { 8 };
@@ -188,38 +165,15 @@ impl Reader {
                 OpAccess::Write | OpAccess::CondWrite => (false, true),
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
             };
-            let (base, index) = (memory.base(), memory.index());
-            let segment = match memory.segment() {
-                Register::FS => Segment::Fs,
-                Register::GS => Segment::Gs,
-                _ => Segment::Flat,
-            };
-            let ip_relative = instruction.is_ip_rel_memory_operand() && base == Register::RIP;
-            let is_odd = |register: Register| {
-                register != Register::None && register != Register::RIP && !register.is_gpr64()
-            };
-            let mut disp = memory.displacement();
-            if ip_relative {
-                disp = instruction.ip_rel_memory_address();
-            }
-            let (base, index) =
-                if ip_relative { (NONE, NONE) } else { (number(base), number(index)) };
-            let bytes = memory.memory_size().size() as u32;
-            let is_constant = base == NONE && index == NONE;
-            let is_near = disp as i64 == i64::from(disp as i32);
-            let is_plain = !is_odd(memory.base())
-                && !is_odd(memory.index())
-                && (is_constant || is_near)
-                && (segment == Segment::Flat || is_near)
-                && bytes != 0;
+            let (access, is_plain) = operand(&instruction, memory, loads, stores);
             // The stack pointer of `pop` is read after it has moved.
             let is_odd_gs = !is_plain
                 || flow != Flow::Next
                 || instruction.is_string_instruction()
-                || instruction.mnemonic() == Mnemonic::Pop && base == RSP;
-            if segment == Segment::Gs && is_odd_gs {
+                || instruction.mnemonic() == Mnemonic::Pop && access.place.base == RSP;
+            if access.segment == Segment::Gs && is_odd_gs {
                 flow = Flow::Refused(ODD_GS);
-            } else if segment == Segment::Gs {
+            } else if access.segment == Segment::Gs {
                 rewritten = Rewritten::Gs;
             } else if !is_plain && flow == Flow::Next {
                 flow = Flow::Assisted;
@@ -228,15 +182,7 @@ impl Reader {
             {
                 flow = Flow::Refused("it branches by an operand that is not known");
             }
-            accesses.push(Access {
-                place: Place { base, index, scale: memory.scale() as u8, disp: disp as i32 },
-                segment,
-                constant: (is_constant && segment == Segment::Flat).then_some(disp),
-                bytes,
-                loads,
-                stores,
-                is_atomic: loads && stores && is_atomic(&instruction),
-            });
+            accesses.push(access);
         }
         if rewritten == Rewritten::Gs && with_operand_at(&instruction, SCRATCH).is_none() {
             flow = Flow::Refused(ODD_GS);
@@ -249,8 +195,90 @@ impl Reader {
             // As in QEMU, so that both record the same.
             accesses.reverse();
         }
+        let Registers { used, written, .. } = registers;
         Some(Insn { instruction, bytes, displacement_at, flow, rewritten, accesses, used, written })
     }
+}
+
+/// The general registers that an instruction uses, one bit each.
+struct Registers {
+    /// That it reads or writes.
+    used: u16,
+    /// That it writes.
+    written: u16,
+    /// Whether it loads `fs` or `gs`.
+    loads_segment: bool,
+}
+
+impl Registers {
+    fn of(info: &InstructionInfo) -> Registers {
+        let mut registers = Registers { used: 0, written: 0, loads_segment: false };
+        for register in info.used_registers() {
+            let is_written = match register.access() {
+                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess => {
+                    false
+                }
+                OpAccess::Write
+                | OpAccess::CondWrite
+                | OpAccess::ReadWrite
+                | OpAccess::ReadCondWrite => true,
+            };
+            let register = register.register();
+            if !register.is_gpr() {
+                registers.loads_segment |=
+                    is_written && matches!(register, Register::FS | Register::GS);
+                continue;
+            }
+            let bit = 1 << number(register);
+            registers.used |= bit;
+            if is_written {
+                registers.written |= bit;
+            }
+        }
+        registers
+    }
+}
+
+/// What an operand in memory is, and whether translated code can work out its address.
+fn operand(
+    instruction: &Instruction,
+    memory: &UsedMemory,
+    loads: bool,
+    stores: bool,
+) -> (Access, bool) {
+    let (base, index) = (memory.base(), memory.index());
+    let segment = match memory.segment() {
+        Register::FS => Segment::Fs,
+        Register::GS => Segment::Gs,
+        _ => Segment::Flat,
+    };
+    let is_odd = |register: Register| {
+        register != Register::None && register != Register::RIP && !register.is_gpr64()
+    };
+    let ip_relative = instruction.is_ip_rel_memory_operand() && base == Register::RIP;
+    let (disp, base, index) = if ip_relative {
+        (instruction.ip_rel_memory_address(), NONE, NONE)
+    } else {
+        (memory.displacement(), number(base), number(index))
+    };
+    let bytes = memory.memory_size().size() as u32;
+    let is_constant = base == NONE && index == NONE;
+    let is_near = disp as i64 == i64::from(disp as i32);
+    let is_plain = !is_odd(memory.base())
+        && !is_odd(memory.index())
+        && (is_constant || is_near)
+        && (segment == Segment::Flat || is_near)
+        && bytes != 0;
+    let access = Access {
+        place: Place { base, index, scale: memory.scale() as u8, disp: disp as i32 },
+        segment,
+        constant: (is_constant && segment == Segment::Flat).then_some(disp),
+        bytes,
+        loads,
+        stores,
+        is_atomic: loads && stores && is_atomic(instruction),
+    };
+    (access, is_plain)
 }
 
 /// The registers of 64 bits, as the processor numbers them.

@@ -24,7 +24,9 @@
 
 extern crate alloc;
 
+mod assist;
 mod emit;
+mod follows;
 mod heap;
 mod insn;
 mod record;

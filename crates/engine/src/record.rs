@@ -1,4 +1,4 @@
-//! This process's place in the session, its ring, and how its blocks become known.
+//! This process's slot in the session, its ring, and how its blocks become known.
 //!
 //! ```text
 //!   view   [ chunk                                   | chunk again ]
@@ -12,9 +12,9 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{
-    BLOCKS_PER_CHUNK, Block, CHUNK_BYTES, CHUNKS_MAX, ChunkState, Control, Derived, EventCode,
-    MAGIC, Origin, PROCESSES_MAX, Process, ProcessState, RING_RECORDS, Record, Ring, SESSION_BYTES,
-    Session, TAGS_PER_CHUNK, VERSION, chunk_offset, next_offset, process_offset, ring_offset,
+    BLOCKS_PER_CHUNK, Block, CHUNK_BYTES, ChunkState, Control, Derived, Entrant, EventCode, MAGIC,
+    Origin, Process, RING_RECORDS, Record, Ring, SESSION_BYTES, Session, Slot, TAGS_PER_CHUNK,
+    VERSION, chunk_offset, next_offset, process_offset, ring_offset,
 };
 
 use crate::state::{NEXT, RING, State};
@@ -38,8 +38,7 @@ const MACHINE: u32 = 62;
 /// The session as this process sees it.
 pub(crate) struct Recorder {
     base: u64,
-    slot: usize,
-    generation: u32,
+    slot: Slot,
     ring: u64,
     view: u64,
     /// Records before the view's first.
@@ -74,8 +73,7 @@ impl Recorder {
             .ok_or("there is no address space for the session")?;
         let mut recorder = Recorder {
             base,
-            slot: 0,
-            generation: 0,
+            slot: Slot::default(),
             ring: 0,
             view: 0,
             before: 0,
@@ -90,7 +88,7 @@ impl Recorder {
         }
         recorder.take_slot().ok_or("too many processes are recorded at one time")?;
         let next = state.0 + NEXT as u64;
-        let offset = next_offset(recorder.slot) as u64;
+        let offset = next_offset(recorder.slot.index) as u64;
         let next = sys::map(next, 4096, rights, sys::MAP_SHARED | sys::MAP_FIXED, fd, offset);
         next.ok_or("it cannot map its cursor")?;
         let chunk = recorder.claim_chunk().ok_or("there is no room for another thread")?;
@@ -106,7 +104,7 @@ impl Recorder {
         recorder.ring = base + ring_offset(chunk) as u64;
         recorder.process().threads.store(1, Ordering::Relaxed);
         let ring = recorder.ring();
-        ring.reset(recorder.slot as u32, recorder.generation, 0, 0);
+        ring.reset(recorder.slot.index as u32, recorder.slot.generation, 0, 0);
         ring.span.store((SPAN + SLACK) as u32, Ordering::Relaxed);
         recorder.guard = recorder.view + 8 * SPAN;
         recorder.protect(recorder.guard, 0);
@@ -122,7 +120,7 @@ impl Recorder {
     }
 
     pub(crate) fn process(&self) -> &'static Process {
-        self.process_at(self.slot)
+        self.process_at(self.slot.index)
     }
 
     fn process_at(&self, slot: usize) -> &'static Process {
@@ -141,65 +139,24 @@ impl Recorder {
     }
 
     fn claim_chunk(&self) -> Option<usize> {
-        for index in 0..CHUNKS_MAX {
-            let state = &self.ring_at(index).state;
-            let (free, claimed) = (ChunkState::Free as u32, ChunkState::Claimed as u32);
-            if state.load(Ordering::Relaxed) == free
-                && state
-                    .compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            {
-                self.session().chunks_high.fetch_max(index as u32 + 1, Ordering::AcqRel);
-                return Some(index);
-            }
-        }
-        self.session().lost.fetch_add(1, Ordering::Relaxed);
-        None
+        self.session().claim_chunk(|chunk| self.ring_at(chunk))
     }
 
     fn take_slot(&mut self) -> Option<()> {
         // SAFETY: it cannot fail.
         let pid = unsafe { sys::call(nr::GETPID, [0; 6]) } as u32;
+        let entrant = Entrant {
+            pid,
+            machine: MACHINE,
+            origin: Origin::Started,
+            parent: None,
+            blocks_inherited: 0,
+            fork_flags: 0,
+        };
         let session = self.session();
-        for slot in 0..PROCESSES_MAX {
-            let process = self.process_at(slot);
-            let (free, claimed) = (ProcessState::Free as u32, ProcessState::Claimed as u32);
-            let taken =
-                process.state.compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed);
-            if taken.is_err() {
-                continue;
-            }
-            let generation = session.arrivals.load(Ordering::Relaxed).wrapping_add(1);
-            for (word, value) in [
-                (&process.pid, pid),
-                (&process.machine, MACHINE),
-                (&process.origin, Origin::Started as u32),
-                (&process.parent, 0),
-                (&process.parent_generation, 0),
-                (&process.blocks_inherited, 0),
-                (&process.blocks, 0),
-                (&process.tags, 0),
-                (&process.generation, generation),
-                (&process.stop, 0),
-                (&process.leaving, 0),
-                (&process.executing, 0),
-                (&process.counting, 0),
-                (&process.threads, 0),
-                (&process.fork_flags, 0),
-            ] {
-                word.store(value, Ordering::Relaxed);
-            }
-            process.skipped_accesses.store(0, Ordering::Relaxed);
-            process.skipped_instructions.store(0, Ordering::Relaxed);
-            process.began_ns.store(sys::now(), Ordering::Relaxed);
-            process.state.store(ProcessState::Live as u32, Ordering::Release);
-            session.processes_high.fetch_max(slot as u32 + 1, Ordering::AcqRel);
-            (self.slot, self.generation) = (slot, generation);
-            self.announce();
-            return Some(());
-        }
-        session.lost.fetch_add(1, Ordering::Relaxed);
-        None
+        self.slot = session.claim_process(|slot| self.process_at(slot), &entrant, sys::now)?;
+        self.announce();
+        Some(())
     }
 
     fn announce(&self) {
@@ -486,26 +443,14 @@ impl Recorder {
         self.end();
     }
 
-    fn place_of(
+    fn place_in_log(
         &self,
         log: &[AtomicU32],
         at: usize,
         chunk_entries: usize,
     ) -> Option<(usize, usize)> {
-        let (piece, index) = (at / chunk_entries, at % chunk_entries);
-        let Some(piece) = log.get(piece) else {
-            self.session().lost.fetch_add(1, Ordering::Relaxed);
-            return None;
-        };
-        if index == 0 {
-            let chunk = self.claim_chunk()?;
-            let ring = self.ring_at(chunk);
-            ring.process.store(self.slot as u32, Ordering::Relaxed);
-            ring.generation.store(self.generation, Ordering::Relaxed);
-            ring.state.store(ChunkState::Log as u32, Ordering::Release);
-            piece.store(chunk as u32, Ordering::Release);
-        }
-        Some((piece.load(Ordering::Relaxed) as usize, index))
+        let ring = |chunk| self.ring_at(chunk);
+        self.session().place_in_log(log, at, chunk_entries, &self.slot, ring)
     }
 }
 
@@ -520,7 +465,7 @@ impl Log for Recorder {
         });
         let mut end = first;
         for (at, tag) in (first as usize..).zip(tags.iter().copied().chain(words)) {
-            let (chunk, index) = self.place_of(&process.tag_log, at, TAGS_PER_CHUNK)?;
+            let (chunk, index) = self.place_in_log(&process.tag_log, at, TAGS_PER_CHUNK)?;
             let to = (self.base + chunk_offset(chunk) as u64) as *mut u16;
             // SAFETY: the index is inside the chunk, which is this process's.
             unsafe { to.add(index).write(tag) };
@@ -528,7 +473,7 @@ impl Log for Recorder {
         }
         process.tags.store(end, Ordering::Relaxed);
         let number = process.blocks.load(Ordering::Relaxed);
-        let (chunk, index) = self.place_of(&process.log, number as usize, BLOCKS_PER_CHUNK)?;
+        let (chunk, index) = self.place_in_log(&process.log, number as usize, BLOCKS_PER_CHUNK)?;
         let to = (self.base + chunk_offset(chunk) as u64) as *mut Block;
         // SAFETY: as above.
         unsafe { to.add(index).write(Block { tags: first, ..block }) };

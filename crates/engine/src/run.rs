@@ -1,15 +1,12 @@
 //! The engine's own loop: what it does whenever translated code comes back.
 
-use alloc::vec::Vec;
 use core::ptr;
 
 use alloc::collections::BTreeMap;
-use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
-};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
 use ring::{Block, Call, Control, Record, Start, Tag};
 
-use crate::insn::{BYTES_MAX, number};
+use crate::insn::BYTES_MAX;
 use crate::record::Recorder;
 use crate::repeat::Kind;
 use crate::signal::{Came, SIGSEGV, Signals};
@@ -19,7 +16,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator};
-use crate::{tell, ways};
+use crate::{assist, tell, ways};
 
 /// Bytes of the engine's stack.
 const STACK_BYTES: u64 = 1 << 20;
@@ -41,6 +38,9 @@ const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
 /// Shadow stacks: `ARCH_SHSTK_*`.
 const ARCH_SHADOW: core::ops::RangeInclusive<u64> = 0x5001..=0x5005;
+
+/// The flag of `shmat` under which code of the memory may run.
+const SHM_EXEC: u64 = 0o100000;
 
 /// All that the engine knows.
 pub(crate) struct Engine {
@@ -228,7 +228,7 @@ impl Engine {
         let state = self.state;
         let number = state.register(0);
         let arguments = [7, 6, 2, 10, 8, 9].map(|register| state.register(register));
-        let [first, second, third, ..] = arguments;
+        let first = arguments[0];
         self.pc = next;
         // What the kernel does to them.
         state.set_register(1, next);
@@ -237,19 +237,7 @@ impl Engine {
         let call = tell::call_of(number, arguments);
         let result = match number {
             nr::CLONE | nr::CLONE3 | nr::FORK | nr::VFORK => {
-                let is_thread = match number {
-                    nr::CLONE => Call::makes_thread(first),
-                    nr::CLONE3 => {
-                        let mut flags = 0u64;
-                        ways::read(first, &mut flags);
-                        Call::makes_thread(flags)
-                    }
-                    _ => false,
-                };
-                match is_thread {
-                    true => self.refuse(pc, "it starts a second thread"),
-                    false => self.refuse(pc, "it starts another process"),
-                }
+                self.refuse(pc, what_starts(number, first))
             }
             nr::EXECVE | nr::EXECVEAT => self.refuse(pc, "it executes another program"),
             nr::EXIT | nr::EXIT_GROUP => {
@@ -278,26 +266,7 @@ impl Engine {
                 self.refuse(pc, "it makes all of its memory executable (READ_IMPLIES_EXEC)")
             }
             nr::RSEQ => sys::ENOSYS,
-            nr::ARCH_PRCTL => match first {
-                ARCH_SET_FS => {
-                    let result = self.call(number, arguments);
-                    if result == 0 {
-                        state.set(FS_BASE, second);
-                    }
-                    result
-                }
-                ARCH_GET_FS => self.call(number, arguments),
-                // The processor's own is the engine's.
-                ARCH_SET_GS if second >= ADDRESSES_END => sys::EPERM,
-                ARCH_SET_GS => {
-                    state.set(GS_BASE, second);
-                    0
-                }
-                ARCH_GET_GS if ways::write(second, &state.get(GS_BASE)) => 0,
-                ARCH_GET_GS => sys::EFAULT,
-                first if ARCH_SHADOW.contains(&first) => sys::EINVAL,
-                _ => self.call(number, arguments),
-            },
+            nr::ARCH_PRCTL => self.arch_prctl(arguments),
             _ => self.call(number, arguments),
         };
         if result == sys::RESTART {
@@ -306,29 +275,59 @@ impl Engine {
             return;
         }
         if !sys::is_error(result) {
-            match number {
-                nr::MMAP => {
-                    self.translator.set_rights(result as u64, second, third);
-                }
-                nr::MUNMAP => {
-                    self.translator.set_rights(first, second, 0);
-                }
-                nr::MPROTECT | nr::PKEY_MPROTECT => {
-                    self.translator.set_rights(first, second, third);
-                }
-                nr::MREMAP if self.translator.set_rights(first, second, 0) => {
-                    self.refuse(pc, "it moves code that has run");
-                }
-                nr::SHMAT if third & 0o100000 != 0 => {
-                    self.refuse(pc, "it runs code of shared memory");
-                }
-                _ => {}
-            }
+            self.note_rights(pc, number, arguments, result as u64);
         }
         state.set_register(0, result as u64);
         if let Some(call) = call {
             self.tell(call, arguments, result);
             self.recorder.mark();
+        }
+    }
+
+    /// `arch_prctl`: the base of `gs` is kept for the program, as the processor's own is the engine's.
+    fn arch_prctl(&mut self, arguments: [u64; 6]) -> i64 {
+        let ([what, base, ..], state) = (arguments, self.state);
+        match what {
+            ARCH_SET_FS => {
+                let result = self.call(nr::ARCH_PRCTL, arguments);
+                if result == 0 {
+                    state.set(FS_BASE, base);
+                }
+                result
+            }
+            ARCH_GET_FS => self.call(nr::ARCH_PRCTL, arguments),
+            ARCH_SET_GS if base >= ADDRESSES_END => sys::EPERM,
+            ARCH_SET_GS => {
+                state.set(GS_BASE, base);
+                0
+            }
+            ARCH_GET_GS if ways::write(base, &state.get(GS_BASE)) => 0,
+            ARCH_GET_GS => sys::EFAULT,
+            what if ARCH_SHADOW.contains(&what) => sys::EINVAL,
+            _ => self.call(nr::ARCH_PRCTL, arguments),
+        }
+    }
+
+    /// Notes which code may run after a system call that has changed mappings and gave `result`.
+    fn note_rights(&mut self, pc: u64, number: u64, arguments: [u64; 6], result: u64) {
+        let [first, second, third, ..] = arguments;
+        match number {
+            nr::MMAP => {
+                self.translator.set_rights(result, second, third);
+            }
+            nr::MUNMAP => {
+                self.translator.set_rights(first, second, 0);
+            }
+            nr::MPROTECT | nr::PKEY_MPROTECT => {
+                self.translator.set_rights(first, second, third);
+            }
+            nr::MREMAP if self.translator.set_rights(first, second, 0) => {
+                self.refuse(pc, "it moves code that has run");
+            }
+            nr::SHMAT if third & SHM_EXEC != 0 => {
+                self.refuse(pc, "it runs code of shared memory");
+            }
+            _ => {}
         }
     }
 
@@ -464,108 +463,31 @@ impl Engine {
         };
         let state = self.state;
         if instruction.mnemonic() == Mnemonic::Wrfsbase {
-            let register = instruction.op0_register();
-            let value = state.register(self::number(register));
-            let mask = if register.is_gpr32() { u32::MAX.into() } else { u64::MAX };
-            state.set(FS_BASE, value & mask);
+            state.set(FS_BASE, assist::value(state, instruction.op0_register()));
         }
-        let mut accesses: Vec<(u64, u16)> = Vec::new();
-        let mut refused = None;
-        let info = self.factory.info(&instruction);
-        for memory in info.used_memory() {
-            let bits = match memory.access() {
-                OpAccess::None | OpAccess::NoMemAccess => continue,
-                OpAccess::Read | OpAccess::CondRead => Tag::LOAD,
-                OpAccess::Write | OpAccess::CondWrite => Tag::STORE,
-                OpAccess::ReadWrite | OpAccess::ReadCondWrite => Tag::LOAD | Tag::STORE,
-            };
-            let index = memory.index();
-            if index.is_vector_register() {
-                let base = match memory.base() {
-                    Register::None => 0,
-                    base if base.is_gpr32() => state.register(self::number(base)) & 0xffff_ffff,
-                    base => state.register(self::number(base)),
-                };
-                let base = match memory.segment() {
-                    Register::FS => base.wrapping_add(state.get(FS_BASE)),
-                    _ => base,
-                };
-                let vectors = self.signals.vectors();
-                let Some(addresses) = vectors.elements(&instruction, base) else {
-                    refused = Some("it gathers or scatters in a way that is not known");
-                    break;
-                };
-                let size = memory.memory_size().size() as u32;
-                let tag = (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits;
-                accesses.extend(addresses.into_iter().map(|address| (address, tag)));
-                continue;
-            }
-            let value = |register: Register| match register {
-                Register::None => 0,
-                Register::RIP => instruction.next_ip(),
-                register if register.size() == 1 => state.register(self::number(register)) & 0xff,
-                register if register.is_gpr32() => {
-                    state.register(self::number(register)) & 0xffff_ffff
-                }
-                register => state.register(self::number(register)),
-            };
-            let mut address = match memory.base() {
-                Register::RIP => instruction.ip_rel_memory_address(),
-                base => value(base)
-                    .wrapping_add(value(index).wrapping_mul(memory.scale() as u64))
-                    .wrapping_add(memory.displacement()),
-            };
-            if memory.base().is_gpr32() || index.is_gpr32() {
-                address &= 0xffff_ffff;
-            }
-            if memory.segment() == Register::FS {
-                address = address.wrapping_add(state.get(FS_BASE));
-            }
-            let mut bytes = memory.memory_size().size() as u64;
-            if matches!(
-                instruction.mnemonic(),
-                Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
-            ) {
-                let register = instruction.op1_register();
-                let raw = state.register(self::number(register));
-                let bit = match register.size() {
-                    2 => i64::from(raw as i16),
-                    4 => i64::from(raw as i32),
-                    _ => raw as i64,
-                };
-                let width = register.size() as i64;
-                address =
-                    address.wrapping_add(((bit >> (3 + width.trailing_zeros())) * width) as u64);
-            } else if bytes == 0 {
-                bytes = match instruction.mnemonic() {
-                    Mnemonic::Xsave
-                    | Mnemonic::Xsave64
-                    | Mnemonic::Xsavec
-                    | Mnemonic::Xsavec64
-                    | Mnemonic::Xsaveopt
-                    | Mnemonic::Xsaveopt64
-                    | Mnemonic::Xrstor
-                    | Mnemonic::Xrstor64 => self.signals.saved_bytes(),
-                    _ => {
-                        refused = Some("it accesses memory whose size is not known");
-                        break;
-                    }
-                };
-            }
-            let mut at = address;
-            let mut tell = |size: u32| {
-                accesses.push((at, (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits));
-                at = at.wrapping_add(size.into());
-            };
-            if bytes > 64 {
-                (0..bytes.div_ceil(64)).for_each(|_| tell(64));
-            } else {
-                crate::insn::pieces(bytes as u32).for_each(tell);
-            }
+        let used = self.factory.info(&instruction).used_memory();
+        let (vectors, saved_bytes) = (|| self.signals.vectors(), self.signals.saved_bytes());
+        match assist::accesses(&instruction, used, state, vectors, saved_bytes) {
+            Ok(accesses) => self.assisted_at = self.recorder.block(number, &accesses),
+            Err(why) => self.refuse(pc, why),
         }
-        if let Some(why) = refused {
-            self.refuse(pc, why);
+    }
+}
+
+/// Why a call of that number, whose first argument is `first`, is refused: what it starts.
+fn what_starts(number: u64, first: u64) -> &'static str {
+    let flags = match number {
+        nr::CLONE => Some(first),
+        nr::CLONE3 => {
+            let mut flags = 0u64;
+            ways::read(first, &mut flags);
+            Some(flags)
         }
-        self.assisted_at = self.recorder.block(number, &accesses);
+        _ => None,
+    };
+    if flags.is_some_and(Call::makes_thread) {
+        "it starts a second thread"
+    } else {
+        "it starts another process"
     }
 }

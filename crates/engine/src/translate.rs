@@ -18,10 +18,11 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use iced_x86::{Mnemonic, OpKind, Register};
-use ring::{Block, Derived, Record, Tag};
+use iced_x86::OpKind;
+use ring::{Block, Derived, Record};
 
 use crate::emit::{Code, NONE, Place};
+use crate::follows::{Follows, Told};
 use crate::insn::{
     BYTES_MAX, Flow, Insn, RSP, Reader, Rewritten, Segment, number, pieces, with_operand_at,
 };
@@ -61,15 +62,6 @@ pub(crate) enum Exit {
     Unmapped { pc: u64 },
     /// The engine cannot go on.
     Refused { pc: u64, why: &'static str },
-}
-
-/// How the address of an access is known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    /// Its tag.
-    pub(crate) tag: u16,
-    /// How it follows; `None` if it is written.
-    pub(crate) derived: Option<Derived>,
 }
 
 /// A block as it was translated.
@@ -147,102 +139,6 @@ pub(crate) struct Translator {
     rotation: usize,
     /// How often all was forgotten.
     pub(crate) forgotten: u32,
-}
-
-/// A value that is the same wherever it is seen, and how much was added to it.
-type Value = (u32, u64);
-
-/// What is known of registers within a block.
-struct Values {
-    registers: [Value; 16],
-    fresh: u32,
-}
-
-/// What an address is made of, but for a constant.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Sum {
-    base: Option<u32>,
-    index: Option<(u32, u8)>,
-    segment: Segment,
-}
-
-impl Values {
-    fn new() -> Values {
-        let mut registers = [(0, 0); 16];
-        for (at, value) in registers.iter_mut().enumerate() {
-            value.0 = at as u32;
-        }
-        Values { registers, fresh: 16 }
-    }
-
-    fn sum(&self, place: Place, segment: Segment) -> (Sum, u64) {
-        let mut rest = i64::from(place.disp) as u64;
-        let base = (place.base != NONE).then(|| {
-            let (root, more) = self.registers[usize::from(place.base)];
-            rest = rest.wrapping_add(more);
-            root
-        });
-        let index = (place.index != NONE).then(|| {
-            let (root, more) = self.registers[usize::from(place.index)];
-            rest = rest.wrapping_add(more.wrapping_mul(place.scale.into()));
-            (root, place.scale)
-        });
-        (Sum { base, index, segment }, rest)
-    }
-
-    /// The instruction has run.
-    fn after(&mut self, insn: &Insn) {
-        let i = &insn.instruction;
-        let is_64 =
-            i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register().is_gpr64();
-        let to = if is_64 { usize::from(number(i.op0_register())) } else { 0 };
-        let constant = || match i.op1_kind() {
-            OpKind::Immediate8to64 => Some(i.immediate8to64() as u64),
-            OpKind::Immediate32to64 => Some(i.immediate32to64() as u64),
-            _ => None,
-        };
-        let plus = |value: Value, more: u64| (value.0, value.1.wrapping_add(more));
-        let known: Option<Value> = match i.mnemonic() {
-            Mnemonic::Add if is_64 => constant().map(|more| plus(self.registers[to], more)),
-            Mnemonic::Sub if is_64 => {
-                constant().map(|less| plus(self.registers[to], less.wrapping_neg()))
-            }
-            Mnemonic::Inc if is_64 => Some(plus(self.registers[to], 1)),
-            Mnemonic::Dec if is_64 => Some(plus(self.registers[to], u64::MAX)),
-            Mnemonic::Mov if is_64 && i.op1_kind() == OpKind::Register => {
-                Some(self.registers[usize::from(number(i.op1_register()))])
-            }
-            Mnemonic::Lea
-                if is_64
-                    && i.memory_base().is_gpr64()
-                    && i.memory_index() == Register::None
-                    && i.segment_prefix() == Register::None =>
-            {
-                let from = self.registers[usize::from(number(i.memory_base()))];
-                Some(plus(from, i.memory_displacement64()))
-            }
-            _ => None,
-        };
-        let step = i.stack_pointer_increment();
-        let rsp = self.registers[usize::from(RSP)];
-        for register in 0..16 {
-            if insn.written >> register & 1 != 0 {
-                self.registers[register] = (self.fresh, 0);
-                self.fresh += 1;
-            }
-        }
-        if let Some(known) = known {
-            self.registers[to] = known;
-        }
-        let moves = matches!(
-            i.mnemonic(),
-            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Call | Mnemonic::Pushfq | Mnemonic::Popfq
-        );
-        let is_popped = i.mnemonic() == Mnemonic::Pop && is_64 && to == usize::from(RSP);
-        if moves && !is_popped {
-            self.registers[usize::from(RSP)] = plus(rsp, i64::from(step) as u64);
-        }
-    }
 }
 
 impl Translator {
@@ -572,13 +468,13 @@ impl Translator {
                 let (offsets, told) = (self.offsets.len() as u32, self.told.len() as u32);
                 // r10 and r11 are the program's while it is executed.
                 hot.put_slot(RECORD, HELD);
-                hot.get_slot(RECORD, REGS + 8 * i32::from(RECORD));
-                hot.get_slot(SCRATCH, REGS + 8 * i32::from(SCRATCH));
+                hot.get_slot(RECORD, slot(RECORD));
+                hot.get_slot(SCRATCH, slot(SCRATCH));
                 self.offsets.push(((hot.at - host) as u16, 0));
                 let is_near = copy(hot, insn);
                 let epilogue = hot.at;
-                hot.put_slot(RECORD, REGS + 8 * i32::from(RECORD));
-                hot.put_slot(SCRATCH, REGS + 8 * i32::from(SCRATCH));
+                hot.put_slot(RECORD, slot(RECORD));
+                hot.put_slot(SCRATCH, slot(SCRATCH));
                 hot.get_slot(RECORD, HELD);
                 let end = hot.at;
                 self.regions[region].blocks.push(Translated {
@@ -627,57 +523,7 @@ impl Translator {
         end: Option<Exit>,
         log: &mut dyn Log,
     ) -> Result<Option<u64>, &'static str> {
-        // What it accesses, and how addresses follow.
-        let mut told: Vec<Told> = Vec::new();
-        let mut words: Vec<(usize, Place, Segment)> = Vec::new();
-        let mut sums: Vec<(Sum, u64, u16)> = Vec::new();
-        let mut values = Values::new();
-        for (at, insn) in insns.iter().enumerate() {
-            if let Rewritten::WritesGs(..) = insn.rewritten {
-                // What was known of addresses by way of gs is known no more.
-                sums.retain(|known| known.0.segment != Segment::Gs);
-            }
-            for access in &insn.accesses {
-                let (sum, rest) = values.sum(access.place, access.segment);
-                let derived = match access.constant {
-                    Some(address) => Some(Derived::from_pc(address.wrapping_sub(start))),
-                    None => sums
-                        .iter()
-                        .find(|known| known.0 == sum)
-                        .map(|known| Derived::new(known.2, rest.wrapping_sub(known.1))),
-                };
-                let index = words.len() as u16;
-                if derived.is_none() {
-                    sums.push((sum, rest, index));
-                    words.push((at, access.place, access.segment));
-                }
-                let tag = |size: u32, bits: u16| {
-                    at as u16 | (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits
-                };
-                let kinds: &[u16] = match (access.loads, access.stores) {
-                    (true, true) if access.is_atomic => &[Tag::LOAD | Tag::STORE],
-                    (true, true) => &[Tag::LOAD, Tag::STORE],
-                    (true, false) => &[Tag::LOAD],
-                    (false, _) => &[Tag::STORE],
-                };
-                for &bits in kinds {
-                    let mut more = 0u64;
-                    for size in pieces(access.bytes) {
-                        let derived = match derived {
-                            Some(known) => Some(Derived {
-                                distance: known.distance.wrapping_add(more),
-                                ..known
-                            }),
-                            None if more == 0 && bits == kinds[0] => None,
-                            None => Some(Derived::new(index, more)),
-                        };
-                        told.push(Told { tag: tag(size, bits), derived });
-                        more += u64::from(size);
-                    }
-                }
-            }
-            values.after(insn);
-        }
+        let Follows { told, words } = Follows::of(start, insns);
         let tags: Vec<u16> = told.iter().map(|told| told.tag).collect();
         let derived: Vec<Option<Derived>> = told.iter().map(|told| told.derived).collect();
         let block = Block {
@@ -692,35 +538,13 @@ impl Translator {
         let number =
             log.append(block, &tags, &derived).ok_or("there is no room for more blocks")?;
 
-        // Who holds what.
         self.rotation += 1;
-        let free = |taken: u16, turn: usize| {
-            let free = (0..16u8).filter(move |&at| taken >> at & 1 == 0);
-            let count = free.clone().count();
-            free.cycle().nth(turn % count.max(1)).unwrap_or(NONE)
-        };
-        let mut taken = used | 1 << RSP | 1 << RECORD | 1 << SCRATCH;
-        let record_lent: Option<u8> = (used >> RECORD & 1 != 0).then(|| free(taken, self.rotation));
-        taken |= record_lent.map_or(0, |lent| 1 << lent);
-        let scratch_lent: Option<u8> =
-            (used >> SCRATCH & 1 != 0).then(|| free(taken, self.rotation));
-        let record = record_lent.unwrap_or(RECORD);
-        let scratch = scratch_lent.unwrap_or(SCRATCH);
-        let slotted = 1 << record | 1 << scratch;
-        let slot = |register: u8| REGS + 8 * i32::from(register);
-
+        let lent = Lent::choose(used, self.rotation);
         let hot = &mut self.regions[region].hot;
         let host = hot.at;
         self.map.insert(start, host);
-        if record != RECORD {
-            hot.put_slot(record, slot(record));
-            hot.copy(record, RECORD);
-            hot.get_slot(RECORD, slot(RECORD));
-        }
-        if scratch != SCRATCH {
-            hot.put_slot(scratch, slot(scratch));
-            hot.get_slot(SCRATCH, slot(SCRATCH));
-        }
+        lent.take(hot);
+        let (record, scratch) = (lent.record, lent.scratch);
         hot.constant(scratch, Record::fixed(number, words.len() as u8).0);
         hot.store(scratch, Place::behind(record, 0));
 
@@ -728,21 +552,7 @@ impl Translator {
         self.told.extend_from_slice(&told);
         let mut is_near = true;
         let mut written = words.iter().enumerate().peekable();
-        let all = 8 * (1 + words.len() as i32);
         let last = insns.len() - 1;
-        let finish = |hot: &mut Code| {
-            hot.lea(record, Place::behind(record, all));
-            hot.put_slot(record, NEXT);
-            if record != RECORD {
-                hot.put_slot(RECORD, slot(RECORD));
-                hot.copy(RECORD, record);
-                hot.get_slot(record, slot(record));
-            }
-            if scratch != SCRATCH {
-                hot.put_slot(SCRATCH, slot(SCRATCH));
-                hot.get_slot(scratch, slot(scratch));
-            }
-        };
         for (at, insn) in insns.iter().enumerate() {
             let pc = insn.instruction.ip();
             self.offsets.push(((hot.at - host) as u16, (pc - start) as u16));
@@ -763,7 +573,6 @@ impl Translator {
                 is_near &= rewrite(hot, insn, scratch)?;
             }
         }
-        // The end.
         let insn = &insns[last];
         if let Flow::Indirect { .. } = insn.flow {
             is_near &= load_target(hot, insn, scratch);
@@ -772,56 +581,11 @@ impl Translator {
             }
         }
         let epilogue = hot.at;
-        finish(hot);
+        lent.give_back(hot, 8 * (1 + words.len() as i32));
         if insn.flow == Flow::Raises {
             is_near &= copy(hot, insn);
         }
-        let next_ip = insn.instruction.next_ip();
-        let mut next = None;
-        match insn.flow {
-            Flow::Next => next = Some(pc),
-            Flow::Jump(target) => next = Some(target),
-            Flow::Call(target) => {
-                self.push(region, next_ip);
-                next = Some(target);
-            }
-            Flow::Indirect { call } => {
-                if scratch != SCRATCH {
-                    hot.get_slot(SCRATCH, HELD);
-                }
-                if call {
-                    self.push(region, next_ip);
-                }
-                self.regions[region].hot.indirect();
-            }
-            Flow::Return(more) => {
-                hot.bytes(&[0x41, 0x5a]); // pop r10
-                if more != 0 {
-                    hot.lea(RSP, Place::behind(RSP, more.into()));
-                }
-                hot.indirect();
-            }
-            Flow::Branch(condition, target) => {
-                self.branch(region, Some(condition), target);
-                next = Some(next_ip);
-            }
-            Flow::Loop(target) => {
-                let length = insn.instruction.len();
-                hot.bytes(&insn.bytes[..length - 1]);
-                hot.bytes(&[2, 0xeb, 5]);
-                self.branch(region, None, target);
-                next = Some(next_ip);
-            }
-            Flow::Syscall => {
-                let pc = insn.instruction.ip();
-                self.leave_by(region, Exit::Syscall { pc, next: next_ip });
-            }
-            Flow::Raises => {
-                // What does not raise anything after all.
-                next = Some(next_ip);
-            }
-            Flow::Repeated | Flow::Assisted | Flow::Refused(_) => {}
-        }
+        let mut next = self.end(region, pc, insn, &lent);
         let block_end = self.regions[region].hot.at;
         if let Some(exit) = end {
             self.leave_by(region, exit);
@@ -833,7 +597,7 @@ impl Translator {
             end: block_end,
             pc: start,
             words: 1 + words.len() as u32,
-            slotted,
+            slotted: lent.slotted(),
             record,
             offsets,
             instructions: insns.len() as u32,
@@ -841,6 +605,58 @@ impl Translator {
             accesses: told.len() as u32,
         });
         if is_near { Ok(next) } else { Err(FAR) }
+    }
+
+    /// Writes how a block ends whose last instruction is `insn`, and that reaches to `pc`: where the next one begins
+    /// that is known.
+    fn end(&mut self, region: usize, pc: u64, insn: &Insn, lent: &Lent) -> Option<u64> {
+        let hot = &mut self.regions[region].hot;
+        let next_ip = insn.instruction.next_ip();
+        match insn.flow {
+            Flow::Next => Some(pc),
+            Flow::Jump(target) => Some(target),
+            Flow::Call(target) => {
+                self.push(region, next_ip);
+                Some(target)
+            }
+            Flow::Indirect { call } => {
+                if lent.scratch != SCRATCH {
+                    hot.get_slot(SCRATCH, HELD);
+                }
+                if call {
+                    self.push(region, next_ip);
+                }
+                self.regions[region].hot.indirect();
+                None
+            }
+            Flow::Return(more) => {
+                hot.bytes(&[0x41, 0x5a]); // pop r10
+                if more != 0 {
+                    hot.lea(RSP, Place::behind(RSP, more.into()));
+                }
+                hot.indirect();
+                None
+            }
+            Flow::Branch(condition, target) => {
+                self.branch(region, Some(condition), target);
+                Some(next_ip)
+            }
+            Flow::Loop(target) => {
+                let length = insn.instruction.len();
+                hot.bytes(&insn.bytes[..length - 1]);
+                hot.bytes(&[2, 0xeb, 5]);
+                self.branch(region, None, target);
+                Some(next_ip)
+            }
+            Flow::Syscall => {
+                let pc = insn.instruction.ip();
+                self.leave_by(region, Exit::Syscall { pc, next: next_ip });
+                None
+            }
+            // What does not raise anything after all.
+            Flow::Raises => Some(next_ip),
+            Flow::Repeated | Flow::Assisted | Flow::Refused(_) => None,
+        }
     }
 
     /// `push` of an address.
@@ -856,6 +672,73 @@ impl Translator {
             hot.dword(at.wrapping_sub(hot.at + 4) as i32);
         }
     }
+}
+
+/// The registers that point to a block's record, and that the engine works out addresses in. They are r11 and r10, or
+/// others while the block itself uses those; the values of what it lends are in their slots meanwhile.
+struct Lent {
+    record: u8,
+    scratch: u8,
+}
+
+impl Lent {
+    /// For a block that uses the registers `used`. Those that are lent take turns.
+    fn choose(used: u16, turn: usize) -> Lent {
+        let free = |taken: u16| {
+            let free = (0..16u8).filter(move |&at| taken >> at & 1 == 0);
+            let count = free.clone().count();
+            free.cycle().nth(turn % count.max(1)).unwrap_or(NONE)
+        };
+        let uses = |register: u8| used >> register & 1 != 0;
+        let mut taken = used | 1 << RSP | 1 << RECORD | 1 << SCRATCH;
+        let mut record = RECORD;
+        if uses(RECORD) {
+            record = free(taken);
+            taken |= 1 << record;
+        }
+        let scratch = if uses(SCRATCH) { free(taken) } else { SCRATCH };
+        Lent { record, scratch }
+    }
+
+    /// The registers that are in their slots while the block's body runs, one bit each.
+    fn slotted(&self) -> u16 {
+        1 << self.record | 1 << self.scratch
+    }
+
+    /// Emits the start of a block: the program's values of the lent registers are stored.
+    fn take(&self, hot: &mut Code) {
+        let &Lent { record, scratch } = self;
+        if record != RECORD {
+            hot.put_slot(record, slot(record));
+            hot.copy(record, RECORD);
+            hot.get_slot(RECORD, slot(RECORD));
+        }
+        if scratch != SCRATCH {
+            hot.put_slot(scratch, slot(scratch));
+            hot.get_slot(SCRATCH, slot(SCRATCH));
+        }
+    }
+
+    /// Emits the end of a block whose record has `bytes` bytes: the lent registers hold the program's values again.
+    fn give_back(&self, hot: &mut Code, bytes: i32) {
+        let &Lent { record, scratch } = self;
+        hot.lea(record, Place::behind(record, bytes));
+        hot.put_slot(record, NEXT);
+        if record != RECORD {
+            hot.put_slot(RECORD, slot(RECORD));
+            hot.copy(RECORD, record);
+            hot.get_slot(record, slot(record));
+        }
+        if scratch != SCRATCH {
+            hot.put_slot(SCRATCH, slot(SCRATCH));
+            hot.get_slot(scratch, slot(scratch));
+        }
+    }
+}
+
+/// Where the value of a register is while it is lent.
+fn slot(register: u8) -> i32 {
+    REGS + 8 * i32::from(register)
 }
 
 /// Why there is no code for data that is too far away.

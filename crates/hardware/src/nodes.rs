@@ -46,6 +46,7 @@ impl References {
 
     /// Counts begin anew.
     pub fn forget_counts(&mut self) {
-        self.counts.iter_mut().for_each(|counts| *counts = [0; WALKS + 1]);
+        let References { topology: _, beyond: _, counts } = self;
+        counts.fill([0; WALKS + 1]);
     }
 }

@@ -75,9 +75,11 @@ impl Processor {
 
     /// Begins to count anew; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
-        self.hardware.forget_counts(census);
-        self.trace_cache.iter_mut().for_each(TraceCache::forget_counts);
-        self.counts = ProcessorCounts::default();
+        // `cycles_before` says what was counted until now.
+        let Processor { hardware, trace_cache, asid: _, counts, cycles_before: _ } = self;
+        hardware.forget_counts(census);
+        trace_cache.iter_mut().for_each(TraceCache::forget_counts);
+        *counts = ProcessorCounts::default();
     }
 }
 

@@ -92,8 +92,9 @@ impl RangeUnit {
     }
 
     pub fn forget_counts(&mut self) {
-        (self.lookups, self.hits) = (0, 0);
-        self.tlb.forget_counts();
+        let RangeUnit { tlb, from: _, pages_min: _, lookups, hits } = self;
+        (*lookups, *hits) = (0, 0);
+        tlb.forget_counts();
     }
 
     /// What it has counted, beside a range table with so many ranges and bytes.

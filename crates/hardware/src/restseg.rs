@@ -126,8 +126,10 @@ impl RestSegUnit {
     }
 
     pub fn forget_counts(&mut self) {
-        let RestSegCounts { filter_lines, tag_lines, ways, .. } = self.counts;
-        self.counts = RestSegCounts { filter_lines, tag_lines, ways, ..RestSegCounts::default() };
+        // What is asked of the caches of filters and tags is counted here, not by them.
+        let RestSegUnit { kept: _, base: _, filters: _, tags: _, counts } = self;
+        let RestSegCounts { filter_lines, tag_lines, ways, .. } = *counts;
+        *counts = RestSegCounts { filter_lines, tag_lines, ways, ..RestSegCounts::default() };
     }
 }
 

@@ -233,14 +233,16 @@ impl TlbUnits {
     /// Begins to count anew; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
         self.drain(census);
-        for unit in &mut self.units {
-            unit.tlb.forget_counts();
-            unit.counts = TlbCensus::default();
+        let TlbUnits { units, first: _, second: _, ranges, restseg } = self;
+        for unit in units {
+            let Unit { name: _, level: _, latency_cycles: _, params: _, tlb, counts } = unit;
+            tlb.forget_counts();
+            *counts = TlbCensus::default();
         }
-        if let Some(ranges) = &mut self.ranges {
+        if let Some(ranges) = ranges {
             ranges.forget_counts();
         }
-        if let Some(restseg) = &mut self.restseg {
+        if let Some(restseg) = restseg {
             restseg.forget_counts();
         }
     }

@@ -1,16 +1,17 @@
 //! Translations change: their rights, their usage bits, the size of their pages.
 
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Intent, Mapping, Mounted, Resized, SubtreeEdit, Usage};
+use pagetable::{Error, Flush, Intent, Mapping, Mounted, SubtreeEdit, Usage};
 
 use crate::{
-    hat::{Change, Hat, HatSpace, LoadError, mapped},
+    hat::{Change, Hat, LoadError, mapped},
     locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
-    pool::PoolFrames,
-    space::{AddressSpace, in_place},
+    space::{AddressSpace, HatSpace, in_place},
+    table_frames::{InTurn, PoolFrames},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -139,20 +140,19 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
                     let mut before = Vec::new();
                     table.visit(entry.inner, range, &mut |mapping| before.push(mapping));
-                    let frames = &mut PoolFrames { below, platform: platform.frames() };
-                    let resized = table.resize(entry.inner, range, to, frames)?;
-                    if resized.flush.tables().is_some() {
+                    // Tables of smaller pages go.
+                    if before.iter().any(|mapping| mapping.translation.page.size() < to) {
                         mmu.settle_tables(space);
                     }
-                    let flush = [(space, resized.flush.without_frames())];
-                    if !resized.flush.is_empty() {
-                        platform.work(Step::Shootdown, 1);
-                        platform.shoot(&flush);
-                    }
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
-                    table.complete(&resized);
-                    let Resized { flush, mapped: after, .. } = resized;
-                    flush.done(&mut PoolFrames { below, platform: platform.frames() });
+                    let in_turn = RefCell::new(&mut *platform);
+                    let forget = &mut |flush: &Flush| {
+                        let mut platform = in_turn.borrow_mut();
+                        platform.work(Step::Shootdown, 1);
+                        platform.shoot(&[(space, flush.without_frames())]);
+                    };
+                    let frames = &mut PoolFrames { below, platform: &mut InTurn(&in_turn) };
+                    let after = table.resize(entry.inner, range, to, frames, forget)?;
                     for mapping in &before {
                         change.removed(space, 0, mapping);
                     }

@@ -16,14 +16,7 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
-use pagetable::{Flush, Mounted};
-
-use crate::{
-    hat::{Hat, HatSpace},
-    locking::{Below, Held, Scheme, Site},
-    platform::Platform,
-    space::AddressSpace,
-};
+use crate::space::HatSpace;
 
 /// How many contexts there are, and from when on the order of their use is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +64,7 @@ impl core::error::Error for NoContext {}
 /// The list of contexts.
 #[derive(Debug, Default)]
 pub struct Contexts {
-    limit: Option<ContextLimit>,
+    pub(crate) limit: Option<ContextLimit>,
     /// By context, the space that has it and when it was entered; those that were never used are not
     /// here.
     owners: Vec<Option<(u32, u64)>>,
@@ -81,7 +74,7 @@ pub struct Contexts {
     /// Contexts in use, by when their space was entered.
     order: BTreeMap<u64, u32>,
     now: u64,
-    counts: ContextCounts,
+    pub(crate) counts: ContextCounts,
 }
 
 impl Contexts {
@@ -89,12 +82,13 @@ impl Contexts {
         self.limit = Some(limit);
     }
 
-    fn used(&self) -> u32 {
+    /// Contexts in use.
+    pub(crate) fn used(&self) -> u32 {
         self.order.len() as u32
     }
 
     /// The context of `space` is the last to be lost, if it still has it.
-    fn renew(&mut self, space: u32, context: u32) -> bool {
+    pub(crate) fn renew(&mut self, space: u32, context: u32) -> bool {
         self.now += 1;
         let now = self.now;
         let Some(Some((owner, since))) = self.owners.get_mut(context as usize) else {
@@ -110,7 +104,11 @@ impl Contexts {
     }
 
     /// A context for `space`, and who has lost it.
-    fn take(&mut self, space: u32, runs: &dyn Fn(HatSpace) -> bool) -> Option<(u32, Option<u32>)> {
+    pub(crate) fn take(
+        &mut self,
+        space: u32,
+        runs: &dyn Fn(HatSpace) -> bool,
+    ) -> Option<(u32, Option<u32>)> {
         let limit = self.limit?;
         if let Some(&context) = self.of.get(&space) {
             self.renew(space, context);
@@ -153,74 +151,5 @@ impl Contexts {
 
     pub(crate) const fn counts(&self) -> ContextCounts {
         self.counts
-    }
-}
-
-impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Spaces have contexts from here on, so many; before the first is entered.
-    pub fn limit_contexts(&self, limit: ContextLimit) {
-        self.scheme.enter(Site::Create, |held| held.contexts(|contexts| contexts.limit(limit)));
-        self.set_unlisted(limit.threshold);
-    }
-
-    /// A processor runs `space` from here on: its context, which another space may have lost for it.
-    /// `runs` says which spaces processors run, among them this one already: these keep theirs.
-    ///
-    /// `None` where contexts are not limited, or there is no such space.
-    pub fn enter(
-        &self,
-        space: HatSpace,
-        runs: &dyn Fn(HatSpace) -> bool,
-        platform: &mut impl Platform,
-    ) -> Result<Option<Entered>, NoContext> {
-        if !self.has_contexts() {
-            return Ok(None);
-        }
-        self.scheme.enter(Site::Enter, |held| {
-            let known = held.space(space.0, AddressSpace::whole, |known, _| known);
-            let Some(known) = known else { return Ok(None) };
-            if let Some(context) = known.context {
-                if self.is_unlisted() {
-                    return Ok(Some(Entered { context, lost: None }));
-                }
-                let renewed = held.contexts(|contexts| {
-                    let renewed = contexts.renew(space.0, context);
-                    contexts.counts.listed += u64::from(renewed);
-                    renewed
-                });
-                if renewed {
-                    return Ok(Some(Entered { context, lost: None }));
-                }
-            }
-            let taken = held.contexts(|contexts| {
-                let taken = contexts.limit.map(|_| contexts.take(space.0, runs));
-                (taken, contexts.used())
-            });
-            let (Some(taken), used) = taken else { return Ok(None) };
-            let (context, lost) = taken.ok_or(NoContext)?;
-            self.note_contexts(used);
-            if let Some(loser) = lost {
-                let inner = held.space_mut(loser, |known| {
-                    let known = known.as_mut()?;
-                    known.context = None;
-                    known.processor().map(|entry| entry.inner)
-                });
-                if let Some(inner) = inner {
-                    platform.shoot(&[(HatSpace(loser), Flush::whole(inner, false))]);
-                }
-            }
-            held.space_mut(space.0, |known| {
-                if let Some(known) = known {
-                    known.context = Some(context);
-                }
-            });
-            Ok(Some(Entered { context, lost: lost.map(HatSpace) }))
-        })
-    }
-
-    /// What contexts have cost.
-    pub fn context_counts(&self) -> ContextCounts {
-        let listed = self.scheme.enter(Site::Look, |held| held.contexts(|list| list.counts()));
-        ContextCounts { unlisted: self.unlisted(), ..listed }
     }
 }

@@ -15,11 +15,11 @@ use pagetable::{Intent, Mapping, Mounted, Translation, Usage};
 
 use crate::{
     frame::Mapped,
-    hat::{Change, Hat, HatSpace, LoadError, noted},
+    hat::{Change, Hat, LoadError, noted},
     load::{Passed, Passing, hull},
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
-    space::{MmuEntry, in_place},
+    space::{HatSpace, MmuEntry, in_place},
     unload::Asked,
 };
 

@@ -14,16 +14,10 @@ use crate::{
     frame::{Mapped, Noted},
     locking::{Below, Global, Held, Locks, Mutex, Part, Scheme, Single, Site},
     platform::{Platform, Step},
-    pool::{Pool, PoolFrames},
-    space::{AddressSpace, Mmu, MmuEntry},
+    pool::Pool,
+    space::{AddressSpace, HatSpace, Mmu, MmuEntry},
+    table_frames::PoolFrames,
 };
-
-/// An address space as the memory manager names it.
-///
-/// Its number is used again after [`Hat::destroy`]; holding one does not prove that the space
-/// still exists.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct HatSpace(pub u32);
 
 /// The HAT layer over page tables `T`, under the locks of the scheme `S`.
 ///

@@ -11,55 +11,15 @@
 //! before a page changes that *is* an entry, its copies are emptied: whatever is done to the lender, no
 //! copy outlives what it is a copy of. Bits that walks have set in the copy of a page come back with it.
 
-use alloc::{collections::BTreeMap, vec::Vec};
-
 use addr::{VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Lent, Loan, Mounted, Space};
 
 use crate::{
-    hat::{Hat, HatSpace, LoadError},
+    hat::{Hat, LoadError},
+    loans::Copied,
     locking::{Held, Scheme, Site},
-    space::{AddressSpace, Mmu},
+    space::{AddressSpace, HatSpace, Mmu},
 };
-
-/// Where entries of the roots in a page table are copied to.
-#[derive(Debug, Default)]
-pub(crate) struct Loans {
-    /// By the lender and an address that the entry covers there.
-    copies: BTreeMap<(u32, u64), Vec<Copied>>,
-}
-
-/// A copy of an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Copied {
-    lender: Space,
-    borrower: Space,
-    /// Where the borrower sees the address.
-    at: VirtAddr,
-    is_page: bool,
-}
-
-impl Loans {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.copies.is_empty()
-    }
-
-    /// Strikes out the copies that `goes` wants gone, and gives them with their lenders' addresses.
-    fn take(&mut self, goes: impl Fn(u32, &Copied) -> bool) -> Vec<(VirtAddr, Copied)> {
-        let mut gone = Vec::new();
-        self.copies.retain(|&(lender, addr), copies| {
-            copies.retain(|copy| {
-                let goes = goes(lender, copy);
-                if goes {
-                    gone.push((VirtAddr::new(addr), *copy));
-                }
-                !goes
-            });
-            !copies.is_empty()
-        });
-        gone
-    }
-}
 
 impl<T: Mounted + ?Sized> Mmu<T> {
     /// Empties the copies of pages that are entries of `space`'s root: what is done to a page next, or

@@ -28,6 +28,62 @@
 //! tokens. Operations take `&self`; which lock they hold in which step is the [scheme's](locking).
 //! One call for many frames or a long range makes one shootdown (G98 section 6.4.2).
 //!
+//! A first call takes a page table in its memory, and a [`Platform`]: what has the processors forget, and where frames
+//! for tables come from.
+//!
+//! ```
+//! use addr::{Frames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+//! use hat::{Hat, HatSpace, Platform};
+//! use pagetable::{Flush, Mount, SparseMemory, Translation, X86_64};
+//! use physmem::{Buddy, Physmem};
+//!
+//! struct Cpus {
+//!     frames: Physmem<Buddy>,
+//!     shootdowns: u32,
+//! }
+//!
+//! impl Platform for Cpus {
+//!     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+//!         // Here every processor that may hold what `flushes` name executes INVLPG, or loads CR3.
+//!         self.shootdowns += 1;
+//!     }
+//!
+//!     fn frames(&mut self) -> &mut dyn Frames {
+//!         &mut self.frames
+//!     }
+//! }
+//!
+//! // The page table is in the first 64 MiB of memory, and so are the frames that it may take.
+//! let frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+//! let mut cpus = Cpus { frames, shootdowns: 0 };
+//! let memory = SparseMemory::new(64 << 20);
+//! let hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), memory)));
+//!
+//! // Two spaces share a frame of 2 MiB at different addresses.
+//! let (one, two) = (hat.create(&mut cpus)?, hat.create(&mut cpus)?);
+//! let (size, frame) = (PageSize::SIZE_2M, PhysAddr::new(0x800_0000));
+//! for (space, at) in [(one, 0x4000_0000), (two, 0x6000_0000)] {
+//!     let page = VirtAddr::new(at).page(size);
+//!     hat.load(space, Translation::new(page, frame, Rights::ALL), 1, &mut cpus)?;
+//! }
+//!
+//! // In one of them the page is split: the processors forget it as it was.
+//! let range = VirtRange::of_page(VirtAddr::new(0x4000_0000).page(size));
+//! hat.resize(one, range, PageSize::SIZE_4K, &mut cpus)?;
+//! assert_eq!((hat.mappings(), cpus.shootdowns), (512 + 1, 1));
+//!
+//! // A base frame in the middle gets another owner: the layer finds and removes whatever maps it, in one shootdown.
+//! let mut gone = Vec::new();
+//! let middle = PhysAddr::new(0x800_5000);
+//! let each = &mut |space, mapping: pagetable::Mapping| gone.push((space, mapping.translation.page));
+//! hat.unload_frames(&[(middle, PageSize::SIZE_4K)], each, &mut cpus);
+//! gone.sort();
+//! let [small, large] = [(0x4000_5000, PageSize::SIZE_4K), (0x6000_0000, size)];
+//! assert_eq!(gone, [(one, VirtAddr::new(small.0).page(small.1)), (two, VirtAddr::new(large.0).page(large.1))]);
+//! assert_eq!(cpus.shootdowns, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! [`Flush`]: pagetable::Flush
 #![no_std]
 #![forbid(unsafe_code)]
@@ -36,11 +92,13 @@ extern crate alloc;
 
 mod change;
 mod contexts;
+mod enter;
 mod frame;
 mod give;
 mod hat;
 mod lend;
 mod load;
+mod loans;
 pub mod locking;
 mod look;
 mod mmus;
@@ -50,13 +108,14 @@ mod pool;
 pub mod small;
 mod space;
 mod sparse;
+mod table_frames;
 mod unload;
 
 pub use crate::{
     contexts::{ContextCounts, ContextLimit, Contexts, Entered, NoContext},
     frame::{Frame, Mapped},
-    hat::{Hat, HatSpace, LoadError, MakeTable, Tables},
+    hat::{Hat, LoadError, MakeTable, Tables},
     platform::{Platform, Step},
     pool::{Pool, PoolCounts},
-    space::{AddressSpace, MMUS_MAX, Mmu, MmuPlace, Numbers},
+    space::{AddressSpace, HatSpace, MMUS_MAX, Mmu, MmuPlace, Numbers},
 };

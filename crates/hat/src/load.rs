@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 
 use crate::{
     frame::Noted,
-    hat::{Change, Hat, HatSpace, LoadError, mapped, noted},
+    hat::{Change, Hat, LoadError, mapped, noted},
     locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
-    pool::PoolFrames,
-    space::{AddressSpace, Mmu, MmuPlace, in_place},
+    space::{AddressSpace, HatSpace, Mmu, MmuPlace, in_place},
     sparse::ELEMENTS_MAX,
+    table_frames::PoolFrames,
 };
 
 /// Spaces that lose their tables for one load, at most: more than a load has tables.
@@ -69,7 +69,8 @@ pub(crate) struct Passed<'a> {
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Maps `count` pages to adjacent frames, the first as `first` says (K94 operation 1).
     ///
-    /// Nothing may be mapped there; the memory manager unloads first what it replaces.
+    /// Nothing may be mapped there; the memory manager unloads first what it replaces. The layer numbers frames of
+    /// base pages in 32 bits, so that it takes 16 TiB of physical memory in frames of 4K, whatever the table can hold.
     pub fn load(
         &self,
         space: HatSpace,

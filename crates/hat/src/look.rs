@@ -7,10 +7,10 @@ use pagetable::{Intent, Mapping, Mounted, Space};
 
 use crate::{
     frame::{Mapped, Noted},
-    hat::{Hat, HatSpace, noted},
+    hat::{Hat, noted},
     locking::{Below, Held, Scheme, Site},
     pool::PoolCounts,
-    space::{AddressSpace, MmuEntry, in_place},
+    space::{AddressSpace, HatSpace, MmuEntry, in_place},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {

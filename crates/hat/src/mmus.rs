@@ -13,11 +13,11 @@ use addr::{VirtAddr, VirtRange};
 use pagetable::{Error, Mapping, Mounted, Unfit};
 
 use crate::{
-    hat::{Change, Hat, HatSpace, LoadError},
+    hat::{Change, Hat, LoadError},
     locking::{Below, Held, Scheme, Site},
     platform::Platform,
-    pool::PoolFrames,
-    space::{MMUS_MAX, Mmu, MmuEntry, MmuPlace, in_place},
+    space::{HatSpace, MMUS_MAX, Mmu, MmuEntry, MmuPlace, in_place},
+    table_frames::PoolFrames,
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {

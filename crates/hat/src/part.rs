@@ -8,9 +8,9 @@ use addr::{Frames, Page, Rights, VirtRange};
 use pagetable::{Error, Flush, Intent, Mapping, Mounted, Space, SubtreeEdit, Translation};
 
 use crate::{
-    hat::{Hat, HatSpace},
-    locking::{Held, Part, Place, Scheme},
-    space::{Mmu, MmuEntry},
+    hat::Hat,
+    locking::{Held, Part, Scheme, SubtreePlace},
+    space::{HatSpace, Mmu, MmuEntry},
 };
 
 impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
@@ -170,7 +170,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 start.get() >> shift == last.get() >> shift
             };
             let level = (1..subtrees.levels()).find(is_one)?;
-            Some(Place::new(subtrees.levels(), level, |level| subtrees.index(level, start)))
+            Some(SubtreePlace::new(subtrees.levels(), level, |level| subtrees.index(level, start)))
         };
         let covering = |mmu: &Mmu<T>| {
             let subtrees = mmu.table.as_ref().and_then(|table| table.subtrees());

@@ -10,9 +10,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
-
-use crate::locking::Below;
+use addr::{PageSize, PhysAddr};
 
 /// Frames of tables, in use or free.
 #[derive(Debug, Default)]
@@ -49,7 +47,8 @@ impl Pool {
         self.stolen += 1;
     }
 
-    fn take(&mut self, size: PageSize) -> Taken {
+    /// Where a table's frame of that size comes from.
+    pub(crate) fn take(&mut self, size: PageSize) -> Taken {
         let limit = self.share_bytes.unwrap_or(u64::MAX);
         let taken = match self.free.iter().rposition(|&(_, of)| of == size) {
             Some(place) => Taken::Free(self.free.swap_remove(place).0),
@@ -65,6 +64,20 @@ impl Pool {
         self.peak_bytes = self.peak_bytes.max(self.used_bytes);
         taken
     }
+
+    /// The platform had no frame of that size.
+    pub(crate) fn untake(&mut self, size: PageSize) {
+        self.used_bytes -= size.bytes();
+    }
+
+    /// A table's frame is not needed any more. Says whether the pool keeps it.
+    pub(crate) fn put(&mut self, frame: PhysAddr, size: PageSize) -> bool {
+        self.used_bytes -= size.bytes();
+        if self.is_limited() {
+            self.free.push((frame, size));
+        }
+        self.is_limited()
+    }
 }
 
 /// What a pool has done.
@@ -78,39 +91,12 @@ pub struct PoolCounts {
     pub steals: u64,
 }
 
-enum Taken {
+/// Where a table's frame comes from.
+pub(crate) enum Taken {
+    /// This one was free in the pool.
     Free(PhysAddr),
+    /// From the platform.
     New,
+    /// The pool has its share.
     None,
-}
-
-/// The pool as a page table sees it.
-pub(crate) struct PoolFrames<'a, L> {
-    pub(crate) below: &'a mut L,
-    pub(crate) platform: &'a mut dyn Frames,
-}
-
-impl<L: Below> Frames for PoolFrames<'_, L> {
-    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
-        match self.below.pool(|pool| pool.take(size)) {
-            Taken::Free(frame) => Ok(frame),
-            Taken::New => self.platform.allocate(size).inspect_err(|_| {
-                self.below.pool(|pool| pool.used_bytes -= size.bytes());
-            }),
-            Taken::None => Err(OutOfFrames { size, free_bytes: 0 }),
-        }
-    }
-
-    fn free(&mut self, frame: PhysAddr, size: PageSize) {
-        let kept = self.below.pool(|pool| {
-            pool.used_bytes -= size.bytes();
-            if pool.is_limited() {
-                pool.free.push((frame, size));
-            }
-            pool.is_limited()
-        });
-        if !kept {
-            self.platform.free(frame, size);
-        }
-    }
 }

@@ -20,10 +20,17 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use addr::VirtRange;
 use pagetable::{Mounted, Space};
 
-use crate::lend::Loans;
+use crate::loans::Loans;
 
 /// The most MMUs that a space may have translations in.
 pub const MMUS_MAX: usize = 4;
+
+/// An address space as the memory manager names it.
+///
+/// Its number is used again after [`Hat::destroy`](crate::Hat::destroy); holding one does not prove that the space
+/// still exists.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HatSpace(pub u32);
 
 /// An address-space descriptor: the list of its MMU descriptors.
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,11 @@ use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit};
 
 use crate::{
     frame::Mapped,
-    hat::{Change, Hat, HatSpace},
+    hat::{Change, Hat},
     load::hull,
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
-    space::{AddressSpace, in_place},
+    space::{AddressSpace, HatSpace, in_place},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {

@@ -31,7 +31,7 @@ use std::{
 use hat::locking::{Class, Rw, Site};
 
 pub(crate) use self::row::BiasedRow;
-use crate::native::{free, patiently, spun};
+use crate::waiting::{free, patiently, spun};
 
 mod row;
 
@@ -267,7 +267,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::native::pause;
+    use crate::waiting::pause;
 
     fn lock() -> BiasedRw<[u64; 2]> {
         BiasedRw::new(Class::Space, [0, 0])

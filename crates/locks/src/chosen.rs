@@ -12,7 +12,7 @@
 
 use hat::locking::{
     Array, Arrays, Class, Covering, CoveringArray, Embedded, EmbeddedArray, EmbeddedMmus, Hashed,
-    HashedArray, Locks, Monitor, MonitorArray, Part, Place, Site,
+    HashedArray, Locks, Monitor, MonitorArray, Part, Site, SubtreePlace,
 };
 
 /// One of the ways in which [`Fine`](hat::locking::Fine) schemes lock descriptors.
@@ -93,7 +93,7 @@ impl<D: Default + Send, L: Locks> ChosenArray<D, L> {
     fn run_part(
         &self,
         (site, number): (Site, u64),
-        lowest: &dyn Fn(&D) -> Option<Place>,
+        lowest: &dyn Fn(&D) -> Option<SubtreePlace>,
         covering: &dyn Fn(&D) -> u8,
         f: &mut dyn FnMut(Part<'_, D>),
     ) {
@@ -125,7 +125,7 @@ impl<D: Default + Send, L: Locks> Array<D> for ChosenArray<D, L> {
         &self,
         site: Site,
         number: u64,
-        lowest: impl Fn(&D) -> Option<Place>,
+        lowest: impl Fn(&D) -> Option<SubtreePlace>,
         covering: impl Fn(&D) -> u8,
         f: impl FnOnce(Part<'_, D>) -> R,
     ) -> R {

@@ -19,6 +19,7 @@ pub mod prices;
 mod ranked;
 pub mod stats;
 mod timed;
+mod waiting;
 pub mod watched;
 
 pub use crate::{

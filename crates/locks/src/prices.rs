@@ -26,10 +26,7 @@ use std::{
 use hat::locking::{Class, Mutex as _, Site};
 use serde::Serialize;
 
-use crate::{
-    costs::Costs,
-    native::{NativeMutex, pause},
-};
+use crate::{costs::Costs, native::NativeMutex, waiting::pause};
 
 /// Above this the two threads did not run at once: sockets of today exchange a line in some hundred ns.
 const TRANSFER_MAX_NS: f64 = 1000.0;

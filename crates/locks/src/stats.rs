@@ -39,12 +39,13 @@ impl Histogram {
 
 impl AddAssign<&Histogram> for Histogram {
     fn add_assign(&mut self, other: &Histogram) {
-        self.count += other.count;
-        self.cycles += other.cycles;
-        if other.buckets.len() > self.buckets.len() {
-            self.buckets.resize(other.buckets.len(), 0);
+        let Histogram { count, cycles, buckets } = other;
+        self.count += count;
+        self.cycles += cycles;
+        if buckets.len() > self.buckets.len() {
+            self.buckets.resize(buckets.len(), 0);
         }
-        for (own, others) in self.buckets.iter_mut().zip(&other.buckets) {
+        for (own, others) in self.buckets.iter_mut().zip(buckets) {
             *own += others;
         }
     }
@@ -67,11 +68,12 @@ pub struct ClassCounts {
 
 impl AddAssign<&ClassCounts> for ClassCounts {
     fn add_assign(&mut self, other: &ClassCounts) {
-        self.acquisitions += other.acquisitions;
-        self.contended += other.contended;
-        self.transfers += other.transfers;
-        self.waits += &other.waits;
-        self.holds += &other.holds;
+        let ClassCounts { acquisitions, contended, transfers, waits, holds } = other;
+        self.acquisitions += acquisitions;
+        self.contended += contended;
+        self.transfers += transfers;
+        self.waits += waits;
+        self.holds += holds;
     }
 }
 

@@ -30,6 +30,7 @@ pub use description::{
     units,
 };
 pub use machine::Machine;
+pub use managers::{WrittenRule, written_rules};
 pub use os::names::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use ram::table::page_table_formats;

@@ -16,7 +16,7 @@ use pagetable::{
     Flush, Irix, Memory, Mount, Mounted, PageTable, Reference, SparseMemory, Translation,
 };
 use physmem::{Allocator, Coalesced, FrameId, Level, Physmem, SizeLists, State};
-use vm::{FileKey, Io, Kernel, Marks, Module, Physical, Platform, Settings, Source, Vm};
+use vm::{FileKey, Io, Kernel, Module, Physical, Platform, Settings, Source, Vm};
 
 /// A name for each number that a world comes to.
 pub type Numbers = Vec<(&'static str, u64)>;
@@ -84,15 +84,8 @@ impl World {
             sizes: &SIZES,
             sizing: "modules",
             paired: true,
-            replacement: "clock",
             reference: vm::Reference::ValidBit,
-            swap_pages: 0,
-            marks: Marks::default(),
-            reserving: None,
-            nodes: 1,
-            colors: 1,
-            thp: None,
-            hashed: None,
+            ..Settings::default()
         };
         let table = Mount::tree(Irix::new(BASE).expect(WRONG), SparseMemory::new(1 << 34));
         World {

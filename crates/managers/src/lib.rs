@@ -10,6 +10,9 @@ mod first_touch;
 pub mod host;
 mod place;
 mod sites;
+mod wish;
+
+pub use self::place::{WrittenRule, written_rules};
 
 use description::{
     Description, Refusal,

@@ -19,7 +19,7 @@ use os::{events::Gone, names::Names};
 use results::{FrameName, count::labels::Layout};
 use trace::{Event, Region};
 
-use super::sites::Sites;
+use super::{sites::Sites, wish::Wish};
 
 /// All rules.
 #[derive(Clone, Debug, Default)]
@@ -39,38 +39,33 @@ struct Rule {
     was_used: bool,
 }
 
-/// What is wished.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wish {
-    pub size: PageSize,
-    /// How long a fault waits for a page of that size, in microseconds; none: not at all.
-    pub wait_us: Option<u64>,
-    /// From which node of memory frames come, and what gives way; none: as the machine file says.
-    pub placement: Option<Placement>,
-    pub fallback: Option<NodeFallback>,
-    pub rather: Option<Rather>,
-    /// After how many references a page moves to another node, if ever.
-    pub migrate_after: Option<Option<u32>>,
+/// A rule in plain data, for who places a program that runs instead of a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrittenRule {
+    /// The line that it stands in, from 1.
+    pub line: usize,
+    /// The first word of what it is for: `data`, `lib`, `range`, ...
+    pub what: &'static str,
+    /// The name of a library or a region, or the file of a site; empty for the others.
+    pub name: String,
+    /// The line of a site in its source; 0 for the others.
+    pub source_line: u32,
+    /// The first byte of a range and the one behind its last; 0 for the others.
+    pub range: (u64, u64),
+    /// The page size in bytes.
+    pub size: u64,
+    /// Whether a fault is to wait for a page of that size.
+    pub waits: bool,
+    /// Whether it says something of nodes of memory.
+    pub has_nodes: bool,
 }
 
-impl Wish {
-    /// Pages of `size`, and nothing said of waiting or of nodes.
-    pub(crate) const fn of(size: PageSize) -> Wish {
-        Wish {
-            size,
-            wait_us: None,
-            placement: None,
-            fallback: None,
-            rather: None,
-            migrate_after: None,
-        }
-    }
-
-    /// Whether it says something of nodes.
-    fn has_nodes(&self) -> bool {
-        let Wish { size: _, wait_us: _, placement, fallback, rather, migrate_after } = self;
-        placement.is_some() || fallback.is_some() || rather.is_some() || migrate_after.is_some()
-    }
+/// The rules of `text`, the most special first, with any power of two from 4K to 1G as a size. An error names the
+/// line.
+pub fn written_rules(text: &str) -> Result<Vec<WrittenRule>, String> {
+    let sizes: Vec<PageSize> = (12..=30).filter_map(PageSize::from_shift).collect();
+    let rules = Rules::parse(text, &sizes)?.rules;
+    Ok(rules.into_iter().map(Rule::written).collect())
 }
 
 /// What a rule is for, the most general first.
@@ -262,6 +257,46 @@ impl Rules {
         let unused =
             self.rules.iter().filter(|rule| !rule.was_used).min_by_key(|rule| rule.line)?;
         Some(format!("line {}: nothing was mapped that is {}", unused.line, unused.what))
+    }
+}
+
+impl Rule {
+    fn written(self) -> WrittenRule {
+        let (mut name, mut source_line, mut range) = (String::new(), 0, (0, 0));
+        let what = match self.what {
+            Thing::Data => "data",
+            Thing::Mmap => "mmap",
+            Thing::Stack => "stack",
+            Thing::Heap => "heap",
+            Thing::Bss => "bss",
+            Thing::Text => "text",
+            Thing::Lib(lib) => {
+                name = lib;
+                "lib"
+            }
+            Thing::Region(region) => {
+                name = region;
+                "region"
+            }
+            Thing::Site(file, line) => {
+                (name, source_line) = (file, line);
+                "site"
+            }
+            Thing::Range(start, end) => {
+                range = (start, end);
+                "range"
+            }
+        };
+        WrittenRule {
+            line: self.line,
+            what,
+            name,
+            source_line,
+            range,
+            size: self.wish.size.bytes(),
+            waits: self.wish.wait_us.is_some(),
+            has_nodes: self.wish.has_nodes(),
+        }
     }
 }
 
@@ -491,6 +526,30 @@ mod tests {
 
     fn sizes() -> Vec<PageSize> {
         [12, 14, 16, 18].into_iter().filter_map(PageSize::from_shift).collect()
+    }
+
+    #[test]
+    fn written_rules_are_plain_data_and_the_most_special_first() {
+        let text =
+            "data=2M\nlib c.so.6 = 4K # text\nrange 4096..0x3000=1G wait, site a.c:7=64K node 1";
+        let told: Vec<String> = written_rules(text)
+            .unwrap()
+            .into_iter()
+            .map(|rule| {
+                let WrittenRule { line, what, name, source_line, range, size, waits, has_nodes } =
+                    rule;
+                format!("{line} {what} {name:?} {source_line} {range:?} {size} {waits} {has_nodes}")
+            })
+            .collect();
+        let expected = [
+            "3 range \"\" 0 (4096, 12288) 1073741824 true false",
+            "3 site \"a.c\" 7 (0, 0) 65536 false true",
+            "2 lib \"c.so.6\" 0 (0, 0) 4096 false false",
+            "1 data \"\" 0 (0, 0) 2097152 false false",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(written_rules("").unwrap(), []);
+        assert!(written_rules("heap=2M\nheap=8K, heap=4K").unwrap_err().starts_with("line 2: "));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use os::names::Names;
 use results::{CodePlace, FrameName, count::labels::Layout};
 use trace::Event;
 
-use super::place::Wish;
+use super::wish::Wish;
 
 /// The sites of a trace for which there is a wish, and what was allocated there.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,13 @@ impl Sites {
                 let (rule, wish) = *self.wished.get(&(number, *site))?;
                 Some((VirtRange::new(VirtAddr::new(*addr), *bytes).ok()?, rule, wish))
             }
-            _ => None,
+            Event::Marker { .. }
+            | Event::Image { .. }
+            | Event::Free { .. }
+            | Event::Call(_)
+            | trace::events!(memory)
+            | trace::events!(lives)
+            | trace::events!(stream) => None,
         }
     }
 

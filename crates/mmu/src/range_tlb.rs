@@ -191,7 +191,8 @@ impl RangeTlb {
 
     /// Begins to count anew; the entries stay.
     pub fn forget_counts(&mut self) {
-        self.counts = RangeTlbCounts::default();
+        let RangeTlb { params: _, slots: _, policy: _, counts } = self;
+        *counts = RangeTlbCounts::default();
     }
 
     fn flush_where(&mut self, goes: impl Fn(&RangeEntry) -> bool) -> u64 {

@@ -81,7 +81,8 @@ impl TraceCache {
 
     /// Begins to count anew; the lines stay.
     pub fn forget_counts(&mut self) {
-        self.counts = TraceCacheCounts::default();
+        let TraceCache { params: _, sets: _, lines: _, counts } = self;
+        *counts = TraceCacheCounts::default();
     }
 
     /// Fetches `bytes` of code at `addr`, which are so many micro-ops. Whether all of it was there;

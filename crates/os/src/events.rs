@@ -166,39 +166,8 @@ pub enum Backing<'a> {
 /// What `event` asks for, if it asks for anything that concerns pages.
 pub fn request(event: &Event) -> Option<Request<'_>> {
     Some(match event {
-        Event::Mapping { start, bytes, rights, origin, offset, file } => {
-            let (path, name) = match origin {
-                Origin::File(path) => (Some(path.as_str()), path.as_str()),
-                Origin::Stack => (None, "stack"),
-                Origin::Heap => (None, "heap"),
-                Origin::Bss => (None, "bss"),
-                Origin::Other(name) => (None, name.as_str()),
-            };
-            let file = file.as_ref();
-            let backing = match file.is_some() || path.is_some() {
-                true => Backing::File { file, path, offset: *offset, shared: false },
-                false => Backing::Anonymous,
-            };
-            let rights = Rights::from_bits(*rights & 7);
-            Request::Known { start: *start, bytes: *bytes, rights, backing, name }
-        }
-        Event::Mmap { bytes, prot, flags, offset, path, file, result, .. } => {
-            let (path, file) = (path.as_deref(), file.as_ref());
-            let anonymous = flags & MAP_ANONYMOUS != 0 || (file.is_none() && path.is_none());
-            let shared = flags & MAP_SHARED != 0;
-            let backing = match (anonymous, shared) {
-                (false, _) => Backing::File { file, path, offset: Some(*offset), shared },
-                (true, true) => Backing::SharedMemory,
-                (true, false) => Backing::Anonymous,
-            };
-            Request::Map {
-                start: u64::try_from(*result).ok()?,
-                bytes: *bytes,
-                rights: rights_of(*prot),
-                backing,
-                name: path.filter(|_| !anonymous).unwrap_or("anonymous"),
-            }
-        }
+        Event::Mapping { .. } => return known(event),
+        Event::Mmap { .. } => return mapped(event),
         Event::Shmat { id, bytes: Some(bytes), file, result, .. } => Request::Attach {
             start: u64::try_from(*result).ok()?,
             bytes: *bytes,
@@ -264,16 +233,49 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         Event::Clone { .. }
         | Event::ThreadStart { .. }
         | Event::ThreadEnd
-        | Event::Marker { .. }
-        | Event::Image { .. }
-        | Event::Site { .. }
-        | Event::Allocate { .. }
-        | Event::Free { .. }
-        | Event::Run { .. }
-        | Event::Process { .. }
-        | Event::ContextSwitch { .. }
-        | Event::WarmupEnd
-        | Event::Gap { .. } => return None,
+        | trace::events!(program)
+        | trace::events!(stream) => return None,
+    })
+}
+
+/// What a mapping asks for that was there when the recording began.
+fn known(event: &Event) -> Option<Request<'_>> {
+    let Event::Mapping { start, bytes, rights, origin, offset, file } = event else { return None };
+    let (path, name) = match origin {
+        Origin::File(path) => (Some(path.as_str()), path.as_str()),
+        Origin::Stack => (None, "stack"),
+        Origin::Heap => (None, "heap"),
+        Origin::Bss => (None, "bss"),
+        Origin::Other(name) => (None, name.as_str()),
+    };
+    let file = file.as_ref();
+    let backing = match file.is_some() || path.is_some() {
+        true => Backing::File { file, path, offset: *offset, shared: false },
+        false => Backing::Anonymous,
+    };
+    let rights = Rights::from_bits(*rights & 7);
+    Some(Request::Known { start: *start, bytes: *bytes, rights, backing, name })
+}
+
+/// What a call of `mmap` asks for.
+fn mapped(event: &Event) -> Option<Request<'_>> {
+    let Event::Mmap { bytes, prot, flags, offset, path, file, result, .. } = event else {
+        return None;
+    };
+    let (path, file) = (path.as_deref(), file.as_ref());
+    let anonymous = flags & MAP_ANONYMOUS != 0 || (file.is_none() && path.is_none());
+    let shared = flags & MAP_SHARED != 0;
+    let backing = match (anonymous, shared) {
+        (false, _) => Backing::File { file, path, offset: Some(*offset), shared },
+        (true, true) => Backing::SharedMemory,
+        (true, false) => Backing::Anonymous,
+    };
+    Some(Request::Map {
+        start: u64::try_from(*result).ok()?,
+        bytes: *bytes,
+        rights: rights_of(*prot),
+        backing,
+        name: path.filter(|_| !anonymous).unwrap_or("anonymous"),
     })
 }
 

@@ -97,7 +97,19 @@ impl Host {
 
     /// Begins to count anew; what is backed stays.
     pub fn forget_counts(&mut self) {
-        self.first_touches = 0;
+        let Host {
+            ram: _,
+            system: _,
+            layout: _,
+            who: _,
+            root: _,
+            page_size: _,
+            keeps_room: _,
+            first_touches,
+            walks: _,
+            references: _,
+        } = self;
+        *first_touches = 0;
     }
 
     /// The walks of the last way, and their references.
@@ -211,8 +223,10 @@ impl Stack {
 
     /// Begins to count anew; what is mapped stays.
     pub fn forget_counts(&mut self) {
-        self.splintered = 0;
-        if let Some(host) = &mut self.host {
+        // Its system forgets what it has counted of the guest's memory.
+        let Stack { guest: _, host, splintered } = self;
+        *splintered = 0;
+        if let Some(host) = host {
             host.forget_counts();
         }
     }

@@ -70,6 +70,10 @@ pub trait System: Send {
         Ok(())
     }
 
+    /// The last [`System::tick`] took `cycles` of the clock. The daemons that it ran begin to sleep now: a daemon
+    /// that slept from the start of its pass, and took longer than it sleeps, would never let a program run.
+    fn ticked(&mut self, _cycles: u64) {}
+
     /// Whether [`System::spent`] tells what its work takes; otherwise each fault has one price.
     fn prices_its_work(&self) -> bool {
         false

@@ -39,13 +39,14 @@
 //! Blocks that only 52 bits have (512G, 64G, 4T), hierarchical rights (APTable and the like) and permission
 //! overlays are left out.
 
-use addr::{Attributes, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
+use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves, radix::seldom};
 
 const VALID: u64 = 1 << 0;
 /// Of a valid entry: it leads to a table or, at level 1, to a page; and else to a block.
 const NO_BLOCK: u64 = 1 << 1;
+const TABLE: u64 = VALID | NO_BLOCK;
 const MEMORY_SHIFT: u32 = 2;
 const USER: u64 = 1 << 6;
 const READ_ONLY: u64 = 1 << 7;
@@ -87,7 +88,8 @@ const SIZES_16K: [PageSize; 4] = [size(14), size(21), size(25), size(30)];
 const SIZES_64K: [PageSize; 4] = [size(16), size(21), size(29), size(34)];
 
 /// The page table of AArch64, with granules of 1 << `GRANULE` bytes (12, 14 or 16), for addresses of `BITS`
-/// bits (48 or 52), under walkers that set AF and the dirty state or that do not.
+/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state. The root is two tables in one frame, so that frames of
+/// twice the granule are asked for.
 pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool = true> =
     Radix<Aarch64Entries<GRANULE, BITS, MARKS>>;
 
@@ -95,17 +97,18 @@ pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool 
 #[derive(Clone, Debug)]
 pub struct Aarch64Entries<const GRANULE: u8, const BITS: u8, const MARKS: bool> {
     spans: [VirtRange; 2],
+    /// The bits of an entry that say whether it leads to a table, and to which: see
+    /// [`Format::next_table`]. A value, since from a constant the compiler makes two masks.
+    next_bits: u64,
     bbm2: bool,
 }
 
 impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64<GRANULE, BITS, MARKS> {
     /// A table without spaces, for processors that need a break before the make.
     pub fn new() -> Aarch64<GRANULE, BITS, MARKS> {
-        let bytes = 1u64 << Aarch64Entries::<GRANULE, BITS, MARKS>::ADDRESS_BITS;
-        let half = |start| VirtRange::new(VirtAddr::new(start), bytes);
-        let spans = [half(0), half(bytes.wrapping_neg())];
-        let spans = spans.map(|half| half.expect("each half ends at a power of two"));
-        Radix::with_format(Aarch64Entries { spans, bbm2: false })
+        let spans = halves(1 << Aarch64Entries::<GRANULE, BITS, MARKS>::ADDRESS_BITS);
+        let next_bits = Aarch64Entries::<GRANULE, BITS, MARKS>::place(u64::MAX) | TABLE;
+        Radix::with_format(Aarch64Entries { spans, next_bits, bbm2: false })
     }
 
     /// The same, so far without spaces, for processors with FEAT_BBM at level 2: they take a page of another
@@ -191,12 +194,6 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
         }
     }
 
-    #[inline]
-    const fn size_of(entry: u64, level: u8) -> PageSize {
-        let run_bits = if entry & CONTIGUOUS != 0 { Self::run_bits(level) } else { 0 };
-        size(Self::shift(level) + run_bits)
-    }
-
     /// Of a page that was never written to.
     #[inline]
     fn rights_bits(rights: Rights) -> u64 {
@@ -273,9 +270,8 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
 
     #[inline]
     fn holds(&self, addr: VirtAddr) -> bool {
-        // All bits above are 0, or all are 1: with the carry from the lowest of them none is left.
-        let above = (addr.get() as i64 >> Self::ADDRESS_BITS) as u64;
-        above.wrapping_add(1) <= 1
+        // All bits above are 0, or all are 1: with one more, all but the lowest of them are 0.
+        addr.get().wrapping_add(1 << Self::ADDRESS_BITS) >> (Self::ADDRESS_BITS + 1) == 0
     }
 
     #[inline]
@@ -296,6 +292,10 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
         let index = addr.get() >> Self::shift(level);
         if level < Self::LEVELS {
             return (index & mask(Self::INDEX_BITS)) << ENTRY_SHIFT;
+        }
+        if Self::HALF_BYTES == 1 << (Self::ROOT_BITS + ENTRY_SHIFT) {
+            // The half is the lowest of the bits above, which all are alike.
+            return (index & mask(Self::ROOT_BITS + 1)) << ENTRY_SHIFT;
         }
         let half = (addr.get() >> 63) * Self::HALF_BYTES;
         half + ((index & mask(Self::ROOT_BITS)) << ENTRY_SHIFT)
@@ -350,8 +350,11 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
 
     #[inline]
     fn next_table(&self, entry: u64, _level: u8) -> Option<PhysAddr> {
-        let leads = entry & (VALID | NO_BLOCK) == VALID | NO_BLOCK;
-        leads.then_some(PhysAddr::new(Self::frame(entry)))
+        // No bit of a frame is in the lowest byte.
+        let kept = entry & self.next_bits;
+        let table = kept.wrapping_sub(TABLE);
+        let table = if Self::LPA || Self::DS { Self::frame(table) } else { table };
+        (kept as u8 == TABLE as u8).then_some(PhysAddr::new(table))
     }
 
     #[inline]
@@ -362,7 +365,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
     fn table(&self, table: PhysAddr, population: u64) -> u64 {
         let low = (population & mask(LOW_BITS)) << LOW_SHIFT;
         let high = (population >> LOW_BITS) << HIGH_SHIFT;
-        Self::place(table.get()) | VALID | NO_BLOCK | low | high
+        Self::place(table.get()) | TABLE | low | high
     }
 
     #[inline]
@@ -410,19 +413,36 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
 
     #[inline]
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
-        let size = Self::size_of(entry, level);
-        Translation {
+        let of_size = |size| Translation {
             page: addr.page(size),
             frame: PhysAddr::new(Self::frame(entry)).align_down(size),
             rights: Self::rights(entry),
             global: entry & NOT_GLOBAL == 0,
             attributes: Attributes::of(MemoryType::from_bits((entry >> MEMORY_SHIFT) as u8)),
+        };
+        if entry & CONTIGUOUS != 0 {
+            seldom();
+            return of_size(size(Self::shift(level) + Self::run_bits(level)));
         }
+        of_size(size(Self::shift(level)))
     }
 
     #[inline]
     fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
         entry ^ Self::with_rights(entry, rights)
+    }
+
+    #[inline]
+    fn exceeds(&self, entry: u64, _level: u8, rights: Rights) -> bool {
+        !rights.contains(Self::rights(entry))
+    }
+
+    #[inline]
+    fn permits(&self, entry: u64, rights: Rights, kind: Kind) -> bool {
+        match kind {
+            Kind::Load => entry & NO_ACCESS == 0,
+            Kind::Store | Kind::Fetch => rights.allows(kind),
+        }
     }
 
     #[inline]
@@ -460,6 +480,10 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
         rights: Rights,
         memory: &mut impl Memory,
     ) -> Option<u64> {
+        if !MARKS {
+            let bits = self.other_rights(entry, rights);
+            return (bits != 0).then(|| self.invert(level, at, bits, memory));
+        }
         // Whether AP[2] is to change depends on what a walker makes of it meanwhile.
         loop {
             let new = Self::with_rights(entry, rights);

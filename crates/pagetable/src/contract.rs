@@ -6,7 +6,7 @@ use core::{
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Resized, Translation, Unfit};
+use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation, Unfit};
 
 /// An address space in a page table: what the processor's base register would hold.
 ///
@@ -74,8 +74,9 @@ pub struct Footprint {
 
 impl AddAssign for Footprint {
     fn add_assign(&mut self, other: Footprint) {
-        self.table_bytes += other.table_bytes;
-        self.frame_bytes += other.frame_bytes;
+        let Footprint { table_bytes, frame_bytes } = other;
+        self.table_bytes += table_bytes;
+        self.frame_bytes += frame_bytes;
     }
 }
 
@@ -90,8 +91,9 @@ impl Sum for Footprint {
 
 impl SubAssign for Footprint {
     fn sub_assign(&mut self, other: Footprint) {
-        self.table_bytes -= other.table_bytes;
-        self.frame_bytes -= other.frame_bytes;
+        let Footprint { table_bytes, frame_bytes } = other;
+        self.table_bytes -= table_bytes;
+        self.frame_bytes -= frame_bytes;
     }
 }
 
@@ -138,6 +140,17 @@ pub trait PageTable {
         rights
     }
 
+    /// Whether processors may walk the table while an operation changes it: each walk finds a page as it was before
+    /// the operation, or as it is after it, and no usage bit that a walk sets is lost.
+    ///
+    /// A radix tree says yes: a change of a page is one exchange of one word, and a new table is filled before it is
+    /// linked. Wherever this is `false`, an operation needs processors that do not walk meanwhile. As no caller can
+    /// change a table through `&mut self` while another one walks it through `&self`, this matters to who lets hardware
+    /// walk it.
+    fn walks_beside_changes(&self) -> bool {
+        false
+    }
+
     /// A new, empty space.
     fn create(
         &mut self,
@@ -154,6 +167,10 @@ pub trait PageTable {
     ///
     /// No TLB holds any of it, so the token names no page. It names tables in a format whose
     /// nodes move when a page is added.
+    ///
+    /// A processor that keeps what it has not found, or whose walker does not see the stores yet, is the caller's:
+    /// before the first access AArch64 wants `DSB` and `ISB`, and RISC-V `SFENCE.VMA`, or a handler that repeats an access
+    /// whose fault finds the page there. No operation here executes a barrier.
     #[inline(always)]
     fn map(
         &mut self,
@@ -241,19 +258,25 @@ pub trait PageTable {
     ) -> Result<Flush, Error>;
 
     /// Maps what is mapped in `range` by pages of the size `to`, to the same frames with the same rights,
-    /// attributes and bits; the token names the pages that were of another size.
+    /// attributes and bits. The result is the pages as they are now, without bits that hardware has set in the old
+    /// entries during the operation.
     ///
-    /// Where `to` is larger than pages there, each larger page must be full, with adjacent and aligned
+    /// Both ends of `range` lie between pages that are there: to have a part of a page in another size, split the
+    /// whole of it. Where `to` is larger than pages there, each larger page must be full, with adjacent and aligned
     /// frames and equal rights and attributes. What is refused changes nothing.
     ///
-    /// Three steps: this one; then hardware forgets what [`Resized::flush`] names; then
-    /// [`PageTable::complete`]. No other operation may come in between. A walk finds a
-    /// page at every moment, unless the format says that hardware needs a break before the make; then the pages
-    /// are absent until the last step. Bits that a walk sets meanwhile are the new pages' too.
+    /// `forget` is called once, after the entries have been exchanged, with a token that names the pages that were of
+    /// another size: it has every processor forget them, and returns when all have. Where nothing has to be forgotten it
+    /// is not called. When it has returned, bits that hardware has set in the old entries until then are carried over
+    /// to the new pages, entries that had to be broken are made, and the frames of tables that went are freed.
+    ///
+    /// A walk finds a page at every moment, unless the format says that hardware needs a break before the make
+    /// (AArch64 without FEAT_BBM at level 2). Then hardware finds no page while `forget` runs, and the handler of a
+    /// fault waits until `resize` has returned.
     ///
     /// ```
     /// use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-    /// use pagetable::{PageTable, SparseMemory, Translation, X86_64};
+    /// use pagetable::{Flush, PageTable, Scope, SparseMemory, Translation, X86_64};
     /// use physmem::Physmem;
     ///
     /// let mut memory = SparseMemory::new(1 << 30);
@@ -266,10 +289,12 @@ pub trait PageTable {
     /// table.walk(space, page.start(), Kind::Store, &mut memory, &mut |_| {})?;
     ///
     /// let range = VirtRange::of_page(page);
-    /// let split = table.resize(space, range, PageSize::SIZE_4K, &mut memory, &mut frames)?;
-    /// // Here every processor forgets what `split.flush` names, while it goes on to use the page.
-    /// table.complete(&split, &mut memory);
-    /// split.flush.done(&mut frames);
+    /// let forget = &mut |flush: &Flush, _: &mut SparseMemory| {
+    ///     // Here every processor forgets what `flush` names, while it goes on to use the page.
+    ///     assert_eq!(flush.scope(), Scope::Pages { range, pages: 1 });
+    /// };
+    /// let small = table.resize(space, range, PageSize::SIZE_4K, &mut memory, &mut frames, forget)?;
+    /// assert_eq!(small.len(), 512);
     ///
     /// let part = table.query(space, VirtAddr::new(0x4000_5000), &memory).expect("it is mapped");
     /// assert_eq!(part.translation.frame, PhysAddr::new(0x2000_5000));
@@ -277,19 +302,15 @@ pub trait PageTable {
     /// assert!(part.usage.dirty);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn resize(
+    fn resize<M: Memory>(
         &mut self,
         space: Space,
         range: VirtRange,
         to: PageSize,
-        memory: &mut impl Memory,
+        memory: &mut M,
         frames: &mut impl Frames,
-    ) -> Result<Resized, Error>;
-
-    /// Ends a [`PageTable::resize`] when hardware has forgotten the pages as they were: what it has set in their
-    /// entries until then is carried over, and entries that had to be broken are made. The frames of the
-    /// tables that went are freed after it, by [`Flush::done`].
-    fn complete(&mut self, _resized: &Resized, _memory: &mut impl Memory) {}
+        forget: &mut impl FnMut(&Flush, &mut M),
+    ) -> Result<Vec<Mapping>, Error>;
 
     /// Sets bits of the page that holds `addr`: for the OS, where no hardware does it.
     fn set_usage(

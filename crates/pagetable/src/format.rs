@@ -1,7 +1,9 @@
 //! Where the bits of a radix table's entries are: all that differs from one radix format to the
 //! next, apart from the algorithms over them.
 
-use addr::{Attributes, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use core::array;
+
+use addr::{Attributes, Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{
     Translation, Unfit, Usage,
@@ -210,6 +212,14 @@ pub trait Format {
         !rights.contains(self.translation(entry, level, VirtAddr::new(0)).rights)
     }
 
+    /// Whether a walk to this entry of a page, which is [present](Format::present), allows an access of this
+    /// kind, where `rights` are those of the entry that all tables on the way allow too. A format whose tables
+    /// restrict nothing may look at the entry instead, if that is cheaper.
+    #[inline]
+    fn permits(&self, _entry: u64, rights: Rights, kind: Kind) -> bool {
+        rights.allows(kind)
+    }
+
     /// The usage bits of a page's entry.
     #[inline]
     fn usage(&self, entry: u64) -> Usage {
@@ -329,4 +339,13 @@ pub trait Format {
             memory.compare_exchange_u32(at, current as u32, new as u32).map_err(u64::from)
         }
     }
+}
+
+/// The lower half of all addresses, and the upper one where a table has both.
+pub(crate) fn halves<const HALVES: usize>(bytes: u64) -> [VirtRange; HALVES] {
+    const { assert!(HALVES == 1 || HALVES == 2, "there are two halves, and the lower is there") };
+    array::from_fn(|half| {
+        let start = VirtAddr::new(if half == 0 { 0 } else { bytes.wrapping_neg() });
+        VirtRange::new(start, bytes).expect("each half ends at a power of two")
+    })
 }

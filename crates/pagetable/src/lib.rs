@@ -95,17 +95,16 @@
 //!
 //! # A page that gets smaller while processors use it
 //!
-//! Hardware sets accessed and dirty bits at any time, so the memory's exchanges must be atomic. Then a resize has
-//! three steps: [`PageTable::resize`]; the shootdown, in which each processor forgets what the token names; and
-//! [`PageTable::complete`], which takes over what was set until then. Here a thread stands for the other
-//! processor.
+//! Hardware sets accessed and dirty bits at any time, so the memory's exchanges must be atomic. [`PageTable::resize`]
+//! exchanges the entries, then calls the shootdown, in which each processor forgets what a token names, and then
+//! carries over the bits that hardware has set until then. Here a thread stands for the other processor.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 //! use std::{sync::Arc, thread};
 //!
 //! use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-//! use pagetable::{PageTable, Translation, X86_64};
+//! use pagetable::{Flush, PageTable, Translation, X86_64};
 //! use physmem::Physmem;
 //!
 //! /// Physical memory, seen by several processors.
@@ -159,8 +158,8 @@
 //! let large = Translation::new(page, PhysAddr::new(0x8000_0000), Rights::ALL);
 //! table.map(space, large, 1, &mut memory, &mut frames)?.done(&mut frames);
 //!
-//! // Another processor stores to the page all the time. It has no TLB; one with a TLB empties it where `split.flush`
-//! // is acted on below.
+//! // Another processor stores to the page all the time. It has no TLB; one with a TLB empties it in
+//! // `shootdown` below.
 //! let (hardware, mut its_memory) = (X86_64::<4>::new(), memory.clone());
 //! let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
 //! thread::scope(|scope| {
@@ -177,12 +176,14 @@
 //!         thread::yield_now();
 //!     }
 //!     let range = VirtRange::of_page(page);
-//!     let split = table.resize(space, range, PageSize::SIZE_4K, &mut memory, &mut frames);
+//!     let shootdown = &mut |flush: &Flush, _: &mut Direct| {
+//!         // Every processor forgets what `flush` names.
+//!         assert!(flush.scope().covers(page));
+//!     };
+//!     let (to, memory) = (PageSize::SIZE_4K, &mut memory);
+//!     let split = table.resize(space, range, to, memory, &mut frames, shootdown);
 //!     // An error has changed nothing: the page is still one of 2M.
-//!     let split = split.expect("there is room for a table");
-//!     // ... every processor forgets what `split.flush` names ...
-//!     table.complete(&split, &mut memory);
-//!     split.flush.done(&mut frames);
+//!     assert_eq!(split.expect("there is room for a table").len(), 512);
 //!     over.store(true, SeqCst);
 //! });
 //! let part = table.query(space, VirtAddr::new(0x4000_5000), &memory).expect("it is mapped");
@@ -194,7 +195,119 @@
 //! # A format of your own
 //!
 //! A radix tree with other entries is a [`Format`]: what an entry says, and how large tables are. [`Radix::with_format`]
-//! makes the page table of it, with all operations.
+//! makes the page table of it, with all operations. Nothing in this crate has to change for one. Here is a tree of two
+//! levels for 32-bit addresses, with pages of 4K and 4M:
+//!
+//! ```text
+//!    31                                12      7      6        5      4 .. 1     0
+//!   +------------------------------------+---+------+-------+----------+--------+--------+
+//!   | bits 31 to 12 of the frame or table| 0 | page | dirty | accessed | rights | in use |
+//!   +------------------------------------+---+------+-------+----------+--------+--------+
+//! ```
+//!
+//! ```
+//! use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+//! use pagetable::{Entry, Format, PageTable, Radix, SparseMemory, Translation, Usage};
+//! use physmem::Physmem;
+//!
+//! const SIZES: [PageSize; 2] = [PageSize::SIZE_4K, PageSize::from_shift(22).unwrap()];
+//! const IN_USE: u64 = 1;
+//! const RIGHTS: u64 = 0x1e;
+//! const PAGE: u64 = 0x80;
+//! const FRAME: u64 = 0xffff_f000;
+//!
+//! struct TwoLevels {
+//!     spans: [VirtRange; 1],
+//! }
+//!
+//! fn rights(rights: Rights) -> u64 {
+//!     u64::from(rights.bits()) << 1
+//! }
+//!
+//! impl Format for TwoLevels {
+//!     const LEVELS_MAX: u8 = 2;
+//!     const HAS_GLOBAL: bool = false;
+//!     // An entry has no bits for how many entries of the table behind it are in use.
+//!     const COUNTS: bool = false;
+//!
+//!     // The geometry.
+//!     fn levels(&self) -> u8 { 2 }
+//!     fn page_sizes(&self) -> &[PageSize] { &SIZES }
+//!     fn page_size(&self, level: u8) -> PageSize { SIZES[usize::from(level) - 1] }
+//!     fn spans(&self) -> &[VirtRange] { &self.spans }
+//!     fn holds(&self, addr: VirtAddr) -> bool { addr.get() >> 32 == 0 }
+//!     fn entry_shift(&self, level: u8) -> u32 { if level == 1 { 12 } else { 22 } }
+//!     fn entry_bytes(&self, _: u8) -> u8 { 4 }
+//!     fn table_size(&self, _: u8) -> PageSize { PageSize::SIZE_4K }
+//!     fn entry_offset(&self, level: u8, addr: VirtAddr) -> u64 {
+//!         (addr.get() >> self.entry_shift(level) & 0x3ff) * 4
+//!     }
+//!     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
+//!         start.get().checked_add(bytes).is_some_and(|end| end <= 1 << 32)
+//!     }
+//!     fn tables_end(&self) -> PhysAddr { PhysAddr::new(1 << 32) }
+//!
+//!     // What an entry says.
+//!     fn decode(&self, entry: u64, level: u8) -> Entry {
+//!         match entry & IN_USE != 0 {
+//!             false => Entry::Empty,
+//!             true if level == 1 || entry & PAGE != 0 => Entry::Page,
+//!             true => Entry::Table(PhysAddr::new(entry & FRAME)),
+//!         }
+//!     }
+//!     fn present(&self, entry: u64) -> bool { entry & IN_USE != 0 }
+//!     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
+//!         let allowed = Rights::from_bits(((entry & RIGHTS) >> 1) as u8);
+//!         Translation::new(addr.page(self.page_size(level)), PhysAddr::new(entry & FRAME), allowed)
+//!     }
+//!     fn usage(&self, entry: u64) -> Usage {
+//!         Usage { referenced: entry & 0x20 != 0, dirty: entry & 0x40 != 0, marked: false }
+//!     }
+//!
+//!     // How an entry is made, and which bits of it are changed later.
+//!     fn table(&self, table: PhysAddr, _: u64) -> u64 { table.get() | IN_USE }
+//!     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64 {
+//!         let large = if level == 2 { PAGE } else { 0 };
+//!         frame.get() | rights(page.rights) | large | IN_USE
+//!     }
+//!     fn other_rights(&self, entry: u64, new: Rights) -> u64 { (entry ^ rights(new)) & RIGHTS }
+//!     fn usage_bits(&self, usage: Usage) -> u64 {
+//!         u64::from(usage.referenced) << 5 | u64::from(usage.dirty) << 6
+//!     }
+//!     fn walk_sets_usage(&self) -> bool { true }
+//!
+//!     // Nobody asks for these where entries do not count.
+//!     fn population(&self, _: u64) -> u64 { 0 }
+//!     fn recounted(&self, _: u64, _: i64) -> Option<u64> { None }
+//! }
+//!
+//! let spans = [VirtRange::new(VirtAddr::new(0), 1 << 32)?];
+//! let mut table = Radix::with_format(TwoLevels { spans });
+//! let mut memory = SparseMemory::new(64 << 20);
+//! let mut frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+//! let space = table.create(&mut memory, &mut frames)?;
+//!
+//! let page = VirtAddr::new(0x40_0000).page(SIZES[1]);
+//! let large = Translation::new(page, PhysAddr::new(0x80_0000), Rights::READ | Rights::WRITE);
+//! table.map(space, large, 1, &mut memory, &mut frames)?.done(&mut frames);
+//! let addr = VirtAddr::new(0x40_5678);
+//! let mut references = Vec::new();
+//! let found = table.walk(space, addr, Kind::Store, &mut memory, &mut |at| references.push(at))?;
+//! assert_eq!(found.apply(addr), PhysAddr::new(0x80_5678));
+//! // The entry of level 2: read in use, readable and writable, then written accessed and dirty.
+//! assert_eq!(memory.read_u32(references[0].addr), 0x80_0000 | 0b1110_0111);
+//!
+//! // Splits, merges, refusals and footprints are those of all radix trees.
+//! let range = VirtRange::of_page(page);
+//! let parts = table.resize(space, range, SIZES[0], &mut memory, &mut frames, &mut |_, _| {})?;
+//! assert_eq!(parts.len(), 1024);
+//! assert!(parts.iter().all(|part| part.usage.dirty));
+//! assert_eq!(table.footprint().frame_bytes, 8192);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A format that hardware walks states two more things: which bits a walk sets in entries of tables
+//! ([`Format::table_usage_bit`]), and whether a page of another size needs a break before the make ([`Format::breaks`]).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -246,7 +359,7 @@ pub use linear::LinearArray;
 pub use mounted::{Mount, Mounted};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
-pub use resize::{Resized, resized};
+pub use resize::resized;
 pub use riscv::{Riscv, RiscvEntries, Sv39, Sv48, Sv57};
 pub use sparc::{SparcEntries, SparcReference};
 pub use sparse::SparseMemory;

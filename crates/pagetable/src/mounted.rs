@@ -20,8 +20,8 @@ use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{
     Error, Fault, Flush, Footprint, Frames, Intent, Lent, Loan, Mapping, Memory, Node, PageTable,
-    Reference, Resized, Space, SubtreeEdit, SubtreeTable, Subtrees, Translation, Tree, TreeShape,
-    Unfit, Usage,
+    Reference, Space, SubtreeEdit, SubtreeTable, Subtrees, Translation, Tree, TreeShape, Unfit,
+    Usage,
     subtree::{SubtreeCalls, missing},
 };
 
@@ -34,6 +34,11 @@ pub trait Mounted: Send + Sync {
 
     /// See [`PageTable::granted`].
     fn granted(&self, rights: Rights) -> Rights;
+
+    /// See [`PageTable::walks_beside_changes`].
+    fn walks_beside_changes(&self) -> bool {
+        false
+    }
 
     /// See [`PageTable::create`].
     fn create(&mut self, frames: &mut dyn Frames) -> Result<Space, Error>;
@@ -150,10 +155,8 @@ pub trait Mounted: Send + Sync {
         range: VirtRange,
         to: PageSize,
         frames: &mut dyn Frames,
-    ) -> Result<Resized, Error>;
-
-    /// See [`PageTable::complete`].
-    fn complete(&mut self, _resized: &Resized) {}
+        forget: &mut dyn FnMut(&Flush),
+    ) -> Result<Vec<Mapping>, Error>;
 
     /// The same table for operations on disjoint subtrees at once, if it has subtrees and its memory can
     /// be shared.
@@ -213,6 +216,30 @@ where
     /// `table`, which has no spaces yet, in a `memory` that several processors share: its subtrees can
     /// be changed at once ([`Mounted::subtrees`]). The table must keep nothing between two operations
     /// ([`Radix::forgetful`](crate::Radix::forgetful)), else each needs the whole space.
+    ///
+    /// ```
+    /// # use addr::Memory;
+    /// # use pagetable::{Mount, X86_64};
+    /// fn share<M: Memory>(table: X86_64<4>, memory: M) -> Mount<X86_64<4>, M>
+    /// where
+    ///     for<'a> &'a M: Memory,
+    /// {
+    ///     Mount::shared(table.forgetful(), memory)
+    /// }
+    /// ```
+    ///
+    /// A table that cannot be walked while it is changed has no subtrees, and is refused here:
+    ///
+    /// ```compile_fail
+    /// # use addr::Memory;
+    /// # use pagetable::{Guarded, Mount};
+    /// fn share<M: Memory>(table: Guarded, memory: M) -> Mount<Guarded, M>
+    /// where
+    ///     for<'a> &'a M: Memory,
+    /// {
+    ///     Mount::shared(table, memory)
+    /// }
+    /// ```
     pub const fn shared(table: T, memory: M) -> Mount<T, M> {
         let (tree, subtrees) = (Some(TreeCalls::NEW), Some(SubtreeCalls::NEW));
         Mount { table, memory, tree, subtrees }
@@ -226,6 +253,10 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
 
     fn granted(&self, rights: Rights) -> Rights {
         self.table.granted(rights)
+    }
+
+    fn walks_beside_changes(&self) -> bool {
+        self.table.walks_beside_changes()
     }
 
     fn create(&mut self, mut frames: &mut dyn Frames) -> Result<Space, Error> {
@@ -339,12 +370,10 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
         range: VirtRange,
         to: PageSize,
         mut frames: &mut dyn Frames,
-    ) -> Result<Resized, Error> {
-        self.table.resize(space, range, to, &mut self.memory, &mut frames)
-    }
-
-    fn complete(&mut self, resized: &Resized) {
-        self.table.complete(resized, &mut self.memory);
+        forget: &mut dyn FnMut(&Flush),
+    ) -> Result<Vec<Mapping>, Error> {
+        let forget = &mut |flush: &Flush, _: &mut M| forget(flush);
+        self.table.resize(space, range, to, &mut self.memory, &mut frames, forget)
     }
 
     fn subtrees(&self) -> Option<&dyn Subtrees> {

@@ -4,8 +4,12 @@
 //!   one page of 2M, at frame f        <-->        512 pages of 4K, at f, f + 4K, ...
 //!                                                 equal rights, no hole, f aligned to 2M
 //!
-//!   resize  -->  hardware forgets the pages as they were  -->  complete  -->  done
+//!   exchange  -->  `forget`: hardware forgets the pages as they were  -->  complete  -->  free the tables that went
 //! ```
+//!
+//! [`PageTable::resize`](crate::PageTable::resize) is all four steps. The caller's part is `forget`, which is called
+//! between the exchange and the completion, so that no caller can leave the completion out: without it AArch64
+//! would have no page, and bits that hardware has set would be lost.
 //!
 //! An operating system makes a page smaller when only a part of it is to change (G98 §6.7), and larger when
 //! all parts of it are there (G98 §6.8). No organisation takes the old pages away before the new ones are
@@ -21,29 +25,7 @@ use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, VirtRange};
 
-use crate::{Error, Flush, Mapping, Translation};
-
-/// What became of pages that were to have another size. The operation ends with
-/// [`PageTable::complete`](crate::PageTable::complete).
-#[must_use = "hardware may still hold the pages of the other size: flush them, then call `complete`"]
-#[derive(Debug)]
-pub struct Resized {
-    /// What hardware may hold of the pages as they were.
-    pub flush: Flush,
-    /// The pages as they are now. Bits that hardware sets in the old ones until it has forgotten them are
-    /// not in here.
-    pub mapped: Vec<Mapping>,
-    /// What is left to do.
-    pub(crate) pending: Vec<Pending>,
-}
-
-impl Resized {
-    /// A resize of a table that has nothing left to do for it: [`PageTable::complete`](crate::PageTable::complete)
-    /// changes nothing.
-    pub const fn new(flush: Flush, mapped: Vec<Mapping>) -> Resized {
-        Resized { flush, mapped, pending: Vec::new() }
-    }
-}
+use crate::{Error, Mapping, Translation};
 
 /// An entry that is not complete before hardware has forgotten what was there.
 #[derive(Clone, Copy, Debug)]

@@ -30,7 +30,7 @@
 
 use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
+use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves, radix::seldom};
 
 const VALID: u64 = 1 << 0;
 const READ: u64 = 1 << 1;
@@ -76,12 +76,14 @@ const SIZES: [PageSize; LEVELS_MAX] =
 const SIZES_NAPOT: [PageSize; LEVELS_MAX + 1] =
     [SIZES[0], SIZE_64K, SIZES[1], SIZES[2], SIZES[3], SIZES[4]];
 
-/// RISC-V's table of `LEVELS` levels, 3 to 5, under walkers that set the accessed and dirty bits or that do
-/// not.
-pub type Riscv<const LEVELS: u8, const MARKS: bool = true> = Radix<RiscvEntries<LEVELS, MARKS>>;
+/// RISC-V's table of `LEVELS` levels, 3 to 5. With `MARKS` walkers set the accessed and dirty bits. With one of
+/// the `HALVES`, the upper half of each root is a kernel's own, as in
+/// [`X86_64`](crate::X86_64).
+pub type Riscv<const LEVELS: u8, const MARKS: bool = true, const HALVES: usize = 2> =
+    Radix<RiscvEntries<LEVELS, MARKS, HALVES>>;
 
 /// Addresses of 39 bits, pages of 4K, 64K, 2M and 1G.
-pub type Sv39<const MARKS: bool = true> = Riscv<3, MARKS>;
+pub type Sv39<const MARKS: bool = true, const HALVES: usize = 2> = Riscv<3, MARKS, HALVES>;
 
 /// Addresses of 48 bits, and pages of 512G too.
 pub type Sv48<const MARKS: bool = true> = Riscv<4, MARKS>;
@@ -91,47 +93,52 @@ pub type Sv57<const MARKS: bool = true> = Riscv<5, MARKS>;
 
 /// The entry layout of [`Riscv`].
 #[derive(Clone, Debug)]
-pub struct RiscvEntries<const LEVELS: u8, const MARKS: bool> {
-    spans: [VirtRange; 2],
+pub struct RiscvEntries<const LEVELS: u8, const MARKS: bool, const HALVES: usize = 2> {
+    spans: [VirtRange; HALVES],
+    /// The bits of an entry that say whether it leads to a table, and to which: see
+    /// [`Format::next_table`]. A value, since from a constant the compiler makes two masks.
+    next_bits: u64,
     svnapot: bool,
     svpbmt: bool,
 }
 
-impl<const LEVELS: u8, const MARKS: bool> Riscv<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Riscv<LEVELS, MARKS, HALVES> {
     /// A table without spaces, for processors with Svnapot and Svpbmt.
-    pub fn new() -> Riscv<LEVELS, MARKS> {
-        let half_bytes = 1u64 << (RiscvEntries::<LEVELS, MARKS>::ADDRESS_BITS - 1);
-        let half = |start| VirtRange::new(VirtAddr::new(start), half_bytes);
-        let spans = [half(0), half(half_bytes.wrapping_neg())];
-        let spans = spans.map(|half| half.expect("each half ends at a power of two"));
-        Radix::with_format(RiscvEntries { spans, svnapot: true, svpbmt: true })
+    pub fn new() -> Riscv<LEVELS, MARKS, HALVES> {
+        let half_bytes = 1u64 << (RiscvEntries::<LEVELS, MARKS, HALVES>::ADDRESS_BITS - 1);
+        let (spans, next_bits) = (halves(half_bytes), PPN | LEAF | VALID);
+        Radix::with_format(RiscvEntries { spans, next_bits, svnapot: true, svpbmt: true })
     }
 
     /// The same, so far without spaces, for processors without Svnapot: there are no pages of 64K.
-    pub fn without_svnapot(self) -> Riscv<LEVELS, MARKS> {
+    pub fn without_svnapot(self) -> Riscv<LEVELS, MARKS, HALVES> {
         Radix::with_format(RiscvEntries { svnapot: false, ..self.into_format() })
     }
 
     /// The same, so far without spaces, for processors without Svpbmt: there is no memory but write-back.
-    pub fn without_svpbmt(self) -> Riscv<LEVELS, MARKS> {
+    pub fn without_svpbmt(self) -> Riscv<LEVELS, MARKS, HALVES> {
         Radix::with_format(RiscvEntries { svpbmt: false, ..self.into_format() })
     }
 }
 
-impl<const LEVELS: u8, const MARKS: bool> Default for Riscv<LEVELS, MARKS> {
-    fn default() -> Riscv<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Default
+    for Riscv<LEVELS, MARKS, HALVES>
+{
+    fn default() -> Riscv<LEVELS, MARKS, HALVES> {
         Riscv::new()
     }
 }
 
-impl<const LEVELS: u8, const MARKS: bool> RiscvEntries<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> RiscvEntries<LEVELS, MARKS, HALVES> {
     const ADDRESS_BITS: u32 = {
         assert!(LEVELS >= 3 && LEVELS <= 5, "Sv39, Sv48 and Sv57 have 3 to 5 levels");
         OFFSET_BITS + INDEX_BITS * LEVELS as u32
     };
 }
 
-impl<const LEVELS: u8, const MARKS: bool> Format for RiscvEntries<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
+    for RiscvEntries<LEVELS, MARKS, HALVES>
+{
     const LEVELS_MAX: u8 = LEVELS;
     const REPLICATES: bool = true;
     const COUNTS: bool = false;
@@ -228,9 +235,10 @@ impl<const LEVELS: u8, const MARKS: bool> Format for RiscvEntries<LEVELS, MARKS>
 
     #[inline]
     fn next_table(&self, entry: u64, _level: u8) -> Option<PhysAddr> {
-        // Nothing else is set in what leads to a table.
-        let leads = entry & (VALID | LEAF) == VALID;
-        leads.then_some(PhysAddr::new((entry & PPN) << FRAME_SHIFT))
+        // No bit of the number is in the lowest byte.
+        let kept = entry & self.next_bits;
+        (kept as u8 == VALID as u8)
+            .then_some(PhysAddr::new(kept.wrapping_sub(VALID) << FRAME_SHIFT))
     }
 
     #[inline]
@@ -277,15 +285,18 @@ impl<const LEVELS: u8, const MARKS: bool> Format for RiscvEntries<LEVELS, MARKS>
 
     #[inline]
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
-        let is_napot = level == 1 && entry & NAPOT != 0;
-        let size = if is_napot { SIZE_64K } else { self.page_size(level) };
-        Translation {
+        let of_size = |size| Translation {
             page: addr.page(size),
             frame: PhysAddr::new((entry & PPN) << FRAME_SHIFT).align_down(size),
             rights: rights(entry),
             global: entry & GLOBAL != 0,
             attributes: Attributes::of(PBMT[(entry >> PBMT_SHIFT & 3) as usize]),
+        };
+        if level == 1 && entry & NAPOT != 0 {
+            seldom();
+            return of_size(SIZE_64K);
         }
+        of_size(self.page_size(level))
     }
 
     #[inline]

@@ -42,7 +42,7 @@
 use addr::{Attributes, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::radix::seldom;
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
+use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves};
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
@@ -72,14 +72,18 @@ const INDEX_BITS: u32 = 9;
 const ENTRY_SHIFT: u32 = 3;
 const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
 
-/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G, under walkers that
-/// set the accessed and dirty bits or that do not.
-pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true> = Radix<X86Entries<LEVELS, MARKS>>;
+/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G. With `MARKS` walkers
+/// set the accessed and dirty bits.
+///
+/// With one of the `HALVES`, the upper half of each root is a kernel's own: no operation but a walk looks
+/// there, and a page there is refused. A kernel writes these entries when a space is new, and they stay.
+pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true, const HALVES: usize = 2> =
+    Radix<X86Entries<LEVELS, MARKS, HALVES>>;
 
 /// The entry layout of x86-64.
 #[derive(Clone, Debug)]
-pub struct X86Entries<const LEVELS: u8, const MARKS: bool> {
-    spans: [VirtRange; 2],
+pub struct X86Entries<const LEVELS: u8, const MARKS: bool, const HALVES: usize = 2> {
+    spans: [VirtRange; HALVES],
     /// The bits of an entry that say whether it leads to a table, and to which: a value, since
     /// from a constant the compiler makes two masks, and the second costs a twentieth of a walk.
     next_bits: u64,
@@ -89,13 +93,11 @@ pub struct X86Entries<const LEVELS: u8, const MARKS: bool> {
     population: u64,
 }
 
-impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> X86_64<LEVELS, MARKS, HALVES> {
     /// A table without spaces.
-    pub fn new() -> X86_64<LEVELS, MARKS> {
-        let half_bytes = 1u64 << (X86Entries::<LEVELS, MARKS>::ADDRESS_BITS - 1);
-        let half = |start| VirtRange::new(VirtAddr::new(start), half_bytes);
-        let spans = [half(0), half(half_bytes.wrapping_neg())];
-        let spans = spans.map(|half| half.expect("each half ends at a power of two"));
+    pub fn new() -> X86_64<LEVELS, MARKS, HALVES> {
+        let half_bytes = 1u64 << (X86Entries::<LEVELS, MARKS, HALVES>::ADDRESS_BITS - 1);
+        let spans = halves(half_bytes);
         Radix::with_format(X86Entries {
             spans,
             next_bits: FRAME | PRESENT | PAGE_SIZE,
@@ -105,13 +107,15 @@ impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
     }
 }
 
-impl<const LEVELS: u8, const MARKS: bool> Default for X86_64<LEVELS, MARKS> {
-    fn default() -> X86_64<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Default
+    for X86_64<LEVELS, MARKS, HALVES>
+{
+    fn default() -> X86_64<LEVELS, MARKS, HALVES> {
         X86_64::new()
     }
 }
 
-impl<const LEVELS: u8, const MARKS: bool> X86Entries<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> X86Entries<LEVELS, MARKS, HALVES> {
     /// What IA32_PAT must hold for the memory types of pages: write-back, write-combining, uncached
     /// (UC-), device (UC), and behind them the fields that no entry here chooses. Linux loads the same.
     pub const PAT: u64 = 0x0407_0506_0007_0106;
@@ -122,7 +126,9 @@ impl<const LEVELS: u8, const MARKS: bool> X86Entries<LEVELS, MARKS> {
     };
 }
 
-impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
+impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
+    for X86Entries<LEVELS, MARKS, HALVES>
+{
     const LEVELS_MAX: u8 = LEVELS;
 
     #[inline]

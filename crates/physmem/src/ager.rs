@@ -14,9 +14,10 @@
 use alloc::vec::Vec;
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::Allocator,
     frame::{FrameId, Identity, State},
     physmem::Physmem,
+    request::Request,
 };
 
 /// How memory is to be after ageing; shares are in thousandths of all frames.

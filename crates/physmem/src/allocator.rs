@@ -1,66 +1,9 @@
 use crate::{
-    blocks::Blocks,
-    contiguous::Places,
-    frame::{FrameId, State},
-    lists::Color,
-    reservations::{Place, Reserver},
+    capabilities::{Blocks, Places, Reserver},
+    frame::FrameId,
+    request::Request,
     table::FrameTable,
 };
-
-/// What a memory manager asks an allocator for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// log2 of how many base frames: contiguous, and aligned to their number.
-    pub order: u32,
-    /// What they will be used for; some allocators keep movable and other frames apart.
-    pub state: State,
-    /// The node that they should come from, and whether another node will do.
-    pub node: Option<Home>,
-    /// The cache colour that the first of them should have. It is a wish: frames of another
-    /// colour are given rather than none.
-    pub color: Option<Color>,
-    /// What gives way where the wished node has no frame of that colour.
-    pub rather: Rather,
-    /// Which page of which object it is for, where it may get its place in a reservation: one
-    /// base frame.
-    pub place: Option<Place>,
-    /// The first of the frames that are wished: these or none. Allocators that place regions heed it.
-    pub near: Option<FrameId>,
-}
-
-/// What matters most of frames that have a wished colour and a wished node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Rather {
-    /// The node: a frame of another colour there, before one of another node.
-    #[default]
-    Near,
-    /// The colour: a frame of it from another node, before one of another colour.
-    Colored,
-    /// The colour, and nothing else will do.
-    ColoredOnly,
-}
-
-/// A NUMA node that frames should come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Home {
-    /// Its number.
-    pub node: u8,
-    /// Whether frames of another node are refused.
-    pub strict: bool,
-}
-
-impl Request {
-    /// A request for `2^order` frames from anywhere.
-    pub const fn new(order: u32, state: State) -> Request {
-        let (node, color, place, near) = (None, None, None, None);
-        Request { order, state, node, color, rather: Rather::Near, place, near }
-    }
-
-    /// Whether frames of another colour will do.
-    pub(crate) fn takes_any_color(&self) -> bool {
-        self.color.is_none() || self.rather != Rather::ColoredOnly
-    }
-}
 
 /// Who chooses which free frames are given out: one strategy over a range of memory.
 ///

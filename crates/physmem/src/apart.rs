@@ -1,10 +1,7 @@
 use core::ops::Range;
 
 use crate::{
-    allocator::{Allocator, Request},
-    buddy::Buddy,
-    frame::FrameId,
-    table::FrameTable,
+    allocator::Allocator, buddy::Buddy, frame::FrameId, request::Request, table::FrameTable,
 };
 
 /// Frames that are only taken by their numbers, and others for whoever asks for any.

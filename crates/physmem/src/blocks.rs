@@ -20,90 +20,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::Allocator,
+    capabilities::{BlockCounts, BlockType, Blocks},
     frame::{FrameId, State},
-    lists::{Color, FreeLists, part},
+    lists::{FreeLists, part},
+    request::{Color, Request},
     table::FrameTable,
 };
 
 const ORDERS: usize = 32;
-
-/// What frames of a page block are for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum BlockType {
-    /// They stay where they are.
-    Unmovable,
-    /// They can be moved.
-    Movable,
-    /// They stay, and are given back where that is asked for.
-    Reclaimable,
-}
-
-impl BlockType {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [BlockType; 3] =
-        [BlockType::Unmovable, BlockType::Movable, BlockType::Reclaimable];
-
-    /// The type of frames that are to be in `state`.
-    pub const fn of(state: State) -> BlockType {
-        match state {
-            State::Movable | State::InTransit => BlockType::Movable,
-            State::Reclaimable => BlockType::Reclaimable,
-            State::Free | State::Reserved | State::Kernel | State::Table | State::Offline => {
-                BlockType::Unmovable
-            }
-        }
-    }
-
-    /// Its name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            BlockType::Unmovable => "unmovable",
-            BlockType::Movable => "movable",
-            BlockType::Reclaimable => "reclaimable",
-        }
-    }
-
-    /// Whose frames are taken where a type has none left, in this order (`fallbacks`).
-    const fn fallbacks(self) -> [BlockType; 2] {
-        match self {
-            BlockType::Unmovable => [BlockType::Reclaimable, BlockType::Movable],
-            BlockType::Movable => [BlockType::Reclaimable, BlockType::Unmovable],
-            BlockType::Reclaimable => [BlockType::Unmovable, BlockType::Movable],
-        }
-    }
-}
-
-/// What has become of page blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BlockCounts {
-    /// Page blocks by type, in the order of [`BlockType::ALL`].
-    pub blocks: [u64; BlockType::ALL.len()],
-    /// Page blocks that went over to another type.
-    pub claimed: u64,
-    /// Frames that were taken out of page blocks of another type, which stayed what they were.
-    pub stolen: u64,
-}
-
-/// What can be asked of an allocator that has page blocks.
-pub trait Blocks {
-    /// log2 of the frames of a page block.
-    fn block_order(&self) -> u32;
-
-    /// The type of the page block of a frame.
-    fn block_type(&self, frame: FrameId) -> BlockType;
-
-    /// Whether a request of `2^order` movable frames would be served without a steal: where
-    /// compaction ends (`compact_finished`).
-    fn is_suitable(&self, order: u32) -> bool;
-
-    /// Claims of parts of page blocks, also those that failed, since it was asked last: each boosts the
-    /// watermark.
-    fn take_boosts(&mut self) -> u64;
-
-    /// What has become of page blocks.
-    fn counts(&self) -> BlockCounts;
-}
 
 /// A buddy system with page blocks.
 pub struct PageBlocks {

@@ -16,9 +16,10 @@
 use core::ops::Range;
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::Allocator,
     frame::FrameId,
     lists::{FreeLists, part},
+    request::Request,
     table::FrameTable,
 };
 

@@ -17,7 +17,8 @@ use core::ops::Range;
 
 use crate::{
     frame::{FrameId, NO_FRAME},
-    lists::{Color, FreeLists},
+    lists::FreeLists,
+    request::Color,
     table::FrameTable,
 };
 

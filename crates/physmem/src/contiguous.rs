@@ -13,10 +13,10 @@
 use alloc::vec::Vec;
 
 use crate::{
-    allocator::{Allocator, Request},
-    blocks::Blocks,
+    allocator::Allocator,
+    capabilities::{Blocks, Places, Reserver},
     frame::FrameId,
-    reservations::Reserver,
+    request::Request,
     table::FrameTable,
 };
 
@@ -26,13 +26,6 @@ pub struct Contiguous<A> {
     /// log2 of the frames of the blocks that runs consist of.
     order: u32,
     rover: u32,
-}
-
-/// What can be asked of an allocator that places regions.
-pub trait Places {
-    /// Where `frames` frames could begin (next fit over runs of the largest free blocks). The largest
-    /// run of those that were seen, if none is long enough; nothing if there is none.
-    fn place(&mut self, table: &FrameTable, frames: u64) -> Option<FrameId>;
 }
 
 impl<A: Allocator> Contiguous<A> {

@@ -17,6 +17,28 @@
 //! allocate memory of their own, such as that for descriptors that are touched for the first time, is
 //! listed at [`Allocator`].
 //! Whom a frame's contents belong to and where it is mapped is for the memory manager to know.
+//!
+//! ```
+//! use addr::{PageSize, PhysAddr};
+//! use physmem::{FrameId, FreeError, Physmem, State};
+//!
+//! // 64 MiB from 1 GiB up, in frames of 4 KiB, under the buddy system.
+//! let (base, bytes) = (PageSize::SIZE_4K, 64 << 20);
+//! let mut memory = Physmem::buddy(PhysAddr::new(1 << 30), bytes, base)?;
+//! let large = memory.allocate_page(PageSize::SIZE_2M, State::Movable)?;
+//! assert!(large.is_aligned(PageSize::SIZE_2M));
+//! assert_eq!(memory.free_bytes(), bytes - (2 << 20));
+//!
+//! // A page that was split comes back in parts, and no frame comes back twice.
+//! let first = FrameId((large.get() >> base.shift()) as u32);
+//! memory.try_free(first, 0)?;
+//! assert_eq!(memory.try_free(first, 0), Err(FreeError::NotOut { frame: large }));
+//!
+//! // A size that memory has no room for is an error, which says what is free.
+//! let none = memory.allocate_page(PageSize::SIZE_1G, State::Movable);
+//! assert_eq!(none.unwrap_err().free_bytes, memory.free_bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -28,6 +50,7 @@ mod apart;
 mod bitmap;
 mod blocks;
 mod buddy;
+mod capabilities;
 mod chunks;
 mod coalesced;
 mod contiguous;
@@ -38,6 +61,7 @@ mod magazine;
 mod nodes;
 mod physmem;
 mod refusing;
+mod request;
 mod reservations;
 mod restrictive;
 mod scattered;
@@ -47,22 +71,23 @@ mod table;
 pub use addr::{Frames, OutOfFrames};
 
 pub use ager::{AGED_OBJECT, Aged, Aging, TooMuch, age};
-pub use allocator::{Allocator, Home, Rather, Request};
+pub use allocator::Allocator;
 pub use apart::Apart;
-pub use blocks::{BlockCounts, BlockType, Blocks, PageBlocks};
+pub use blocks::PageBlocks;
 pub use buddy::Buddy;
+pub use capabilities::{
+    BlockCounts, BlockType, Blocks, Broken, Places, ReservationCounts, Reserver, Unplaced,
+};
 pub use coalesced::{Coalesced, Level, Scanned};
-pub use contiguous::{Contiguous, Places};
+pub use contiguous::Contiguous;
 pub use frame::{FrameId, Identity, NO_FRAME, Pfdat, State};
 pub use iceberg::{Berth, Iceberg};
-pub use lists::Color;
 pub use magazine::Magazine;
 pub use nodes::Nodes;
 pub use physmem::{FreeError, GeometryError, Physmem};
 pub use refusing::Refusing;
-pub use reservations::{
-    Broken, Neighbor, Place, ReservationCounts, Reservations, Reserver, Unplaced,
-};
+pub use request::{Color, Home, Neighbor, ObjectPage, Rather, Request};
+pub use reservations::Reservations;
 pub use restrictive::{Restrictive, Segment};
 pub use scattered::Scattered;
 pub use size_lists::{SizeListError, SizeLists};

@@ -1,6 +1,6 @@
 use crate::{
-    allocator::Request,
     frame::{FrameId, NO_FRAME},
+    request::{Color, Request},
     table::FrameTable,
 };
 
@@ -108,29 +108,6 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
 
 /// How many blocks of a list are looked at for a colour.
 const COLOR_LOOKS: usize = 64;
-
-/// A cache colour: frames whose number leaves the remainder `value` when it is divided by `of`
-/// fall into the same sets of a physically indexed cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Color {
-    /// The remainder.
-    pub value: u32,
-    /// How many colours there are.
-    pub of: u32,
-}
-
-impl Color {
-    /// The first frame of this colour among the `2^order` from `block` that is aligned to `2^wanted`.
-    pub(crate) fn within(self, block: FrameId, order: u32, wanted: u32) -> Option<FrameId> {
-        let behind = block.0.checked_rem(self.of)?;
-        let distance = u64::from((self.value % self.of + self.of - behind) % self.of);
-        // Colours come round after `of` frames, and alignments of a colour after at most `2^wanted` rounds.
-        let rounds = (0..1u64 << wanted).map(|round| distance + round * u64::from(self.of));
-        let inside = rounds.take_while(|distance| *distance < 1 << order);
-        let mut frames = inside.map(|distance| FrameId(block.0 + distance as u32));
-        frames.find(|frame| frame.0.trailing_zeros() >= wanted)
-    }
-}
 
 /// Where in a block of `from` that has left its list the part of `order` begins that `request`
 /// gets: at the wished colour if that is there.

@@ -17,9 +17,7 @@
 //! will be used for, so that it does not go with an allocator that keeps movable frames apart.
 
 use crate::{
-    allocator::{Allocator, Request},
-    frame::FrameId,
-    reservations::Reserver,
+    allocator::Allocator, capabilities::Reserver, frame::FrameId, request::Request,
     table::FrameTable,
 };
 

@@ -2,8 +2,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::{
-    allocator::{Allocator, Rather, Request},
+    allocator::Allocator,
     frame::FrameId,
+    request::{Rather, Request},
     table::FrameTable,
 };
 

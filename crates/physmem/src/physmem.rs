@@ -4,10 +4,11 @@ use core::{fmt, ops::Range};
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::Allocator,
     buddy::Buddy,
     frame::{FrameId, Pfdat, State},
     nodes::Nodes,
+    request::Request,
     table::FrameTable,
 };
 

@@ -1,9 +1,8 @@
 use crate::{
-    allocator::{Allocator, Request},
-    blocks::Blocks,
-    contiguous::Places,
+    allocator::Allocator,
+    capabilities::{Blocks, Places, Reserver},
     frame::FrameId,
-    reservations::Reserver,
+    request::Request,
     table::FrameTable,
 };
 

@@ -19,141 +19,12 @@
 use alloc::{boxed::Box, vec, vec::Vec};
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::Allocator,
+    capabilities::{Broken, ReservationCounts, Reserver, Unplaced},
     frame::{FrameId, NO_FRAME, State},
+    request::{Neighbor, ObjectPage, Request},
     table::FrameTable,
 };
-
-/// Which page of which memory object a frame is wanted for, and what lies beside it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The memory object.
-    pub object: u32,
-    /// The base page of it, numbered so that pages which are aligned in virtual memory have
-    /// aligned numbers (what FreeBSD's `pg_color` is for): an object need not begin with 0.
-    pub index: u64,
-    /// Its first page. One that a reservation may reach before begins with 0.
-    pub first: u64,
-    /// The page behind its last one.
-    pub end: u64,
-    /// Whether a reservation may reach beyond the object's end, which the object may grow to.
-    pub grows: bool,
-    /// The nearest page of the object below `index` that has a frame.
-    pub before: Option<Neighbor>,
-    /// The nearest one above.
-    pub after: Option<Neighbor>,
-}
-
-/// A page of an object that has a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Neighbor {
-    /// Which page.
-    pub index: u64,
-    /// Its frame.
-    pub frame: FrameId,
-}
-
-/// Why a page was not placed in a reservation of one size.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Unplaced {
-    /// The reservation would begin before the object.
-    Start,
-    /// It would reach beyond the end of an object that does not grow.
-    End,
-    /// Its pages overlap those of another reservation of the object, or a page of the object that has a
-    /// frame elsewhere.
-    Neighbor,
-    /// The page's own frame is taken, by what was this page of the object before.
-    Taken,
-    /// There is no free block of its size.
-    NoBlock,
-}
-
-impl Unplaced {
-    /// Each of them, in the order of their numbers.
-    pub const ALL: [Unplaced; 5] =
-        [Unplaced::Start, Unplaced::End, Unplaced::Neighbor, Unplaced::Taken, Unplaced::NoBlock];
-
-    /// Its name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Unplaced::Start => "start",
-            Unplaced::End => "end",
-            Unplaced::Neighbor => "neighbor",
-            Unplaced::Taken => "taken",
-            Unplaced::NoBlock => "no-block",
-        }
-    }
-}
-
-/// Why a reservation was broken.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Broken {
-    /// Somebody wanted a base frame and none was free.
-    Frame,
-    /// Somebody wanted more than one frame in a row, and this reservation had them.
-    Block,
-    /// Somebody wanted just these frames.
-    Wanted,
-}
-
-impl Broken {
-    /// Each of them, in the order of their numbers.
-    pub const ALL: [Broken; 3] = [Broken::Frame, Broken::Block, Broken::Wanted];
-
-    /// Its name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Broken::Frame => "frame",
-            Broken::Block => "block",
-            Broken::Wanted => "wanted",
-        }
-    }
-}
-
-/// What can be asked of an allocator that has reservations.
-pub trait Reserver {
-    /// The sizes of its reservations as log2 of their frames, the largest first.
-    fn orders(&self) -> Vec<u32>;
-
-    /// What has become of the reservations of each size, the largest first, with log2 of its frames.
-    fn counts(&self) -> Vec<(u32, ReservationCounts)>;
-
-    /// Begins to count anew; reservations stay.
-    fn forget_counts(&mut self);
-
-    /// The largest page around `frame` all of whose frames are taken, as a power of two of
-    /// frames: what can be mapped as one page, as far as frames go.
-    fn full_order(&self, frame: FrameId) -> Option<u32>;
-
-    /// The first frame and log2 of the frames of the reservation that `frame` lies in, and which page of
-    /// which object its first frame is for.
-    fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)>;
-
-    /// The reservations that were broken since the last call: first frame and log2 of their frames.
-    fn take_broken(&mut self) -> Vec<(FrameId, u32)>;
-}
-
-/// What has become of the reservations of one size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReservationCounts {
-    /// How many were made.
-    pub made: u64,
-    /// How often one became full.
-    pub filled: u64,
-    /// How many were given back whole, since their last page was freed.
-    pub emptied: u64,
-    /// How many were broken, by reason ([`Broken`] as a number).
-    pub broken: [u64; Broken::ALL.len()],
-    /// Frames that these breaks made free.
-    pub broken_frames: u64,
-    /// Pages that were placed in one.
-    pub placed: u64,
-    /// Pages that were not, by reason ([`Unplaced`] as a number).
-    pub unplaced: [u64; Unplaced::ALL.len()],
-}
 
 /// Another allocator, with reservations for pages that say which object they are of.
 pub struct Reservations<A> {
@@ -229,7 +100,7 @@ impl<A: Allocator> Reservations<A> {
         &mut self,
         table: &mut FrameTable,
         wanted: &Request,
-        place: &Place,
+        place: &ObjectPage,
     ) -> Option<FrameId> {
         if let Some(found) = self.existing(place) {
             let (level, block) = found;
@@ -246,7 +117,7 @@ impl<A: Allocator> Reservations<A> {
     }
 
     /// The reservation of one of the neighbours that the page belongs into.
-    fn existing(&self, place: &Place) -> Option<(usize, u32)> {
+    fn existing(&self, place: &ObjectPage) -> Option<(usize, u32)> {
         [place.before, place.after].into_iter().flatten().find_map(|neighbor| {
             let (level, block) = self.around(neighbor.frame)?;
             let held = self.levels[level].get(block)?;
@@ -261,7 +132,7 @@ impl<A: Allocator> Reservations<A> {
         table: &mut FrameTable,
         number: usize,
         wanted: &Request,
-        place: &Place,
+        place: &ObjectPage,
     ) -> Result<FrameId, Unplaced> {
         let order = self.levels[number].order;
         let index = self.room(place, order)?;
@@ -274,7 +145,7 @@ impl<A: Allocator> Reservations<A> {
     }
 
     /// Which page of the object a new reservation around `place` begins with, if there is room for one.
-    fn room(&self, place: &Place, order: u32) -> Result<u64, Unplaced> {
+    fn room(&self, place: &ObjectPage, order: u32) -> Result<u64, Unplaced> {
         let pages = 1u64 << order;
         let first = place.index & !(pages - 1);
         if first < place.first {
@@ -293,7 +164,7 @@ impl<A: Allocator> Reservations<A> {
 
     /// The pages of the object that a neighbour keeps a new reservation from: all those of its
     /// reservation, or itself.
-    fn extent(&self, place: &Place, neighbor: Neighbor) -> core::ops::Range<u64> {
+    fn extent(&self, place: &ObjectPage, neighbor: Neighbor) -> core::ops::Range<u64> {
         let own = self.around(neighbor.frame).and_then(|(level, block)| {
             let held = self.levels[level].get(block)?;
             let pages = held.index..held.index + (1 << self.levels[level].order);
@@ -377,7 +248,7 @@ impl Level {
     }
 
     /// Takes the frame of a page that belongs into `block`.
-    fn populate(&mut self, block: u32, place: &Place) -> Result<FrameId, Unplaced> {
+    fn populate(&mut self, block: u32, place: &ObjectPage) -> Result<FrameId, Unplaced> {
         let (order, frames) = (self.order, 1 << self.order);
         let held = self.get_mut(block).ok_or(Unplaced::NoBlock)?;
         let at = (place.index - held.index) as u32;

@@ -12,12 +12,11 @@
 //! was placed there: what memory was used for before is kept out of them.
 
 use crate::{
-    allocator::{Allocator, Request},
-    blocks::Blocks,
+    allocator::Allocator,
     buddy::Buddy,
-    contiguous::Places,
+    capabilities::{Blocks, Places, Reserver},
     frame::FrameId,
-    reservations::Reserver,
+    request::Request,
     table::FrameTable,
 };
 

@@ -1,10 +1,10 @@
 use alloc::vec::Vec;
 
 use crate::{
-    allocator::{Allocator, Request},
-    blocks::Blocks,
-    contiguous::Places,
+    allocator::Allocator,
+    capabilities::{Blocks, Places},
     frame::{FrameId, State},
+    request::Request,
     table::FrameTable,
 };
 

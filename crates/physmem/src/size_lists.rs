@@ -24,11 +24,12 @@ use core::ops::Range;
 use addr::PageSize;
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::Allocator,
     bitmap::Bitmap,
     chunks::Chunks,
     frame::FrameId,
     lists::{FreeLists, part},
+    request::Request,
     table::FrameTable,
 };
 

@@ -14,7 +14,7 @@ use trace::{
 
 use crate::{
     error::{Error, failed},
-    open::Raised,
+    raised::Raised,
 };
 
 /// The columns of `trace::import::COLUMNS` in their order, `u64` in native byte order each.

@@ -19,10 +19,13 @@ mod live;
 mod machines;
 mod open;
 mod page_table;
+mod place;
 mod progress;
+mod raised;
 mod stored;
 mod sweeps;
 mod switches;
+mod told;
 mod worlds;
 
 use pyo3::prelude::*;
@@ -48,6 +51,8 @@ mod _native {
     use crate::open::Reading;
     #[pymodule_export]
     use crate::page_table::PageTable;
+    #[pymodule_export]
+    use crate::place::{collapse, launch, may_trace, place_rules, thp_disabled};
     #[pymodule_export]
     use crate::stored::{export_trace, store, trace_header, trace_info};
     #[pymodule_export]

@@ -1,113 +1,29 @@
 //! Programs: recorded into traces, or simulated while they run.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::path::PathBuf;
 
-use capture::{Engine, Options, Outcome, Sign};
+use capture::{Engine, Options, Outcome};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use trace::Filter;
 
 use crate::{
     error::{failed, refused},
     progress::Progress,
+    told::told,
 };
 
 /// What to record of which program.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Recording {
     pub(crate) options: Options,
-    /// Whether a machine that runs beside is told each access.
-    pub(crate) tells_all: bool,
 }
 
 #[pymethods]
 impl Recording {
+    /// What the document `options` says, which has all fields of [`Options`].
     #[new]
-    #[pyo3(signature = (
-        command, *, engine, engine_path, aslr, qemu, qemus, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
-        process, calls, arguments, allocations, libraries,
-        from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu, tells_all
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
-    fn new(
-        command: Vec<OsString>,
-        engine: &str,
-        engine_path: PathBuf,
-        aslr: bool,
-        qemu: Option<PathBuf>,
-        qemus: PathBuf,
-        plugins: Vec<PathBuf>,
-        skip: u64,
-        max_accesses: Option<u64>,
-        max_bytes: Option<u64>,
-        ends: bool,
-        fetches: bool,
-        filter: &str,
-        callbacks: bool,
-        follow: bool,
-        process: Option<String>,
-        calls: bool,
-        arguments: bool,
-        allocations: bool,
-        libraries: PathBuf,
-        from_symbol: Option<String>,
-        to_symbol: Option<String>,
-        from_marker: Option<i64>,
-        to_marker: Option<i64>,
-        instructions: Option<u64>,
-        one_cpu: bool,
-        tells_all: bool,
-    ) -> PyResult<Recording> {
-        // A number below 0 is any marker.
-        let sign = |symbol: Option<String>, marker: Option<i64>| {
-            let marker = marker.map(|number| Sign::Marker(u64::try_from(number).ok()));
-            symbol.map(Sign::Symbol).or(marker)
-        };
-        let filter = match filter {
-            "none" => Filter::None,
-            "page16" => Filter::Page16,
-            other => {
-                return Err(refused(format!(
-                    "there is no filter `{other}`: choose none or page16"
-                )));
-            }
-        };
-        let engine = match engine {
-            "qemu" => Engine::Qemu,
-            "native" => Engine::Native,
-            other => {
-                return Err(refused(format!(
-                    "there is no engine `{other}`: choose qemu or native"
-                )));
-            }
-        };
-        let options = Options {
-            engine,
-            engine_path: Some(engine_path),
-            aslr,
-            skip_accesses: skip,
-            accesses_max: max_accesses,
-            bytes_max: max_bytes,
-            ends,
-            fetches,
-            filter,
-            callbacks,
-            follow,
-            process,
-            calls,
-            arguments,
-            allocations,
-            libraries: Some(libraries),
-            from: sign(from_symbol, from_marker),
-            to: sign(to_symbol, to_marker),
-            instructions_max: instructions,
-            one_cpu,
-            qemu,
-            qemus: Some(qemus),
-            plugins,
-            ..Options::new(command)
-        };
-        Ok(Recording { options, tells_all })
+    fn new(options: &str) -> PyResult<Recording> {
+        Ok(Recording { options: told(options)? })
     }
 }
 

@@ -196,7 +196,7 @@ impl Machine {
 
     /// Which accesses of a program need only be counted, or why each is to be told.
     fn sure(&self, recording: &Recording, warmup: u64, check: bool) -> Result<SurePages, String> {
-        let told = if recording.tells_all {
+        let told = if recording.options.tells_all {
             Some("it was asked for")
         } else if check {
             Some("each translation is checked")

@@ -2,24 +2,19 @@
 
 use std::{
     ops::{Deref, DerefMut},
-    path::PathBuf,
-    sync::{
-        Arc, Mutex,
-        mpsc::{RecvTimeoutError, channel},
-    },
+    sync::mpsc::{RecvTimeoutError, channel},
     thread,
     time::Duration,
 };
 
 use pyo3::prelude::*;
-use trace::{
-    Bounds, Source,
-    import::{Fetches, Interleave, Options},
-};
+use trace::{Source, import::Options};
 
 use crate::{
     columns::open_table,
     error::{failed, refused},
+    raised::Raised,
+    told::told,
 };
 
 /// How often a signal is looked for while a file or a pipe is being opened.
@@ -33,58 +28,10 @@ pub(crate) struct Reading {
 
 #[pymethods]
 impl Reading {
+    /// What the document `options` says, which has all fields of [`Options`].
     #[new]
-    #[pyo3(signature = (
-        *, format, keep_going, fetches, arch, columns, interleave, v2p, process, no_fetch, spread,
-        skip, warmup, max_accesses, kernel
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
-    fn new(
-        format: Option<&str>,
-        keep_going: bool,
-        fetches: &str,
-        arch: Option<&str>,
-        columns: Vec<(String, String)>,
-        interleave: &str,
-        v2p: Option<PathBuf>,
-        process: Option<String>,
-        no_fetch: bool,
-        spread: Option<u64>,
-        skip: u64,
-        warmup: u64,
-        max_accesses: Option<u64>,
-        kernel: Option<&str>,
-    ) -> PyResult<Reading> {
-        let format = format.map(str::parse).transpose().map_err(refused)?;
-        let fetches = match fetches {
-            "blocks" => Fetches::Blocks,
-            "instructions" => Fetches::Instructions,
-            "none" => Fetches::None,
-            other => return Err(refused(format!("fetches `{other}`: blocks, instructions, none"))),
-        };
-        let interleave = match interleave {
-            "timestamps" => Interleave::Timestamps,
-            "schedule" => Interleave::Schedule,
-            other => return Err(refused(format!("interleave `{other}`: timestamps, schedule"))),
-        };
-        let arch = arch.map(str::parse).transpose().map_err(refused)?;
-        let kernel = kernel.map(str::parse).transpose().map_err(refused)?;
-        let bounds = Bounds { skip, warmup, accesses_max: max_accesses };
-        let options = Options {
-            format,
-            keep_going,
-            fetches,
-            arch,
-            columns,
-            interleave,
-            v2p,
-            process,
-            data_only: no_fetch,
-            spread,
-            bounds,
-            kernel,
-        };
-        Ok(Reading { options })
+    fn new(options: &str) -> PyResult<Reading> {
+        Ok(Reading { options: told(options)? })
     }
 }
 
@@ -92,37 +39,6 @@ impl Reading {
 pub(crate) struct Opened {
     source: Box<dyn Source + Send>,
     raised: Raised,
-}
-
-/// An exception that ended a wait, the `KeyboardInterrupt` of a signal for instance.
-#[derive(Clone, Default)]
-pub(crate) struct Raised(Arc<Mutex<Option<PyErr>>>);
-
-impl Raised {
-    /// Keeps `error` until somebody can raise it.
-    pub(crate) fn set(&self, error: PyErr) {
-        *self.0.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(error);
-    }
-
-    /// What was raised, in place of the error that came of it.
-    pub(crate) fn or(&self, error: PyErr) -> PyErr {
-        self.take().unwrap_or(error)
-    }
-
-    fn take(&self) -> Option<PyErr> {
-        self.0.lock().unwrap_or_else(|poison| poison.into_inner()).take()
-    }
-
-    /// Whether no signal asks to stop; keeps the exception if one does.
-    fn go_on(&self) -> bool {
-        match Python::attach(|py| py.check_signals()) {
-            Ok(()) => true,
-            Err(error) => {
-                self.set(error);
-                false
-            }
-        }
-    }
 }
 
 impl Opened {

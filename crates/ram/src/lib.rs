@@ -494,12 +494,14 @@ impl Ram {
     pub fn resize(&mut self, space: Space, page: Page, to: PageSize) -> Result<Flush, Failure> {
         self.settle(space);
         let range = VirtRange::of_page(page);
-        let resized = self.hat.table_mut().resize(space, range, to, self.frames.get_mut())?;
-        // No processor runs before it has forgotten the page.
-        self.hat.table_mut().complete(&resized);
+        let mut due = Flush::nothing(space);
+        // No processor runs before it has acted on the token that the caller gets.
+        let forget = &mut |flush: &Flush| due = flush.without_frames();
+        let frames = self.frames.get_mut();
+        let mapped = self.hat.table_mut().resize(space, range, to, frames, forget)?;
         *self.mapped.entry(page.size()).or_insert(0) -= 1;
-        *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
-        Ok(resized.flush)
+        *self.mapped.entry(to).or_insert(0) += mapped.len() as u64;
+        Ok(due)
     }
 
     /// Sets bits of the page that holds `addr`.

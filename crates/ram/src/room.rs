@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use addr::{Frames, PageSize};
 use description::{Former, Hole};
-use physmem::{FrameId, Neighbor, Place, Request, State};
+use physmem::{FrameId, Neighbor, ObjectPage, Request, State};
 
 use crate::{Failure, FrameStore};
 
@@ -38,7 +38,7 @@ impl Guest {
         memory: &mut FrameStore,
     ) -> Result<FrameId, Failure> {
         let neighbor = |(&index, &frame): (&u64, &FrameId)| Neighbor { index, frame };
-        let place = Place {
+        let place = ObjectPage {
             object: 0,
             index,
             first: 0,

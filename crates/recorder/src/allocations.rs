@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use ring::{EventCode, Said};
 
-use crate::calls::Guest;
+use crate::isa::Guest;
 use crate::{global, guest, span};
 
 /// Calls of which the return address is told.

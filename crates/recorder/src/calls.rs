@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode, PR_PAGEWALK, Said};
 
+use crate::isa::Guest;
 use crate::vcpu::{Phase, cursor};
 use crate::{
     allocations, events, exec, files, filter, global, guest, multiplexed, span, sure, vcpu, vfork,
@@ -16,157 +17,14 @@ const ERRNO_LAST: i64 = -4095;
 /// Bytes of the unit in which `mmap2` counts its offset.
 const MMAP2_UNIT_BYTES: u64 = 4096;
 
-/// The guest's instruction set.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Guest {
-    /// AMD64.
-    X86_64,
-    /// 32-bit x86.
-    I386,
-    /// 32-bit Arm, with the calls of its EABI.
-    Arm,
-    /// 64-bit Arm or RISC-V: both have Linux's generic numbers.
-    Generic64,
-}
-
 impl Guest {
-    /// The guest of that QEMU target, and its number in ELF.
-    pub(crate) fn from_target(name: &[u8]) -> Option<(Guest, u32)> {
-        match name {
-            b"x86_64" => Some((Guest::X86_64, 62)),
-            b"i386" => Some((Guest::I386, 3)),
-            b"arm" => Some((Guest::Arm, 40)),
-            b"aarch64" => Some((Guest::Generic64, 183)),
-            b"riscv64" => Some((Guest::Generic64, 243)),
-            _ => None,
-        }
-    }
-
-    /// The bits of its addresses.
-    pub(crate) fn address_mask(self) -> u64 {
-        if self.pointer_bytes() == 4 { u32::MAX.into() } else { u64::MAX }
-    }
-
-    /// Bytes of its pointers.
-    pub(crate) fn pointer_bytes(self) -> usize {
-        match self {
-            Guest::I386 | Guest::Arm => 4,
-            Guest::X86_64 | Guest::Generic64 => 8,
-        }
-    }
-
-    /// What `number` means; `Form` where the arguments are not those of Linux on AMD64.
+    /// What `number` means, and how the call gives its arguments.
     fn call(self, number: i64) -> Option<(Call, Form)> {
-        use Call::*;
-        let plain = |call| Some((call, Form::Plain));
         match self {
-            Guest::X86_64 => match number {
-                9 => plain(Mmap),
-                10 => plain(Mprotect),
-                11 => plain(Munmap),
-                12 => plain(Brk),
-                25 => plain(Mremap),
-                28 => plain(Madvise),
-                56 => plain(Clone),
-                57 => Some((Fork, Form::Fork(SIGCHLD))),
-                58 => Some((Fork, Form::Fork(VFORK))),
-                59 => plain(Execve),
-                60 => plain(Exit),
-                26 => plain(Msync),
-                30 => plain(Shmat),
-                67 => plain(Shmdt),
-                149 => plain(Mlock),
-                150 => plain(Munlock),
-                151 => plain(Mlockall),
-                152 => plain(Munlockall),
-                157 => plain(HugePages),
-                231 => plain(ExitGroup),
-                237 => plain(Mbind),
-                325 => plain(Mlock2),
-                440 => plain(ProcessMadvise),
-                322 => Some((Execve, Form::At)),
-                _ => None,
-            },
-            Guest::I386 => match number {
-                1 => plain(Exit),
-                2 => Some((Fork, Form::Fork(SIGCHLD))),
-                190 => Some((Fork, Form::Fork(VFORK))),
-                144 => plain(Msync),
-                150 => plain(Mlock),
-                151 => plain(Munlock),
-                152 => plain(Mlockall),
-                153 => plain(Munlockall),
-                172 => plain(HugePages),
-                274 => plain(Mbind),
-                376 => plain(Mlock2),
-                397 => plain(Shmat),
-                398 => plain(Shmdt),
-                440 => plain(ProcessMadvise),
-                11 => plain(Execve),
-                45 => plain(Brk),
-                90 => Some((Mmap, Form::InMemory)),
-                91 => plain(Munmap),
-                120 => plain(Clone),
-                125 => plain(Mprotect),
-                163 => plain(Mremap),
-                192 => Some((Mmap, Form::Pages)),
-                219 => plain(Madvise),
-                252 => plain(ExitGroup),
-                358 => Some((Execve, Form::At)),
-                _ => None,
-            },
-            Guest::Arm => match number {
-                2 => Some((Fork, Form::Fork(SIGCHLD))),
-                190 => Some((Fork, Form::Fork(VFORK))),
-                192 => Some((Mmap, Form::Pages)),
-                387 => Some((Execve, Form::At)),
-                1 => plain(Exit),
-                11 => plain(Execve),
-                45 => plain(Brk),
-                91 => plain(Munmap),
-                120 => plain(Clone),
-                125 => plain(Mprotect),
-                144 => plain(Msync),
-                150 => plain(Mlock),
-                151 => plain(Munlock),
-                152 => plain(Mlockall),
-                153 => plain(Munlockall),
-                163 => plain(Mremap),
-                172 => plain(HugePages),
-                220 => plain(Madvise),
-                248 => plain(ExitGroup),
-                305 => plain(Shmat),
-                306 => plain(Shmdt),
-                319 => plain(Mbind),
-                390 => plain(Mlock2),
-                440 => plain(ProcessMadvise),
-                _ => None,
-            },
-            Guest::Generic64 => match number {
-                93 => plain(Exit),
-                94 => plain(ExitGroup),
-                214 => plain(Brk),
-                215 => plain(Munmap),
-                216 => plain(Mremap),
-                220 => plain(Clone),
-                221 => plain(Execve),
-                222 => plain(Mmap),
-                226 => plain(Mprotect),
-                167 => plain(HugePages),
-                196 => plain(Shmat),
-                197 => plain(Shmdt),
-                227 => plain(Msync),
-                228 => plain(Mlock),
-                229 => plain(Munlock),
-                230 => plain(Mlockall),
-                231 => plain(Munlockall),
-                235 => plain(Mbind),
-                284 => plain(Mlock2),
-                440 => plain(ProcessMadvise),
-                233 => plain(Madvise),
-                281 => Some((Execve, Form::At)),
-                _ => None,
-            },
+            Guest::X86_64 => x86_64(number),
+            Guest::I386 => i386(number),
+            Guest::Arm => arm(number),
+            Guest::Generic64 => generic_64(number),
         }
     }
 }
@@ -203,6 +61,138 @@ static FORK_FLAGS: AtomicU32 = AtomicU32::new(0);
 /// The flags with which this process was forked.
 pub(crate) fn fork_flags() -> u32 {
     FORK_FLAGS.load(Ordering::Relaxed)
+}
+
+/// The calls of x86-64, as Linux's `arch/x86/entry/syscalls/syscall_64.tbl` numbers them.
+fn x86_64(number: i64) -> Option<(Call, Form)> {
+    use Call::*;
+    match number {
+        9 => plain(Mmap),
+        10 => plain(Mprotect),
+        11 => plain(Munmap),
+        12 => plain(Brk),
+        25 => plain(Mremap),
+        28 => plain(Madvise),
+        56 => plain(Clone),
+        57 => Some((Fork, Form::Fork(SIGCHLD))),
+        58 => Some((Fork, Form::Fork(VFORK))),
+        59 => plain(Execve),
+        60 => plain(Exit),
+        26 => plain(Msync),
+        30 => plain(Shmat),
+        67 => plain(Shmdt),
+        149 => plain(Mlock),
+        150 => plain(Munlock),
+        151 => plain(Mlockall),
+        152 => plain(Munlockall),
+        157 => plain(HugePages),
+        231 => plain(ExitGroup),
+        237 => plain(Mbind),
+        325 => plain(Mlock2),
+        440 => plain(ProcessMadvise),
+        322 => Some((Execve, Form::At)),
+        _ => None,
+    }
+}
+
+/// The calls of i386, as Linux's `arch/x86/entry/syscalls/syscall_32.tbl` numbers them.
+fn i386(number: i64) -> Option<(Call, Form)> {
+    use Call::*;
+    match number {
+        1 => plain(Exit),
+        2 => Some((Fork, Form::Fork(SIGCHLD))),
+        190 => Some((Fork, Form::Fork(VFORK))),
+        144 => plain(Msync),
+        150 => plain(Mlock),
+        151 => plain(Munlock),
+        152 => plain(Mlockall),
+        153 => plain(Munlockall),
+        172 => plain(HugePages),
+        274 => plain(Mbind),
+        376 => plain(Mlock2),
+        397 => plain(Shmat),
+        398 => plain(Shmdt),
+        440 => plain(ProcessMadvise),
+        11 => plain(Execve),
+        45 => plain(Brk),
+        90 => Some((Mmap, Form::InMemory)),
+        91 => plain(Munmap),
+        120 => plain(Clone),
+        125 => plain(Mprotect),
+        163 => plain(Mremap),
+        192 => Some((Mmap, Form::Pages)),
+        219 => plain(Madvise),
+        252 => plain(ExitGroup),
+        358 => Some((Execve, Form::At)),
+        _ => None,
+    }
+}
+
+/// The calls of arm, as Linux's `arch/arm/tools/syscall.tbl` numbers them.
+fn arm(number: i64) -> Option<(Call, Form)> {
+    use Call::*;
+    match number {
+        2 => Some((Fork, Form::Fork(SIGCHLD))),
+        190 => Some((Fork, Form::Fork(VFORK))),
+        192 => Some((Mmap, Form::Pages)),
+        387 => Some((Execve, Form::At)),
+        1 => plain(Exit),
+        11 => plain(Execve),
+        45 => plain(Brk),
+        91 => plain(Munmap),
+        120 => plain(Clone),
+        125 => plain(Mprotect),
+        144 => plain(Msync),
+        150 => plain(Mlock),
+        151 => plain(Munlock),
+        152 => plain(Mlockall),
+        153 => plain(Munlockall),
+        163 => plain(Mremap),
+        172 => plain(HugePages),
+        220 => plain(Madvise),
+        248 => plain(ExitGroup),
+        305 => plain(Shmat),
+        306 => plain(Shmdt),
+        319 => plain(Mbind),
+        390 => plain(Mlock2),
+        440 => plain(ProcessMadvise),
+        _ => None,
+    }
+}
+
+/// The calls of aarch64 and riscv64, as Linux's `include/uapi/asm-generic/unistd.h` numbers them.
+fn generic_64(number: i64) -> Option<(Call, Form)> {
+    use Call::*;
+    match number {
+        93 => plain(Exit),
+        94 => plain(ExitGroup),
+        214 => plain(Brk),
+        215 => plain(Munmap),
+        216 => plain(Mremap),
+        220 => plain(Clone),
+        221 => plain(Execve),
+        222 => plain(Mmap),
+        226 => plain(Mprotect),
+        167 => plain(HugePages),
+        196 => plain(Shmat),
+        197 => plain(Shmdt),
+        227 => plain(Msync),
+        228 => plain(Mlock),
+        229 => plain(Munlock),
+        230 => plain(Mlockall),
+        231 => plain(Munlockall),
+        235 => plain(Mbind),
+        284 => plain(Mlock2),
+        440 => plain(ProcessMadvise),
+        233 => plain(Madvise),
+        281 => Some((Execve, Form::At)),
+        _ => None,
+    }
+}
+
+/// A call whose arguments are given as on AMD64.
+fn plain(call: Call) -> Option<(Call, Form)> {
+    Some((call, Form::Plain))
 }
 
 /// A system call begins.

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use ring::EventCode;
 
-use crate::calls::Guest;
+use crate::isa::Guest;
 use crate::{events, global, guest, qemu, span};
 
 const PATH_BYTES: usize = 4096;

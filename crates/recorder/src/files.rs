@@ -11,7 +11,8 @@
 
 use ring::EventCode;
 
-use crate::calls::Guest;
+use crate::begun::{Begun, Told};
+use crate::isa::Guest;
 use crate::{events, global, guest, wait};
 
 /// Parts of memory that are told of a call.
@@ -166,22 +167,6 @@ static KNOWN: [Known; 70] = {
         known("sched_yield", [24, 158, 124, 158], NoFd, NoMemory, NoPlace),
     ]
 };
-
-/// A call that a thread is in.
-#[derive(Clone, Copy)]
-pub(crate) struct Begun {
-    number: i64,
-    /// Index in [`KNOWN`].
-    known: usize,
-    arguments: [u64; 6],
-    began_ns: u64,
-    offset: u64,
-    /// What its first descriptor was before it.
-    first: Option<Told>,
-}
-
-/// What is told of a descriptor: number, mode and flags, device, inode, bytes.
-type Told = [u64; 5];
 
 /// A call begins; `None` if it is not to be told.
 pub(crate) fn begin(guest: Guest, number: i64, raw: [u64; 6]) -> Option<Begun> {

@@ -1,17 +1,17 @@
-//! What the whole process knows: the session, its place in it, the guest.
+//! What the whole process knows: the session, its slot in it, the guest.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use ring::Process;
+use ring::{Process, Slot};
 
-use crate::calls::Guest;
-use crate::shared::{Place, Shared};
+use crate::isa::Guest;
+use crate::shared::Shared;
 use crate::{qemu, vcpu};
 
 struct State {
     shared: Shared,
-    place: Place,
+    slot: Slot,
     guest: Guest,
 }
 
@@ -23,7 +23,7 @@ unsafe impl Sync for Cell {}
 
 static STATE: Cell = Cell(UnsafeCell::new(State {
     shared: Shared::NONE,
-    place: Place { slot: 0, generation: 0, blocks_inherited: 0 },
+    slot: Slot { index: 0, generation: 0, blocks_inherited: 0 },
     guest: Guest::X86_64,
 }));
 static STOPPED: AtomicBool = AtomicBool::new(true);
@@ -35,26 +35,26 @@ fn state() -> &'static State {
     unsafe { &*STATE.0.get() }
 }
 
-/// Begins to record in `place`. The process must have one thread.
-pub(crate) fn start(shared: Shared, place: Place, guest: Guest) -> Result<(), &'static str> {
-    vcpu::share(shared.nexts(place.slot))?;
+/// Begins to record in `slot`. The process must have one thread.
+pub(crate) fn start(shared: Shared, slot: Slot, guest: Guest) -> Result<(), &'static str> {
+    vcpu::share(shared.nexts(slot.index))?;
     // SAFETY: nobody else runs.
-    unsafe { STATE.0.get().write(State { shared, place, guest }) };
+    unsafe { STATE.0.get().write(State { shared, slot, guest }) };
     STOPPED.store(false, Ordering::Release);
     Ok(())
 }
 
-/// A fork's child begins to record in its own place, or not at all.
-pub(crate) fn start_child(place: Option<Place>) {
+/// A fork's child begins to record in its own slot, or not at all.
+pub(crate) fn start_child(slot: Option<Slot>) {
     // Until here the cursors are the parent's.
-    let place = place.filter(|place| vcpu::share(shared().nexts(place.slot)).is_ok());
-    if place.is_none() {
+    let slot = slot.filter(|slot| vcpu::share(shared().nexts(slot.index)).is_ok());
+    if slot.is_none() {
         vcpu::keep_apart();
     }
     vcpu::begin_all();
-    match place {
+    match slot {
         // SAFETY: a child has one thread.
-        Some(place) => unsafe { (*STATE.0.get()).place = place },
+        Some(slot) => unsafe { (*STATE.0.get()).slot = slot },
         None => {
             STOPPED.store(true, Ordering::Release);
             STALE.store(true, Ordering::Release);
@@ -74,14 +74,14 @@ pub(crate) fn shared() -> &'static Shared {
     &state().shared
 }
 
-/// This process's slot and generation.
-pub(crate) fn place() -> &'static Place {
-    &state().place
+/// Which slot is this process's.
+pub(crate) fn slot() -> &'static Slot {
+    &state().slot
 }
 
-/// This process's slot.
+/// What is in this process's slot.
 pub(crate) fn process() -> &'static Process {
-    shared().process(place().slot)
+    shared().process(slot().index)
 }
 
 /// The guest's instruction set.

@@ -29,6 +29,7 @@
 #![cfg_attr(not(feature = "inside"), allow(dead_code))]
 
 mod allocations;
+mod begun;
 mod calls;
 mod derived;
 mod ending;
@@ -40,6 +41,7 @@ mod filter;
 mod global;
 mod guest;
 mod held;
+mod isa;
 mod maps;
 mod multiplexed;
 #[cfg_attr(feature = "inside", path = "inside.rs")]
@@ -59,7 +61,7 @@ mod words;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::Ordering;
 
-use calls::Guest;
+use isa::Guest;
 use shared::Shared;
 use translate::Callbacks;
 
@@ -108,14 +110,14 @@ fn install<'a>(
     let session = shared.session();
     let callbacks = Callbacks::choose(session.filter_page16 != 0, session.inline_code != 0)
         .ok_or("the filter page16 does not know this version of QEMU")?;
-    let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
+    let slot = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);
     qemu::begin();
     if qemu::IS_OURS {
         vcpu::set_alone();
         sure::prepare(session, guest);
     }
-    global::start(shared, place, guest)?;
+    global::start(shared, slot, guest)?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.
     unsafe {
         libc::pthread_atfork(None, None, Some(on_fork));
@@ -146,7 +148,7 @@ unsafe extern "C" fn on_fork() {
     if session.follow == 0 || session.over.load(Ordering::Relaxed) != 0 {
         return global::start_child(None);
     }
-    let parent = *global::place();
+    let parent = *global::slot();
     let machine = global::process().machine.load(Ordering::Relaxed);
     let parent = Some((&parent, calls::fork_flags()));
     global::start_child(global::shared().enter(machine, parent));

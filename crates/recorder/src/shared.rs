@@ -1,13 +1,12 @@
-//! The mapping of the session, and this process's place in it.
+//! The mapping of the session, and this process's slot in it.
 
 use core::ffi::CStr;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{
-    Block, CHUNK_BYTES, CHUNKS_MAX, ChunkState, MAGIC, Origin, PROCESSES_MAX, Process,
-    ProcessState, Ring, SESSION_BYTES, Session, VERSION, chunk_offset, next_offset, process_offset,
-    ring_offset,
+    Block, CHUNK_BYTES, Entrant, MAGIC, Origin, Process, ProcessState, Ring, SESSION_BYTES,
+    Session, Slot, VERSION, chunk_offset, next_offset, process_offset, ring_offset,
 };
 
 use crate::wait;
@@ -119,91 +118,48 @@ impl Shared {
 
     /// Takes a free chunk for this process, the lowest there is.
     pub(crate) fn claim_chunk(&self) -> Option<usize> {
-        for index in 0..CHUNKS_MAX {
-            let state = &self.ring(index).state;
-            let (free, claimed) = (ChunkState::Free as u32, ChunkState::Claimed as u32);
-            if state.load(Ordering::Relaxed) == free
-                && state
-                    .compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            {
-                self.session().chunks_high.fetch_max(index as u32 + 1, Ordering::AcqRel);
-                return Some(index);
-            }
-        }
-        self.session().lost.fetch_add(1, Ordering::Relaxed);
-        None
+        self.session().claim_chunk(|chunk| self.ring(chunk))
+    }
+
+    /// Where the entry `at` of a log of this process is: its chunk, and its index there.
+    pub(crate) fn place_in_log(
+        &self,
+        log: &[AtomicU32],
+        at: usize,
+        chunk_entries: usize,
+        owner: &Slot,
+    ) -> Option<(usize, usize)> {
+        self.session().place_in_log(log, at, chunk_entries, owner, |chunk| self.ring(chunk))
     }
 
     /// Takes a slot for this process and makes it live.
     ///
-    /// A forked process knows its `parent`'s place and the flags with which it was forked.
-    pub(crate) fn enter(&self, machine: u32, parent: Option<(&Place, u32)>) -> Option<Place> {
+    /// `parent` is for a forked process: the slot of its parent, and the flags of the `clone` call.
+    pub(crate) fn enter(&self, machine: u32, parent: Option<(&Slot, u32)>) -> Option<Slot> {
         // SAFETY: no arguments, cannot fail.
         let pid = unsafe { libc::getpid() } as u32;
-        let high = self.session().processes_high.load(Ordering::Acquire) as usize;
+        let session = self.session();
+        let high = session.processes_high.load(Ordering::Acquire) as usize;
         let was_recorded = (0..high).any(|slot| {
             let process = self.process(slot);
             process.state.load(Ordering::Acquire) == ProcessState::Live as u32
                 && process.pid.load(Ordering::Relaxed) == pid
         });
-        for slot in 0..PROCESSES_MAX {
-            let process = self.process(slot);
-            let (free, claimed) = (ProcessState::Free as u32, ProcessState::Claimed as u32);
-            if process
-                .state
-                .compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed)
-                .is_err()
-            {
-                continue;
-            }
-            let session = self.session();
-            let generation = session.arrivals.load(Ordering::Relaxed).wrapping_add(1);
-            let (origin, from, from_generation, blocks) = match parent {
-                Some((place, _)) => {
-                    let blocks = self.process(place.slot).blocks.load(Ordering::Relaxed);
-                    (Origin::Forked, place.slot as u32, place.generation, blocks)
-                }
-                None if was_recorded => (Origin::Executed, 0, 0, 0),
-                None => (Origin::Started, 0, 0, 0),
-            };
-            for (word, value) in [
-                (&process.pid, pid),
-                (&process.machine, machine),
-                (&process.origin, origin as u32),
-                (&process.parent, from),
-                (&process.parent_generation, from_generation),
-                (&process.blocks_inherited, blocks),
-                (&process.blocks, blocks),
-                (&process.tags, 0),
-                (&process.generation, generation),
-                (&process.stop, 0),
-                (&process.leaving, 0),
-                (&process.executing, 0),
-                (&process.counting, 0),
-                (&process.threads, 0),
-                (&process.fork_flags, parent.map_or(0, |(_, flags)| flags)),
-            ] {
-                word.store(value, Ordering::Relaxed);
-            }
-            process.skipped_accesses.store(0, Ordering::Relaxed);
-            process.skipped_instructions.store(0, Ordering::Relaxed);
-            process.began_ns.store(wait::now(), Ordering::Relaxed);
-            process.state.store(ProcessState::Live as u32, Ordering::Release);
-            session.processes_high.fetch_max(slot as u32 + 1, Ordering::AcqRel);
-            wait::announce(session);
-            return Some(Place { slot, generation, blocks_inherited: blocks });
-        }
-        self.session().lost.fetch_add(1, Ordering::Relaxed);
-        None
+        let entrant = Entrant {
+            pid,
+            machine,
+            origin: match parent {
+                Some(_) => Origin::Forked,
+                None if was_recorded => Origin::Executed,
+                None => Origin::Started,
+            },
+            parent: parent.map(|(slot, _)| *slot),
+            blocks_inherited: parent
+                .map_or(0, |(slot, _)| self.process(slot.index).blocks.load(Ordering::Relaxed)),
+            fork_flags: parent.map_or(0, |(_, flags)| flags),
+        };
+        let slot = session.claim_process(|slot| self.process(slot), &entrant, wait::now)?;
+        wait::announce(session);
+        Some(slot)
     }
-}
-
-/// A process's slot.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) slot: usize,
-    pub(crate) generation: u32,
-    /// The number of its log's first block.
-    pub(crate) blocks_inherited: u32,
 }

@@ -143,8 +143,8 @@ fn count(records: &[u64]) -> (u64, u64) {
 
 /// Instructions of the block of that number; 0 for one that the parent translated.
 fn block_instructions(number: u64) -> u64 {
-    let place = global::place();
-    let Some(number) = number.checked_sub(u64::from(place.blocks_inherited)) else { return 0 };
+    let slot = global::slot();
+    let Some(number) = number.checked_sub(u64::from(slot.blocks_inherited)) else { return 0 };
     let number = number as usize;
     let Some(chunk) = global::process().log.get(number / BLOCKS_PER_CHUNK) else { return 0 };
     let chunk = chunk.load(Ordering::Acquire) as usize;

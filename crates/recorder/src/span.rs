@@ -202,10 +202,10 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) {
         }
         let shared = global::shared();
         let Some(chunk) = shared.claim_chunk() else { return off(vcpu) };
-        let place = global::place();
+        let slot = global::slot();
         let thread = global::process().threads.fetch_add(1, Ordering::Relaxed);
         let ring = shared.ring(chunk);
-        ring.reset(place.slot as u32, place.generation, thread, vcpu);
+        ring.reset(slot.index as u32, slot.generation, thread, vcpu);
         let records = shared.records(chunk);
         clear(records);
         (*to).phase = Phase::Attached;

@@ -50,8 +50,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use ring::{Control, HitsOf, Record, Replaces, SPAN_RECORDS, SPAN_ROOM, Session, Tag};
 
-use crate::calls::Guest;
 use crate::held::{List, PAGES_MAX};
+use crate::isa::Guest;
 use crate::trail::{Trail, trail};
 use crate::vcpu::{self, Phase, cursor};
 use crate::words::{self, ADDRESS_BITS, CLOCK, HELD, PAGE_SHIFT, STRETCH, Stamp, Words};

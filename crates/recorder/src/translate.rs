@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::UnsafeCell;
 
-use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, Derived, Record, TAGS_PER_CHUNK};
+use ring::{BLOCKS_PER_CHUNK, Block, Control, Derived, Record, TAGS_PER_CHUNK};
 
 use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
@@ -151,7 +151,7 @@ fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool
 /// Appends a block and the tags of a fixed one to the process's logs, and how addresses follow that
 /// it does not record; the block's number, or `None` if there is no room.
 fn append(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
-    let (shared, process) = (global::shared(), global::process());
+    let (shared, process, slot) = (global::shared(), global::process(), global::slot());
     let leaves_out = block.recorded < block.accesses;
     let words = derived.iter().filter(|_| leaves_out).flat_map(|derived| match derived {
         Some(derived) => derived.words(),
@@ -159,15 +159,15 @@ fn append(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32
     });
     let mut end = block.tags;
     for (index, tag) in (block.tags as usize..).zip(tags.iter().copied().chain(words)) {
-        let (chunk, index) = place_of(&process.tag_log, index, TAGS_PER_CHUNK)?;
+        let (chunk, index) = shared.place_in_log(&process.tag_log, index, TAGS_PER_CHUNK, slot)?;
         // SAFETY: the index is inside the chunk, which is this process's; one thread appends.
         unsafe { shared.records(chunk).cast::<u16>().add(index).write(tag) };
         end = index as u32 + 1;
     }
     process.tags.store(end, Ordering::Relaxed);
     let number = process.blocks.load(Ordering::Relaxed);
-    let at = (number - global::place().blocks_inherited) as usize;
-    let (chunk, index) = place_of(&process.log, at, BLOCKS_PER_CHUNK)?;
+    let at = (number - slot.blocks_inherited) as usize;
+    let (chunk, index) = shared.place_in_log(&process.log, at, BLOCKS_PER_CHUNK, slot)?;
     // SAFETY: as above.
     unsafe { shared.blocks(chunk).add(index).write(block) };
     process.blocks.store(number + 1, Ordering::Release);
@@ -195,23 +195,4 @@ pub(crate) fn part(whole: &derived::Block, index: usize) -> Option<u32> {
     let number = append(block, tags.as_slice(), &[])?;
     place.store(number + 1, Ordering::Relaxed);
     Some(number)
-}
-
-/// The chunk of a log that holds the entry `at`, and its index there. With the first of a chunk
-/// the chunk is claimed.
-fn place_of(log: &[AtomicU32], at: usize, chunk_entries: usize) -> Option<(usize, usize)> {
-    let shared = global::shared();
-    let (piece, index) = (at / chunk_entries, at % chunk_entries);
-    let Some(piece) = log.get(piece) else {
-        shared.session().lost.fetch_add(1, Ordering::Relaxed);
-        return None;
-    };
-    if index == 0 {
-        let chunk = shared.claim_chunk()?;
-        shared.ring(chunk).process.store(global::place().slot as u32, Ordering::Relaxed);
-        shared.ring(chunk).generation.store(global::place().generation, Ordering::Relaxed);
-        shared.ring(chunk).state.store(ChunkState::Log as u32, Ordering::Release);
-        piece.store(chunk as u32, Ordering::Release);
-    }
-    Some((piece.load(Ordering::Relaxed) as usize, index))
 }

@@ -25,8 +25,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use ring::{Control, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
 
+use crate::begun::Begun;
 use crate::ffi::MemInfo;
-use crate::files::Begun;
 use crate::filter::Filter;
 use crate::{ffi, qemu, span, sure};
 

@@ -153,11 +153,12 @@ pub struct DaemonSample {
 impl DaemonSample {
     /// Takes in one that follows.
     pub fn add(&mut self, next: &DaemonSample) {
-        self.access = next.access;
-        self.passes += next.passes;
-        self.made += next.made;
-        self.moved += next.moved;
-        self.flushes += next.flushes;
+        let DaemonSample { access, passes, made, moved, flushes } = *next;
+        self.access = access;
+        self.passes += passes;
+        self.made += made;
+        self.moved += moved;
+        self.flushes += flushes;
     }
 }
 

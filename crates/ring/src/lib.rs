@@ -31,6 +31,7 @@
 //! system call, is in order to within a segment only.
 #![no_std]
 
+mod claim;
 mod contents;
 mod layout;
 mod process;
@@ -38,6 +39,7 @@ mod record;
 mod session;
 mod thread;
 
+pub use claim::{Entrant, Slot};
 pub use contents::{Contents, Place, Replaces, SURE_PAGES_MAX};
 pub use layout::{
     BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,

@@ -97,7 +97,7 @@ pub struct Process {
     pub skipped_instructions: AtomicU64,
     /// Tags in the log of tags; a block's are there before the block is in its log.
     pub tags: AtomicU32,
-    /// The flags with which it was forked, as `clone` has them.
+    /// The flags of the `clone` call that forked it.
     pub fork_flags: AtomicU32,
     /// Set by the plugin before it executes another program; cleared if that failed.
     pub executing: AtomicU32,

@@ -33,7 +33,7 @@ pub fn run(
         return Err(Error::Processors { cpus, count: machine.description().core.count });
     }
     let mut run = machine.start(options.check, machine.description().os.clock)?;
-    run.origins = Some(Origins::new(source.header()));
+    run.hooks.origins = Some(Origins::new(source.header()));
     let source = &mut Foreseen::new(source);
     run.begin(source)?;
     let mut walkers = machine.walkers()?;
@@ -51,7 +51,7 @@ pub fn run(
         if !more {
             break;
         }
-        let progress = Progress { accesses: run.position, total: source.total() };
+        let progress = Progress { accesses: run.seen.position, total: source.total() };
         if !(options.progress)(progress) {
             return Err(Error::Interrupted);
         }

@@ -14,8 +14,8 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
     Hat, HatSpace, Platform,
     small::{
-        Counts, Directories, Grouping, Layout, NotSmall, Revoke, Schedule, SmallFault, SmallSpaces,
-        Switches,
+        Counts, Directories, Grouping, NotSmall, Revoke, Schedule, SlotLayout, SmallFault,
+        SmallSpaces, Switches,
     },
 };
 use pagetable::{Flush, Lent, Mount, SparseMemory, Translation, X86_32};
@@ -158,7 +158,7 @@ pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
     };
     let area =
         VirtRange::new(VirtAddr::new(AREA), AREA_BYTES).map_err(|error| error.to_string())?;
-    let layout = Layout::new(area, plan.slot_bytes, ENTRY).map_err(|_| {
+    let layout = SlotLayout::new(area, plan.slot_bytes, ENTRY).map_err(|_| {
         format!("a slot of {} bytes: write a power of two from 4M to 1G", plan.slot_bytes)
     })?;
     if u64::from(plan.entries) * ENTRY > plan.slot_bytes {
@@ -203,7 +203,7 @@ fn calls(plan: &ClientsPlan) -> Vec<usize> {
 struct Scene {
     hat: Hat,
     small: SmallSpaces,
-    layout: Layout,
+    layout: SlotLayout,
     /// By the numbers of [`calls`].
     spaces: Vec<HatSpace>,
 }
@@ -211,7 +211,7 @@ struct Scene {
 impl Scene {
     fn new(
         plan: &ClientsPlan,
-        layout: Layout,
+        layout: SlotLayout,
         revoke: Revoke,
         schedule: Schedule,
         calls: &[usize],

@@ -17,9 +17,10 @@ use locks::prices::HostPrices;
 
 use crate::{
     load::Asked,
+    plan::HostPlan,
     predict::{Prediction, Predictor, Seen},
     run::tables,
-    threads::{Pace, acquisitions, measure, measure_single},
+    threads::{Pace, acquisitions, measure, measure_single, median},
 };
 
 /// Threads that a run can have.
@@ -30,27 +31,6 @@ const CONTROL_MIN: f64 = 1.7;
 
 /// And no more than this many times as often as there are threads: what does, was held up on one.
 const CONTROL_MAX: f64 = 1.1;
-
-/// What runs.
-#[derive(Clone, Debug)]
-pub struct HostPlan {
-    /// Threads.
-    pub threads: usize,
-    /// One of [`crate::SCHEMES`]; of one thread also `single`, without locks.
-    pub scheme: String,
-    /// One of [`crate::Load::ALL`], or what the skeleton is called.
-    pub load: String,
-    /// The skeleton that is played, if it is none of those.
-    pub skeleton: Option<String>,
-    /// One of [`crate::TABLES`].
-    pub table: String,
-    /// Whether the load drives the HAT layer alone, without the memory manager above it.
-    pub hat_only: bool,
-    /// Rounds, of which the medians count.
-    pub rounds: usize,
-    /// Of the loads' choices.
-    pub seed: u64,
-}
 
 /// A load on threads of this host, beside its control. Times differ from run to run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -227,11 +207,4 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         lines_ns: None,
         prices: None,
     })
-}
-
-/// The upper one of two in the middle; 0 of none.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -28,7 +28,7 @@ use crate::{
     },
     replay::play,
     skeleton::Skeleton,
-    world::{Above, Shared, Spaces},
+    spaces::{Above, Shared, Spaces},
 };
 
 /// The file that processes read, and map to be faulted in.

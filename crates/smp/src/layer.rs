@@ -14,7 +14,7 @@ use crate::{
         SIZE, SIZES, SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, frame, range,
         text,
     },
-    world::Spaces,
+    spaces::Spaces,
 };
 
 /// The pages of the file cache.

@@ -19,10 +19,13 @@ mod kernel;
 mod layer;
 mod load;
 mod memory;
+mod names;
+mod plan;
 mod predict;
 mod replay;
 mod run;
 pub mod skeleton;
+mod spaces;
 mod threads;
 mod world;
 
@@ -34,9 +37,11 @@ pub use locks::{
 pub use crate::{
     board::{Board, Cpu, ShootCounts, Shootdowns, Tlb, TlbEntry},
     clients::{ClientsOutcome, ClientsPlan, run_clients},
-    host::{HostOutcome, HostPlan, run_on_host},
+    host::{HostOutcome, run_on_host},
     kenbus::KENBUS,
     load::Load,
     memory::SharedMemory,
-    run::{ContextUse, HatOutcome, LockShare, Order, Plan, SCHEMES, TABLES, named, run, run_in},
+    names::named,
+    plan::HostPlan,
+    run::{ContextUse, HatOutcome, LockShare, Order, Plan, SCHEMES, TABLES, run, run_in},
 };

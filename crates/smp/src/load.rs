@@ -38,7 +38,7 @@ use locks::baton::spend;
 
 use crate::{
     kenbus::KENBUS,
-    run::named,
+    names::named,
     skeleton::{Skeleton, parse},
 };
 

@@ -25,8 +25,8 @@ use locks::{
 
 use crate::{
     board::Shootdowns,
-    host::HostPlan,
     load::{Asked, Load},
+    plan::HostPlan,
     run::{HatOutcome, Order, Plan, run_in},
     threads::watch,
 };

@@ -24,8 +24,46 @@ use crate::{
     Timed, load::Asked, memory::SharedMemory, world::World,
 };
 
-/// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
-pub const SCHEMES: [&str; 6] = ["global", "early", "monitor", "hashed", "embedded", "covering"];
+/// The schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SchemeName {
+    Global,
+    Early,
+    Monitor,
+    Hashed,
+    Embedded,
+    Covering,
+}
+
+impl SchemeName {
+    /// Each with its name.
+    const ALL: [(&'static str, SchemeName); 6] = [
+        ("global", SchemeName::Global),
+        ("early", SchemeName::Early),
+        ("monitor", SchemeName::Monitor),
+        ("hashed", SchemeName::Hashed),
+        ("embedded", SchemeName::Embedded),
+        ("covering", SchemeName::Covering),
+    ];
+
+    fn of(name: &str) -> Result<SchemeName, String> {
+        let known = SchemeName::ALL.into_iter().find(|known| known.0 == name);
+        known.map(|known| known.1).ok_or_else(|| {
+            format!("`{name}` names no scheme of locks: choose of {}", SCHEMES.join(", "))
+        })
+    }
+}
+
+/// Names of the schemes.
+pub const SCHEMES: [&str; SchemeName::ALL.len()] = {
+    let mut names = [""; SchemeName::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = SchemeName::ALL[at].0;
+        at += 1;
+    }
+    names
+};
 
 /// Names of the page tables: one for each space, or one for all.
 pub const TABLES: [&str; 6] =
@@ -210,15 +248,14 @@ where
     Fine<dyn Mounted, L, Embedded>: Send + Sync,
     Fine<dyn Mounted, L, Covering>: Send + Sync,
 {
-    match name {
-        "global" => Ok(f.on(Global::<_, L>::new(pool))),
-        "early" => Ok(f.on(Early::<_, L>::new(pool))),
-        "monitor" => Ok(f.on(Fine::<_, L, _>::new(&Monitor, pool, lists))),
-        "hashed" => Ok(f.on(Fine::<_, L, _>::new(&Hashed { mutexes: MUTEXES }, pool, lists))),
-        "embedded" => Ok(f.on(Fine::<_, L, _>::new(&Embedded, pool, lists))),
-        "covering" => Ok(f.on(Fine::<_, L, _>::new(&Covering, pool, lists))),
-        other => Err(no_scheme(other)),
-    }
+    Ok(match SchemeName::of(name)? {
+        SchemeName::Global => f.on(Global::<_, L>::new(pool)),
+        SchemeName::Early => f.on(Early::<_, L>::new(pool)),
+        SchemeName::Monitor => f.on(Fine::<_, L, _>::new(&Monitor, pool, lists)),
+        SchemeName::Hashed => f.on(Fine::<_, L, _>::new(&Hashed { mutexes: MUTEXES }, pool, lists)),
+        SchemeName::Embedded => f.on(Fine::<_, L, _>::new(&Embedded, pool, lists)),
+        SchemeName::Covering => f.on(Fine::<_, L, _>::new(&Covering, pool, lists)),
+    })
 }
 
 /// What [`with_scheme`] gives, compiled once for all schemes that have a lock for each descriptor: where nothing is
@@ -234,20 +271,15 @@ where
     Early<dyn Mounted, L>: Send + Sync,
     Fine<dyn Mounted, L, Chosen>: Send + Sync,
 {
-    let chosen = match name {
-        "global" => return Ok(f.on(Global::<_, L>::new(pool))),
-        "early" => return Ok(f.on(Early::<_, L>::new(pool))),
-        "monitor" => Chosen::Monitor,
-        "hashed" => Chosen::Hashed(Hashed { mutexes: MUTEXES }),
-        "embedded" => Chosen::Embedded,
-        "covering" => Chosen::Covering,
-        other => return Err(no_scheme(other)),
+    let chosen = match SchemeName::of(name)? {
+        SchemeName::Global => return Ok(f.on(Global::<_, L>::new(pool))),
+        SchemeName::Early => return Ok(f.on(Early::<_, L>::new(pool))),
+        SchemeName::Monitor => Chosen::Monitor,
+        SchemeName::Hashed => Chosen::Hashed(Hashed { mutexes: MUTEXES }),
+        SchemeName::Embedded => Chosen::Embedded,
+        SchemeName::Covering => Chosen::Covering,
     };
     Ok(f.on(Fine::<_, L, _>::new(&chosen, pool, lists)))
-}
-
-fn no_scheme(name: &str) -> String {
-    format!("`{name}` names no scheme of locks: choose of {}", SCHEMES.join(", "))
 }
 
 struct InVirtualTime<'a> {
@@ -267,18 +299,10 @@ impl OnScheme for InVirtualTime<'_> {
     }
 }
 
-/// What `name` stands for.
-pub fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T, String> {
-    let known = all.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
-    known.ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("`{name}` names no {what}: choose of {}", names.join(", "))
-    })
-}
-
 /// The tables `name`, for the scheme `scheme`.
 pub(crate) fn tables(name: &str, scheme: &str) -> Result<Tables<dyn Mounted>, String> {
-    if scheme == "covering" {
+    // One of one thread may have no locks, and then it has no name here.
+    if SchemeName::of(scheme) == Ok(SchemeName::Covering) {
         return tables_with_subtrees(name);
     }
     let x86_64 = || -> Box<dyn Mounted> {

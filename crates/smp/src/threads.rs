@@ -34,10 +34,11 @@ use locks::{
 };
 
 use crate::{
-    host::{HostPlan, median},
     load::{Asked, Processor, Work},
+    plan::HostPlan,
     run::{OnScheme, tables, with_any_scheme, with_scheme},
-    world::{Spaces, World},
+    spaces::Spaces,
+    world::World,
 };
 
 /// How long each measurement lasts.
@@ -370,4 +371,11 @@ impl Frames for Quiet {
     fn free(&mut self, frame: PhysAddr, size: PageSize) {
         self.free.push((frame, size));
     }
+}
+
+/// The upper one of two in the middle; 0 of none.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

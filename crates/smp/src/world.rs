@@ -3,11 +3,11 @@
 
 use addr::{PhysAddr, VirtAddr, VirtRange};
 use hat::{
-    Hat, HatSpace, MmuPlace, Tables,
+    Hat, Tables,
     locking::{Locks, Scheme},
 };
 use pagetable::{Hashed, HashedShape, Mount, Mounted, SparseMemory};
-use physmem::{Buddy, Physmem};
+use physmem::Physmem;
 use vm::{Kernel, Marks, POLICIES, Physical, Reference, Settings, Vm};
 
 use locks::costs::Costs;
@@ -16,6 +16,7 @@ use crate::{
     kernel::{self, Process},
     layer::{self, Layer},
     load::{Asked, Load, Processor, SIZE, SIZES, WINDOWS, Work, text},
+    spaces::{Above, Shared, Spaces},
 };
 
 /// Memory: no load fills it, as K94's did not.
@@ -27,32 +28,10 @@ const WINDOWS_BYTES: u64 = 64 << 20;
 /// Physical memory that an I/O MMU's entries name.
 const DEVICE_MEMORY: u64 = 1 << 40;
 
-/// The space that all processors have, and its I/O MMU.
-pub(crate) type Shared = (HatSpace, Option<MmuPlace>);
-
 /// The HAT layer and what is above it.
 pub(crate) struct World<S, L: Locks> {
     hat: Hat<dyn Mounted, S>,
     above: Option<Above<L>>,
-}
-
-/// The memory manager with its memory.
-pub(crate) struct Above<L: Locks> {
-    pub(crate) vm: Vm<L>,
-    pub(crate) memory: Physical<Buddy, L>,
-}
-
-/// The spaces of a processor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spaces {
-    /// Its process.
-    pub(crate) own: HatSpace,
-    /// The kernel, or the space of all threads.
-    pub(crate) shared: HatSpace,
-    /// The kernel's I/O MMU, where the load has one.
-    pub(crate) device: Option<MmuPlace>,
-    /// Processes that fork, by their size.
-    pub(crate) parents: [HatSpace; SIZES.len()],
 }
 
 impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {

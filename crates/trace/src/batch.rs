@@ -286,7 +286,7 @@ pub struct Batch {
     /// ([`crate::Source::answer`]).
     pub asks: bool,
     /// Where a processor went from one program to another, before the access of that index, and
-    /// why ([`crate::mix::Switches`]). It is not stored.
+    /// why ([`crate::switches::Switches`]). It is not stored.
     pub switches: Vec<(u32, &'static str)>,
     /// Index in the trace of the first access.
     pub first: u64,

@@ -14,7 +14,7 @@ use addr::Kind;
 use sha2::{Digest, Sha256};
 
 use crate::carry::Carry;
-use crate::mix::Switches;
+use crate::switches::Switches;
 use crate::{Batch, Error, Event, Header, Meta, Placed, Process, Segment, Source};
 
 /// A source of which only loads and stores are given: `P` is a box of it or a reference.

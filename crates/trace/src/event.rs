@@ -156,7 +156,94 @@ pub enum Event {
     Gap { accesses: u64, instructions: u64 },
 }
 
+/// A pattern for all events of one sort, for a `match` that treats them alike.
+///
+/// A `match` over events has no `_`, so that whoever adds an event is asked everywhere what it means. Most of its readers
+/// treat whole sorts alike, and which events these are is said here alone.
+///
+/// | sort | events |
+/// |---|---|
+/// | `memory` | what is mapped, and system calls that change or advise on that |
+/// | `program` | what the program, its loader and its allocator say of themselves |
+/// | `lives` | processes and threads that begin, execute and end |
+/// | `stream` | whose what follows is, and what is not in the trace |
+///
+/// [`Event::Call`] is of no sort.
+#[macro_export]
+macro_rules! events {
+    (memory) => {
+        $crate::Event::Mapping { .. }
+            | $crate::Event::Mmap { .. }
+            | $crate::Event::Munmap { .. }
+            | $crate::Event::Mprotect { .. }
+            | $crate::Event::Mremap { .. }
+            | $crate::Event::Brk { .. }
+            | $crate::Event::Madvise { .. }
+            | $crate::Event::ProcessMadvise { .. }
+            | $crate::Event::Mlock { .. }
+            | $crate::Event::Munlock { .. }
+            | $crate::Event::Mlockall { .. }
+            | $crate::Event::Munlockall { .. }
+            | $crate::Event::Msync { .. }
+            | $crate::Event::Shmat { .. }
+            | $crate::Event::Shmdt { .. }
+            | $crate::Event::Mbind { .. }
+            | $crate::Event::HugePages { .. }
+            | $crate::Event::PageSize { .. }
+    };
+    (program) => {
+        $crate::Event::Marker { .. }
+            | $crate::Event::Image { .. }
+            | $crate::Event::Site { .. }
+            | $crate::Event::Allocate { .. }
+            | $crate::Event::Free { .. }
+    };
+    (lives) => {
+        $crate::Event::Clone { .. }
+            | $crate::Event::Fork { .. }
+            | $crate::Event::Execve { .. }
+            | $crate::Event::Exit { .. }
+            | $crate::Event::ThreadStart { .. }
+            | $crate::Event::ThreadEnd
+    };
+    (stream) => {
+        $crate::Event::Run { .. }
+            | $crate::Event::Process { .. }
+            | $crate::Event::ContextSwitch { .. }
+            | $crate::Event::WarmupEnd
+            | $crate::Event::Gap { .. }
+    };
+}
+
 impl Event {
+    /// Address and bytes of the one range that a call is over, where the call does the same to every part of it.
+    pub(crate) fn range_mut(&mut self) -> Option<(&mut u64, &mut u64)> {
+        match self {
+            Event::Munmap { addr, bytes, .. }
+            | Event::Mprotect { addr, bytes, .. }
+            | Event::Madvise { addr, bytes, .. }
+            | Event::Mlock { addr, bytes, .. }
+            | Event::Munlock { addr, bytes, .. }
+            | Event::Msync { addr, bytes, .. }
+            | Event::Mbind { addr, bytes, .. }
+            | Event::PageSize { addr, bytes, .. } => Some((addr, bytes)),
+            Event::Mapping { .. }
+            | Event::Mmap { .. }
+            | Event::Mremap { .. }
+            | Event::Brk { .. }
+            | Event::ProcessMadvise { .. }
+            | Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::Shmat { .. }
+            | Event::Shmdt { .. }
+            | Event::HugePages { .. }
+            | Event::Call(_)
+            | events!(program)
+            | events!(lives)
+            | events!(stream) => None,
+        }
+    }
+
     /// The type's name, as it is stored.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -205,24 +292,54 @@ impl Event {
 
     /// Whether it says what is mapped where.
     pub const fn changes_mappings(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Event::Mapping { .. }
-                | Event::Mmap { .. }
-                | Event::Munmap { .. }
-                | Event::Mprotect { .. }
-                | Event::Mremap { .. }
-                | Event::Brk { .. }
-                | Event::Shmat { .. }
-                | Event::Shmdt { .. }
-                | Event::Execve { .. }
-        )
+            | Event::Mmap { .. }
+            | Event::Munmap { .. }
+            | Event::Mprotect { .. }
+            | Event::Mremap { .. }
+            | Event::Brk { .. }
+            | Event::Shmat { .. }
+            | Event::Shmdt { .. }
+            | Event::Execve { .. } => true,
+            Event::Madvise { .. }
+            | Event::ProcessMadvise { .. }
+            | Event::Mlock { .. }
+            | Event::Munlock { .. }
+            | Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::Msync { .. }
+            | Event::Mbind { .. }
+            | Event::HugePages { .. }
+            | Event::PageSize { .. }
+            | Event::Clone { .. }
+            | Event::Fork { .. }
+            | Event::Exit { .. }
+            | Event::ThreadStart { .. }
+            | Event::ThreadEnd
+            | Event::Call(_)
+            | events!(program)
+            | events!(stream) => false,
+        }
     }
 
     /// Whether it belongs to the accesses before it. Other events tell how a call ended, and what
     /// the call waited for was done before them.
     pub(crate) const fn is_of_the_end(&self) -> bool {
-        matches!(self, Event::Exit { .. } | Event::ThreadEnd | Event::Gap { .. })
+        match self {
+            Event::Exit { .. } | Event::ThreadEnd | Event::Gap { .. } => true,
+            Event::Clone { .. }
+            | Event::Fork { .. }
+            | Event::Execve { .. }
+            | Event::ThreadStart { .. }
+            | Event::Run { .. }
+            | Event::Process { .. }
+            | Event::ContextSwitch { .. }
+            | Event::WarmupEnd
+            | Event::Call(_)
+            | events!(memory)
+            | events!(program) => false,
+        }
     }
 
     /// The same event without what differs from one recording of the same program to the next:
@@ -253,20 +370,12 @@ impl Event {
             | Event::Shmdt { .. }
             | Event::Mbind { .. }
             | Event::HugePages { .. }
-            | Event::Marker { .. }
             | Event::PageSize { .. }
-            | Event::Image { .. }
-            | Event::Site { .. }
-            | Event::Allocate { .. }
-            | Event::Free { .. }
             | Event::Execve { .. }
             | Event::Exit { .. }
             | Event::ThreadEnd
-            | Event::Run { .. }
-            | Event::Process { .. }
-            | Event::ContextSwitch { .. }
-            | Event::WarmupEnd
-            | Event::Gap { .. } => {}
+            | events!(program)
+            | events!(stream) => {}
         }
         Some(steady)
     }

@@ -87,14 +87,13 @@ impl Family {
         }
         for Placed { at, thread: own, event } in from.events.drain(..count) {
             let (at, number) = (base + at.saturating_sub(rows.start), thread(own));
-            match &event {
-                // They are its parent's, which are known.
-                Event::Mapping { .. } if *shared => continue,
-                Event::Execve { result: 0, .. } if *shared => {
-                    (*space, *shared) = (process, false);
-                    enter(to, at, number, *space);
-                }
-                _ => {}
+            // They are its parent's, which are known.
+            if *shared && matches!(event, Event::Mapping { .. }) {
+                continue;
+            }
+            if *shared && matches!(event, Event::Execve { result: 0, .. }) {
+                (*space, *shared) = (process, false);
+                enter(to, at, number, *space);
             }
             to.events.push(Placed { at, thread: number, event });
         }

@@ -187,13 +187,14 @@ impl Counting {
     fn event(&mut self, event: &Event) {
         *self.events.entry(event.name()).or_default() += 1;
         self.instructions += event.uncounted_instructions();
-        match *event {
-            Event::Gap { accesses: accesses @ 1.., instructions } => {
-                self.missing.accesses += accesses;
-                self.missing.instructions += instructions;
-            }
-            Event::Run { space, .. } if space != self.number => self.enter(space),
-            _ => {}
+        if let Event::Gap { accesses: accesses @ 1.., instructions } = *event {
+            self.missing.accesses += accesses;
+            self.missing.instructions += instructions;
+        }
+        if let Event::Run { space, .. } = *event
+            && space != self.number
+        {
+            self.enter(space);
         }
         self.space.regions.apply(event);
         if event.changes_mappings() {

@@ -2,8 +2,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::SERVER;
 use crate::{Arch, Error, KERNEL};
+
+/// The space of a Linux at user level.
+pub const SERVER: u32 = KERNEL - 1;
 
 /// Processes that a message names.
 const NAMED_MAX: usize = 8;

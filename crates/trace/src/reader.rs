@@ -14,6 +14,7 @@ mod ahead;
 mod chunks;
 mod merge;
 mod open;
+mod replay;
 
 use std::fs::File;
 use std::ops::Range;
@@ -26,6 +27,8 @@ use crate::{Batch, Error, Header, Process, Source, Stored};
 use ahead::Ahead;
 use chunks::Chunks;
 use merge::Merge;
+
+pub use replay::Replay;
 
 /// Accesses of a batch, about.
 const BATCH_ACCESSES: usize = 1 << 16;

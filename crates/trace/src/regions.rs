@@ -301,18 +301,9 @@ impl Regions {
             | Event::HugePages { .. }
             | Event::Marker { .. }
             | Event::PageSize { .. }
-            | Event::Clone { .. }
-            | Event::Fork { .. }
-            | Event::Execve { .. }
             | Event::Call(_)
-            | Event::Exit { .. }
-            | Event::ThreadStart { .. }
-            | Event::ThreadEnd
-            | Event::Run { .. }
-            | Event::Process { .. }
-            | Event::ContextSwitch { .. }
-            | Event::WarmupEnd
-            | Event::Gap { .. } => {}
+            | crate::events!(lives)
+            | crate::events!(stream) => {}
         }
     }
 

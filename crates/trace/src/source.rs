@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::mix::Switches;
+use crate::switches::Switches;
 use crate::{Batch, Contents, Process};
 
 /// The instruction set of the recorded program.

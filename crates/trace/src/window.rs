@@ -13,19 +13,22 @@
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::mix::Switches;
+use crate::switches::Switches;
 use crate::{Batch, Error, Event, Header, Placed, Process, Source};
 
 /// Which accesses of a source are given and which of these count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// Accesses that are left out at the beginning.
     pub skip: u64,
     /// Accesses after them that run and are not counted.
     pub warmup: u64,
     /// Accesses after these, after which the trace ends; `None`: as many as there are.
+    #[serde(rename = "max_accesses")]
     pub accesses_max: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ pub struct Options {
     pub overwrite: bool,
     /// The level of zstd, -7 to 19: higher is smaller and slower. -7 makes 0.05 to 0.25 bytes an
     /// access of recorded programs; 1 makes files smaller by two fifths, and takes 0.3 ns an
-    /// access more to write and 0.1 ns more to read.
+    /// access more to write and 0.1 ns more to read. Below 0, streams that shrink little get faster settings.
     pub level: i32,
     /// Accesses of a chunk, about; at most 2 Mi. What a killed recorder may lose, and how finely
     /// a range is found. 256 Ki makes files 10 to 50 % larger.
@@ -266,7 +266,7 @@ impl Sink for Writer {
     }
 }
 
-struct Zstd(Compressor<'static>);
+struct Zstd(Compressor);
 
 impl std::fmt::Debug for Zstd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -16,8 +16,8 @@ use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Contiguous, FrameId, PageBlocks, Physmem};
 use vm::{
-    Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Physical, Platform, Reference, Refused,
-    Settings, Source, Store, Thp, Vm,
+    Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Physical, Platform, Refused, Settings,
+    Source, Store, Thp, Vm,
 };
 
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -97,17 +97,9 @@ impl World {
         });
         let settings = Settings {
             sizes: &[BASE, LARGE],
-            sizing: "base",
-            paired: false,
-            replacement: "clock",
-            reference: Reference::Hardware,
-            swap_pages: 0,
             marks: Marks::of(PAGES, BASE),
-            reserving: None,
-            nodes: 1,
-            colors: 1,
             thp: Some(thp),
-            hashed: None,
+            ..Settings::default()
         };
         let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(PAGES * BASE.bytes()));
         let mut world = World {

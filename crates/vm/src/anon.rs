@@ -19,7 +19,7 @@ use alloc::{boxed::Box, vec::Vec};
 use hat::locking::{Class, Locks, Mutex, Site};
 use physmem::{FrameId, NO_FRAME};
 
-use crate::object::Place;
+use crate::object::PageLocation;
 
 /// Anonymous maps: an anon is in the one that the last bits of its number say.
 const MAPS: usize = 64;
@@ -33,12 +33,13 @@ pub(crate) struct AnonId(pub(crate) u32);
 pub(crate) struct Anon {
     /// Pages of spaces that it is: 0 in an entry that is not in use.
     pub(crate) refs: u32,
-    pub(crate) place: Place,
+    pub(crate) place: PageLocation,
     /// Whether no fork has shared it since it was its only user's last.
     pub(crate) exclusive: bool,
 }
 
-const UNUSED: Anon = Anon { refs: 0, place: Place::Resident(FrameId(NO_FRAME)), exclusive: true };
+const UNUSED: Anon =
+    Anon { refs: 0, place: PageLocation::Resident(FrameId(NO_FRAME)), exclusive: true };
 
 /// All anons: maps with a lock each, and one for the numbers that are free.
 pub(crate) struct Anons<L: Locks> {
@@ -63,7 +64,7 @@ impl<L: Locks> Anons<L> {
     }
 
     /// A new one with one user.
-    pub(crate) fn add(&self, site: Site, place: Place) -> AnonId {
+    pub(crate) fn add(&self, site: Site, place: PageLocation) -> AnonId {
         let number = self.numbers.with(site, |numbers| {
             numbers.unused.pop().unwrap_or_else(|| {
                 numbers.fresh += 1;
@@ -94,7 +95,7 @@ impl<L: Locks> Anons<L> {
         self.with(site, id, |anon| *anon)
     }
 
-    pub(crate) fn set_place(&self, site: Site, id: AnonId, place: Place) {
+    pub(crate) fn set_place(&self, site: Site, id: AnonId, place: PageLocation) {
         self.with(site, id, |anon| anon.place = place);
     }
 
@@ -107,7 +108,7 @@ impl<L: Locks> Anons<L> {
     }
 
     /// One user less. Gives where the page was, if that was the last.
-    pub(crate) fn release(&self, site: Site, id: AnonId) -> Option<Place> {
+    pub(crate) fn release(&self, site: Site, id: AnonId) -> Option<PageLocation> {
         let place = self.with(site, id, |anon| {
             anon.refs -= 1;
             (anon.refs == 0).then_some(anon.place)

@@ -35,7 +35,7 @@ where
     /// The policy called `name` chooses the pages that leave from here on. Those that the old one
     /// would have let go first come first, and what it knew of their uses is forgotten.
     pub fn set_replacement(&mut self, name: &str) -> Result<(), SettingsError> {
-        let new = policy(name, self.pages())?;
+        let new = policy(name, self.pages()).ok_or(SettingsError::Replacement)?;
         self.work.descriptors += self.lists(|lists, memory| {
             let mut old = core::mem::replace(&mut lists.policy, new);
             let (_, table) = memory.allocator_mut();

@@ -20,7 +20,7 @@ use crate::{
     anon::AnonId,
     frames::{DIRTY, Owner},
     kernel::Kernel,
-    object::{ObjectId, Place},
+    object::{ObjectId, PageLocation},
     platform::Platform,
     region::Backing,
     vm::AddressSpace,
@@ -94,11 +94,11 @@ where
         let (mut frames, mut slots) = (BTreeMap::new(), BTreeMap::new());
         let mut enter = |place, owner, is_file| {
             let (taken, what) = match place {
-                Place::Resident(frame) => (
+                PageLocation::Resident(frame) => (
                     frames.insert(frame, (owner, is_file)).map(|(owner, _)| owner),
                     format!("{frame:?}"),
                 ),
-                Place::Swapped(slot) => (slots.insert(slot, owner), format!("{slot:?}")),
+                PageLocation::Swapped(slot) => (slots.insert(slot, owner), format!("{slot:?}")),
             };
             taken.map_or(Ok(()), |other| Err(format!("{what} is {other:?}'s and {owner:?}'s")))
         };
@@ -275,12 +275,12 @@ where
             (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                 let place = self.object_place_of(object, first + into)?;
                 let shared = matches!(region.backing, Backing::Shared { .. });
-                let dirty = matches!(place, Place::Resident(frame)
+                let dirty = matches!(place, PageLocation::Resident(frame)
                     if self.pfdat(frame).flags & DIRTY != 0);
                 (place, shared && dirty)
             }
         };
-        let Place::Resident(frame) = place else { return None };
+        let PageLocation::Resident(frame) = place else { return None };
         let rights = if writable { region.rights } else { region.rights.without_write() };
         Some((frame, rights))
     }

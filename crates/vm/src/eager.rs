@@ -23,7 +23,7 @@ use physmem::{Allocator, FrameId, Request, State};
 
 use crate::{
     error::{Error, Stop},
-    fault::Said,
+    fault::RegionPage,
     kernel::Kernel,
     platform::Platform,
     region::{Backing, Region},
@@ -120,7 +120,7 @@ where
         for (page, frame) in pages.clone().zip(self.frames_of(first, pages)) {
             let mut given = Some(frame);
             if filled.stopped.is_none() {
-                let said = (page, &Said::of(region, page));
+                let said = (page, &RegionPage::of(region, page));
                 let came = self.page_for(at, said, Kind::Store, &mut given, &mut filled.how);
                 match came.and_then(|needed| self.enter(at, page, &needed, &mut How::Minor)) {
                     Ok(_) => filled.pages += 1,

@@ -36,7 +36,7 @@ use crate::{
     frames::{DIRTY, FILE, Owner, REFERENCED},
     kernel::Kernel,
     map::note_used,
-    object::{ObjectId, Place},
+    object::{ObjectId, PageLocation},
     platform::{Decided, Io, Platform, Step, Store},
     reclaim::BATCH,
     region::{Backing, Region, Wired},
@@ -46,7 +46,7 @@ use crate::{
 
 /// What its region says of a page.
 #[derive(Clone, Copy)]
-pub(crate) struct Said {
+pub(crate) struct RegionPage {
     rights: Rights,
     wired: Wired,
     backing: Backing,
@@ -55,16 +55,16 @@ pub(crate) struct Said {
     into: u64,
 }
 
-impl Said {
+impl RegionPage {
     /// What `region` says of `page`, which lies in it.
-    pub(crate) fn of(region: &Region, page: u64) -> Said {
+    pub(crate) fn of(region: &Region, page: u64) -> RegionPage {
         let Region { rights, wired, backing, has_own, .. } = *region;
-        Said { rights, wired, backing, has_own, into: page - region.pages.start }
+        RegionPage { rights, wired, backing, has_own, into: page - region.pages.start }
     }
 
     /// What `region` says of `page` for the kernel's own work there, which no rights forbid.
-    pub(crate) fn of_kernel(region: &Region, page: u64) -> Said {
-        Said { rights: Rights::ALL, ..Said::of(region, page) }
+    pub(crate) fn of_kernel(region: &Region, page: u64) -> RegionPage {
+        RegionPage { rights: Rights::ALL, ..RegionPage::of(region, page) }
     }
 }
 
@@ -124,7 +124,7 @@ where
     pub(crate) fn resolve(
         &mut self,
         at: &mut Within<'_>,
-        (page, said): (u64, &Said),
+        (page, said): (u64, &RegionPage),
         kind: Kind,
         wanted: (PageSize, Why),
     ) -> Result<How, Error> {
@@ -177,7 +177,7 @@ where
     fn attempt(
         &mut self,
         at: &mut Within<'_>,
-        (page, said): (u64, &Said),
+        (page, said): (u64, &RegionPage),
         kind: Kind,
         wanted: (PageSize, Why),
         how: &mut How,
@@ -203,7 +203,7 @@ where
     /// A page that was copied is this anon no more. `is_unloaded`: hardware does not have it there
     /// any more.
     pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
-        if !is_unloaded && let Place::Resident(frame) = self.anon(anon).place {
+        if !is_unloaded && let PageLocation::Resident(frame) = self.anon(anon).place {
             self.unload_frames(&[frame]);
         }
         if let Some(place) = self.vm.anons.release(self.site, anon) {
@@ -216,14 +216,14 @@ where
     pub(crate) fn page_for(
         &mut self,
         at: &mut Within<'_>,
-        (page, said): (u64, &Said),
+        (page, said): (u64, &RegionPage),
         kind: Kind,
         given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<Needed, Stop> {
         self.work.region_lookups += 1;
         self.platform.work(Step::Region, 1);
-        let Said { rights, backing, has_own, into, .. } = *said;
+        let RegionPage { rights, backing, has_own, into, .. } = *said;
         if !rights.allows(kind) {
             return Err(Error::Denied { addr: self.vm.addr_of(page), rights }.into());
         }
@@ -334,7 +334,7 @@ where
         how: &mut How,
     ) -> Result<(FrameId, u32), Stop> {
         let anon = self.anon(id);
-        if let Place::Resident(frame) = anon.place {
+        if let PageLocation::Resident(frame) = anon.place {
             return Ok((frame, anon.refs));
         }
         let frame = self.own_frame(at, page, given)?;
@@ -342,11 +342,11 @@ where
         let (resident, users) = vm.anons.with(site, id, |anon| {
             let resident = match anon.place {
                 // Another space has brought it meanwhile.
-                Place::Resident(frame) => frame,
-                Place::Swapped(slot) => {
+                PageLocation::Resident(frame) => frame,
+                PageLocation::Swapped(slot) => {
                     self.read(frame, Store::Swap(slot), how);
                     vm.swap.with(site, |swap| swap.free(slot));
-                    anon.place = Place::Resident(frame);
+                    anon.place = PageLocation::Resident(frame);
                     self.give_to(frame, Owner::Anon(id), 0);
                     frame
                 }
@@ -374,7 +374,7 @@ where
         vm.objects.with(site, id, |object| {
             self.platform.work(Step::Object, 1);
             let (file, place) = (object.file, object.pages.get(&index).copied());
-            if let Some(Place::Resident(frame)) = place {
+            if let Some(PageLocation::Resident(frame)) = place {
                 *how = (*how).max(if file.is_some() { How::Cache } else { How::Minor });
                 let flags = self.frames(|memory| {
                     let flags = &mut memory.pfdat_mut(frame).flags;
@@ -391,14 +391,14 @@ where
                 }
             };
             match (place, file) {
-                (Some(Place::Swapped(slot)), _) => {
+                (Some(PageLocation::Swapped(slot)), _) => {
                     self.read(frame, Store::Swap(slot), how);
                     vm.swap.with(site, |swap| swap.free(slot));
                 }
                 (_, Some(key)) => self.read(frame, Store::File(key, index), how),
                 (_, None) => self.zero(frame, how),
             }
-            object.pages.insert(index, Place::Resident(frame));
+            object.pages.insert(index, PageLocation::Resident(frame));
             let flags = mark | if file.is_some() { FILE } else { 0 };
             self.give_to(frame, Owner::Object(id, index), flags);
             Ok((frame, flags))
@@ -425,7 +425,7 @@ where
 
     /// What is in `frame` is the space's page from here on.
     fn own(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) {
-        let anon = self.vm.anons.add(self.site, Place::Resident(frame));
+        let anon = self.vm.anons.add(self.site, PageLocation::Resident(frame));
         at.known.anons.insert(page, anon);
         self.give_to(frame, Owner::Anon(anon), 0);
     }

@@ -17,7 +17,7 @@ use crate::{
     fault::ATTEMPTS_MAX,
     frames::{DIRTY, FILE, Owner, REFERENCED},
     kernel::Kernel,
-    object::{FileKey, ObjectId, Place},
+    object::{FileKey, ObjectId, PageLocation},
     platform::Platform,
     work::How,
 };
@@ -108,7 +108,7 @@ where
             }
             let place = self.object_place(id, object, index);
             let frame = self.take_frame(place)?;
-            object.pages.insert(index, Place::Resident(frame));
+            object.pages.insert(index, PageLocation::Resident(frame));
             self.give_to(frame, Owner::Object(id, index), mark | FILE);
             Ok(Some(frame))
         })?;

@@ -15,10 +15,10 @@ use crate::{
     anon::AnonId,
     error::Stop,
     kernel::Kernel,
-    linux::folio::{self, Fate},
     object::ObjectId,
     platform::{Platform, Step},
     settings::Resident,
+    thp::{Fate, disown},
 };
 
 /// Whose page a frame has, as its descriptor says.
@@ -70,7 +70,10 @@ where
     S: Scheme<Table = T>,
 {
     /// A frame for a page, that is nobody's yet: its own in a reservation, where it has a `place`.
-    pub(crate) fn take_frame(&mut self, place: Option<physmem::Place>) -> Result<FrameId, Stop> {
+    pub(crate) fn take_frame(
+        &mut self,
+        place: Option<physmem::ObjectPage>,
+    ) -> Result<FrameId, Stop> {
         let (min, base) = (self.vm.marks.min(), self.vm.base);
         let order = self.memory.order(base);
         let request = physmem::Request { place, ..self.wanted.request(order) };
@@ -122,7 +125,7 @@ where
                 Fate::Free => (frame, order),
                 Fate::Whole(first, order) => (first, order),
                 Fate::Held => {
-                    folio::disown(memory.pfdat_mut(frame));
+                    disown(memory.pfdat_mut(frame));
                     return 0;
                 }
             };

@@ -9,11 +9,11 @@ use physmem::{Allocator, FrameId, Physmem};
 use crate::{
     anon::{Anon, AnonId},
     error::Error,
-    nodes::Wanted,
     pages::PageLists,
     physical::Physical,
     platform::{Below, Platform},
     vm::{Vm, Within},
+    wanted::Wanted,
     work::{Decision, How, Work},
 };
 

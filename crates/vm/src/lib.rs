@@ -1,5 +1,5 @@
-//! Virtual memory: what each address *should* hold, and which of it is in memory (OS.md of this
-//! project's design calls it the truth; page tables are a cache of it).
+//! Virtual memory: what each address *should* hold, and which of it is in memory. Page tables are a cache of it: any
+//! translation may be dropped, and comes back by a fault.
 //!
 //! ```text
 //!   faults, calls of processes                      ticks of a clock
@@ -18,6 +18,61 @@
 //! platform that are not its own. A [`Kernel`] is one processor at work on these: they take `&self`,
 //! so that there can be as many kernels as processors, and a kernel may keep each part where it
 //! likes.
+//!
+//! A first call takes a [`Vm`] with its [`Settings`], and the three that it works on. Here a process stores to a page,
+//! forks, and the child stores to the page too.
+//!
+//! ```
+//! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+//! use hat::{Hat, HatSpace};
+//! use pagetable::{Flush, Mount, SparseMemory, X86_64};
+//! use physmem::Physmem;
+//! use vm::{Io, Kernel, Physical, Platform, Settings, Source, Vm};
+//!
+//! /// What the processor and the disks do for this kernel; here, it counts the pages copied.
+//! #[derive(Default)]
+//! struct Board {
+//!     copies: u32,
+//! }
+//!
+//! impl Platform for Board {
+//!     // Here every processor that may hold what `flushes` name executes INVLPG, or loads CR3.
+//!     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {}
+//!     fn zero(&mut self, frame: PhysAddr, bytes: u64) {}
+//!     fn copy(&mut self, from: PhysAddr, to: PhysAddr, bytes: u64) {
+//!         self.copies += 1;
+//!     }
+//!     fn transfer(&mut self, io: Io) {}
+//! }
+//!
+//! const MEMORY: u64 = 64 << 20;
+//! let base = PageSize::SIZE_4K;
+//! let vm = Vm::new(Settings::default(), MEMORY / base.bytes())?;
+//! let hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY))));
+//! let memory = Physical::new(Physmem::buddy(PhysAddr::new(0), MEMORY, base)?);
+//! let mut board = Board::default();
+//! let mut kernel = Kernel::new(&vm, &hat, &memory, &mut board);
+//!
+//! let parent = kernel.create()?;
+//! let stack = VirtRange::new(VirtAddr::new(0x7fff_0000_0000), 16 << 10)?;
+//! let rights = Rights::READ | Rights::WRITE | Rights::USER;
+//! kernel.map(parent, stack, rights, Source::Anonymous, 0)?;
+//! // The page-fault handler: the first access to each page.
+//! kernel.fault(parent, stack.start(), Kind::Store)?;
+//!
+//! let child = kernel.create()?;
+//! kernel.fork(parent, child)?;
+//! // Both have the page, and neither may store to it before it has a copy.
+//! kernel.fault(child, stack.start(), Kind::Store)?;
+//! assert_eq!(kernel.platform().copies, 1);
+//! let frame = |space| hat.query(space, stack.start()).map(|found| found.translation.frame);
+//! assert_ne!(frame(parent), frame(child));
+//!
+//! kernel.exit(child)?;
+//! // An access that no region allows is an error: the process gets a signal.
+//! assert!(kernel.fault(parent, VirtAddr::new(0x1000), Kind::Load).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! Frames, owners and swap are counted in base pages. A page larger than that is adjacent, aligned base
 //! frames with one translation (G98 sections 6.1 and 6.2): policies wish for it ([`FaultPolicy`]), the
@@ -69,6 +124,7 @@
 extern crate alloc;
 
 mod anon;
+mod berth;
 mod change;
 mod check;
 mod eager;
@@ -83,6 +139,7 @@ mod linux;
 mod lock;
 mod map;
 mod migrate;
+mod module;
 mod nodes;
 mod numbered;
 mod object;
@@ -98,26 +155,28 @@ mod replacement;
 mod reserve;
 mod settings;
 mod swap;
+mod thp;
 mod vm;
+mod wanted;
 mod work;
 
 pub use crate::{
     error::Error,
     hashed::Hashed,
     kernel::Kernel,
-    linux::{
-        Collapsed, CompactResult, Compacted, Compacting, Defrag, Ingens, Khugepaged, Placing,
-        Promoted, Promoter, Ranged, Ranger, Refused, ScanResult, Scanned, Thp,
-    },
+    module::{Fallback, Module, Placement},
     object::FileKey,
     physical::Physical,
     platform::{Decided, Io, Platform, Step, Store},
-    policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module, Placement},
+    policy::{Ask, Choice, FAULT_POLICIES, FaultPolicy},
     region::{Backing, Region, Wired},
     replacement::{POLICIES, Replacement},
-    reserve::Reserving,
-    settings::{Marks, Reference, Resident, Settings, SettingsError, Source},
+    settings::{Marks, Reference, Reserving, Resident, Settings, SettingsError, Source},
     swap::Slot,
+    thp::{
+        Collapsed, CompactResult, Compacted, Compacting, Defrag, Ingens, Khugepaged, Placing,
+        Promoted, Promoter, Ranged, Ranger, Refused, ScanResult, Scanned, Thp,
+    },
     vm::Vm,
     work::{Decision, How, Why, Work},
 };

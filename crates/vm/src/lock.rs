@@ -24,7 +24,7 @@ use crate::{
     error::Error,
     kernel::Kernel,
     map::take_range,
-    object::Place,
+    object::PageLocation,
     platform::Platform,
     region::{Backing, Region, Wired},
     vm::Within,
@@ -110,7 +110,7 @@ where
             }
         }
         for (page, anon) in at.known.anons.within(pages.clone()) {
-            if let Place::Resident(frame) = self.anon(anon).place {
+            if let PageLocation::Resident(frame) = self.anon(anon).place {
                 found.push((page, frame));
             }
         }

@@ -23,11 +23,11 @@ use crate::{
     error::Error,
     frames::{Owner, REFERENCED},
     kernel::Kernel,
-    object::{ObjectId, Place},
+    module::Module,
+    object::{ObjectId, PageLocation},
     own::OwnPages,
     physical::Physical,
     platform::{Platform, Step},
-    policy::Module,
     region::{Backing, Region, Wired},
     settings::Source,
     vm::{AddressSpace, Within},
@@ -41,8 +41,13 @@ where
     L: Locks,
     S: Scheme<Table = T>,
 {
-    /// A new region, in place of what was there, that the host calls `label`. It fails only where the
-    /// region is to be wired: then it is there, and not all wired.
+    /// A new region, in place of what was there, that the host calls `label`. It has whole pages: those that hold a
+    /// byte of `range`. Whether the page table can hold its addresses is said by the first fault.
+    ///
+    /// # Errors
+    ///
+    /// There is no such space, and then nothing has changed. Or the region is to be wired and memory has ended: then
+    /// the region is there, and not all of it wired.
     pub fn map(
         &mut self,
         space: HatSpace,
@@ -306,10 +311,10 @@ where
     }
 
     /// What `owner`, which is no more, had in `place` is free.
-    pub(crate) fn free_place(&mut self, owner: Owner, place: Place) {
+    pub(crate) fn free_place(&mut self, owner: Owner, place: PageLocation) {
         match place {
-            Place::Resident(frame) => self.free_page(frame),
-            Place::Swapped(slot) => {
+            PageLocation::Resident(frame) => self.free_page(frame),
+            PageLocation::Swapped(slot) => {
                 self.vm.swap.with(self.site, |swap| swap.free(slot));
                 let Identity { object, index } = owner.identity();
                 self.lists(|lists, _| lists.policy.forget(object, index..=index));

@@ -24,7 +24,7 @@ use pagetable::{Mapping, Mounted, Translation};
 use physmem::{AGED_OBJECT, Allocator, Coalesced, FrameId, Home, Level, Request, State};
 
 use crate::{
-    frames::Owner, kernel::Kernel, map::note_used, object::Place, platform::Platform, vm::Vm,
+    frames::Owner, kernel::Kernel, map::note_used, object::PageLocation, platform::Platform, vm::Vm,
 };
 
 impl<L: Locks> Vm<L> {
@@ -265,7 +265,7 @@ where
         });
         let Some(owner) = owner else { return };
         self.work.descriptors += 2;
-        let (vm, site, place) = (self.vm, self.site, Place::Resident(to));
+        let (vm, site, place) = (self.vm, self.site, PageLocation::Resident(to));
         match owner {
             Owner::Anon(anon) => vm.anons.set_place(site, anon, place),
             Owner::Object(id, index) => {

@@ -28,31 +28,13 @@ use crate::{
     error::{Error, Stop},
     kernel::Kernel,
     large::Presence,
+    module::{Module, Placement},
     platform::Platform,
-    policy::{Module, Placement},
     region::Region,
     vm::{Vm, Within},
+    wanted::Wanted,
     work::{How, Why},
 };
-
-/// What is wanted of the frames of base pages that an operation takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    home: Option<Home>,
-    color: Option<Color>,
-    rather: Rather,
-}
-
-impl Wanted {
-    /// Of a kernel that has not been told of a page yet.
-    pub(crate) const ANY: Wanted = Wanted { home: None, color: None, rather: Rather::Near };
-
-    /// A request for a base page of `2^order` frames.
-    pub(crate) fn request(self, order: u32) -> Request {
-        let Wanted { home: node, color, rather } = self;
-        Request { node, color, rather, ..Request::new(order, State::Movable) }
-    }
-}
 
 impl<L: Locks> Vm<L> {
     /// What is wished for an address, if a region has it.

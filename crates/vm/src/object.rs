@@ -33,7 +33,7 @@ pub struct ObjectId(pub(crate) u32);
 
 /// Where a page is that is somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum PageLocation {
     Resident(FrameId),
     Swapped(Slot),
 }
@@ -44,7 +44,7 @@ pub(crate) struct Object {
     /// Whose contents it has; none: memory.
     pub(crate) file: Option<FileKey>,
     /// Pages that are in memory, or in swap. Others are in the file, or zeros.
-    pub(crate) pages: BTreeMap<u64, Place>,
+    pub(crate) pages: BTreeMap<u64, PageLocation>,
     /// Pages of all regions that map it.
     pub(crate) mapped_pages: u64,
     /// How far page 0 lies behind a boundary where it was mapped first, for reservations; and the

@@ -6,11 +6,9 @@ use core::ops::Range;
 use physmem::FrameId;
 
 use crate::{
-    linux::{
-        Progress, Ranged, compaction::Compaction, folio::Folios, promote::Promoting, zero::Zeros,
-    },
     replacement::Replacement,
     settings::Resident,
+    thp::{Compaction, Folios, Progress, Promoting, Ranged, Zeros},
 };
 
 /// What is known of the pages in memory but for what their descriptors say.

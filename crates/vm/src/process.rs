@@ -22,12 +22,12 @@ use crate::{
     error::Error,
     fault::ATTEMPTS_MAX,
     kernel::Kernel,
-    linux::tables::Kept,
     own::OwnPages,
     platform::Platform,
     reclaim::BATCH,
+    region::Own,
     region::{Backing, Region, Regions, Wired},
-    reserve::Own,
+    thp::Kept,
     vm::{AddressSpace, Vm, Within},
 };
 

@@ -32,7 +32,7 @@ use physmem::{Allocator, FrameId, FrameTable};
 use crate::{
     frames::{DIRTY, Owner, REFERENCED},
     kernel::Kernel,
-    object::Place,
+    object::PageLocation,
     pages::PageLists,
     platform::{Below, Platform, Store},
     replacement::Pages,
@@ -223,10 +223,10 @@ where
         let (vm, site) = (self.vm, self.site);
         match (owner, slot) {
             (Some(Owner::Anon(anon)), Some(slot)) => {
-                vm.anons.set_place(site, anon, Place::Swapped(slot));
+                vm.anons.set_place(site, anon, PageLocation::Swapped(slot));
             }
             (Some(Owner::Object(id, index)), Some(slot)) => {
-                let place = Place::Swapped(slot);
+                let place = PageLocation::Swapped(slot);
                 vm.objects.with(site, id, |object| object.pages.insert(index, place));
             }
             (Some(Owner::Object(id, index)), None) => {

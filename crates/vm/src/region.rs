@@ -16,7 +16,15 @@ use core::ops::Range;
 
 use addr::Rights;
 
-use crate::{object::ObjectId, policy::Module, reserve::Own};
+use crate::{module::Module, object::ObjectId};
+
+/// Which object the pages that a region has of its own are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) number: u32,
+    /// How far it has moved since it was mapped, in pages: what its pages are numbered without.
+    pub(crate) moved: u64,
+}
 
 /// Adjacent pages of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -30,29 +30,13 @@ use crate::{
     error::{Error, Stop},
     kernel::Kernel,
     large::{Presence, outside},
-    object::{Object, ObjectId, Place},
+    object::{Object, ObjectId, PageLocation},
     platform::Platform,
-    region::{Backing, Region},
-    settings::Reference,
+    region::{Backing, Own, Region},
+    settings::{Reference, Reserving},
     vm::{AddressSpace, Vm, Within},
     work::{How, Why},
 };
-
-/// How base pages are placed where the allocator has reservations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Reserving {
-    /// Whether a reservation may reach beyond what its object has, so that even small files have
-    /// one that never fills (B10 section 6.5.1).
-    pub eager: bool,
-}
-
-/// Which object the pages that a region has of its own are of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Own {
-    pub(crate) number: u32,
-    /// How far it has moved since it was mapped, in pages: what its pages are numbered without.
-    pub(crate) moved: u64,
-}
 
 impl<L: Locks> Vm<L> {
     /// An object for pages of a region's own.
@@ -98,7 +82,7 @@ where
 
     /// The place in a reservation of a page of the space's own, where there are such: which page of
     /// which object it is, and what lies beside it.
-    pub(crate) fn own_place(&self, known: &AddressSpace, page: u64) -> Option<physmem::Place> {
+    pub(crate) fn own_place(&self, known: &AddressSpace, page: u64) -> Option<physmem::ObjectPage> {
         let (eager, most) = self.reservations()?;
         let region = known.regions.at(page)?;
         let near = near(page, most);
@@ -110,13 +94,13 @@ where
             let anon = self.anon(anon);
             match anon.place {
                 // What is shared with another space is not this object's.
-                Place::Resident(frame) if anon.refs == 1 => {
+                PageLocation::Resident(frame) if anon.refs == 1 => {
                     Some(Neighbor { index: number(page), frame })
                 }
-                Place::Resident(_) | Place::Swapped(_) => None,
+                PageLocation::Resident(_) | PageLocation::Swapped(_) => None,
             }
         };
-        Some(physmem::Place {
+        Some(physmem::ObjectPage {
             object: region.own.number << 1,
             index: number(page),
             first: if eager { 0 } else { number(object.start) },
@@ -133,15 +117,15 @@ where
         id: ObjectId,
         known: &Object,
         index: u64,
-    ) -> Option<physmem::Place> {
+    ) -> Option<physmem::ObjectPage> {
         let (eager, most) = self.reservations()?;
         let phase = known.phase.unwrap_or(0) & (most - 1);
         let near = near(index, most);
-        let resident = |(&index, &place): (&u64, &Place)| match place {
-            Place::Resident(frame) => Some(Neighbor { index: index + phase, frame }),
-            Place::Swapped(_) => None,
+        let resident = |(&index, &place): (&u64, &PageLocation)| match place {
+            PageLocation::Resident(frame) => Some(Neighbor { index: index + phase, frame }),
+            PageLocation::Swapped(_) => None,
         };
-        Some(physmem::Place {
+        Some(physmem::ObjectPage {
             object: id.0 << 1 | 1,
             index: index + phase,
             first: if eager { 0 } else { phase },

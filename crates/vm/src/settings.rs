@@ -5,9 +5,7 @@ use core::{
 
 use addr::PageSize;
 
-use crate::{
-    hashed::Hashed, linux::Thp, object::FileKey, replacement::POLICIES, reserve::Reserving,
-};
+use crate::{hashed::Hashed, object::FileKey, replacement::POLICIES, thp::Thp};
 
 /// How memory is managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +13,8 @@ pub struct Settings<'a> {
     /// The sizes of pages that may be loaded, ascending; the first is the base page, which frames and
     /// swap are counted in.
     pub sizes: &'a [PageSize],
-    /// Which of them a fault loads: the name of one of [`FAULT_POLICIES`](crate::FAULT_POLICIES).
+    /// Which of them a fault loads: the name of one of [`FAULT_POLICIES`](crate::FAULT_POLICIES); `base` loads base
+    /// pages alone.
     pub sizing: &'static str,
     /// Whether both pages of a pair, as an entry of the TLB maps them, must have one size (G98
     /// section 3).
@@ -26,7 +25,7 @@ pub struct Settings<'a> {
     pub reference: Reference,
     /// Pages that swap has room for.
     pub swap_pages: u32,
-    /// When pages leave memory.
+    /// When pages leave memory; with [`Marks::default`] where nothing is free.
     pub marks: Marks,
     /// How base pages get their places in the allocator's reservations; `None`: they get none.
     pub reserving: Option<Reserving>,
@@ -39,6 +38,35 @@ pub struct Settings<'a> {
     pub thp: Option<Thp>,
     /// Which frames anonymous pages may have by their addresses; `None`: any.
     pub hashed: Option<Hashed>,
+}
+
+/// Base pages of 4 KiB for one node, replaced by the clock algorithm where hardware sets accessed bits; no swap and no
+/// free frames kept back.
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings {
+            sizes: &[PageSize::SIZE_4K],
+            sizing: "base",
+            paired: false,
+            replacement: "clock",
+            reference: Reference::Hardware,
+            swap_pages: 0,
+            marks: Marks::default(),
+            reserving: None,
+            nodes: 1,
+            colors: 1,
+            thp: None,
+            hashed: None,
+        }
+    }
+}
+
+/// How base pages are placed where the allocator has reservations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reserving {
+    /// Whether a reservation may reach beyond what its object has, so that even small files have
+    /// one that never fills (B10 section 6.5.1).
+    pub eager: bool,
 }
 
 /// How the uses of a page are seen.

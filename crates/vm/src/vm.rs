@@ -14,7 +14,6 @@ use physmem::{Coalesced, FrameId};
 use crate::{
     anon::Anons,
     hashed::Hashed,
-    linux::{Thp, tables::Kept},
     numbered::Numbered,
     object::Objects,
     own::OwnPages,
@@ -22,9 +21,9 @@ use crate::{
     policy::{FAULT_POLICIES, FaultPolicy},
     region::{Region, Regions, Wired},
     replacement::policy,
-    reserve::Reserving,
-    settings::{MarksNow, Reference, Resident, Settings, SettingsError},
+    settings::{MarksNow, Reference, Reserving, Resident, Settings, SettingsError},
     swap::Swap,
+    thp::{Kept, Thp},
     work::{Counts, Decision, How, Work},
 };
 
@@ -126,7 +125,7 @@ impl<L: Locks> Vm<L> {
         let Some(&base) = sizes.first().filter(|_| ascend) else {
             return Err(SettingsError::Sizes);
         };
-        let policy = policy(replacement, pages)?;
+        let policy = policy(replacement, pages).ok_or(SettingsError::Replacement)?;
         let known = FAULT_POLICIES.iter().find(|(name, _)| *name == sizing);
         let (_, sizing) = known.ok_or(SettingsError::Sizing)?;
         marks.check(pages)?;

@@ -110,7 +110,8 @@ def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[
         max_accesses=3_000_000,
     )
     results, _, _ = Machine(machine, settings).run_live(recording, warmup=1_000_000, names=False)
-    return results.data
+    data: dict[str, Any] = results.data
+    return data
 
 
 @dataclass(frozen=True)

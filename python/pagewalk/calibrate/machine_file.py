@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timezone
 
+from pagewalk import here
 from pagewalk.calibrate.costs import costs
 from pagewalk.calibrate.fit import Fit, fit
 from pagewalk.calibrate.seen import Seen, Spread
@@ -143,6 +144,8 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
     lines += [f"# {name}: {_ns(cost)}" for name, cost in seen.costs.items()]
     lines += ["#", "# Not seen by timing:"]
     lines += [f"# {what}" for what in seen.unseen]
+    processor = here.processor()
+    lines += ["#", processor.comment()] if processor is not None else []
     return "\n".join(lines) + "\n"
 
 

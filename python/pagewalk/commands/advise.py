@@ -2,10 +2,23 @@
 
 import argparse
 import json
-from typing import Any
 
 from pagewalk import page_sizes
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, shows_text
+from pagewalk.commands.flags import (
+    FORCE,
+    PROCESS,
+    READING,
+    TRACE,
+    WARMED_WINDOW,
+    html,
+    json_of,
+    output,
+    settings,
+)
+from pagewalk.commands.parser import UsageError
+from pagewalk.commands.place import COMPARING, check_alone, compared
 from pagewalk.terminal import say
 
 EPILOG = """\
@@ -13,80 +26,10 @@ examples:
   pagewalk advise gzip.pwt -m epyc-9005
   pagewalk advise gzip.pwt -m origin-2000 --max-memory +20% --html sizes.html
   pagewalk advise gzip.pwt -m origin-2000 -o gzip.place
+  pagewalk advise gzip.pwt -m epyc-9005 --exact
 
 What -o writes is for --place: run on the same machine, it gives what was said here.
 """
-
-
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "advise",
-        help="say which region should have which page size",
-        description="Run a trace with each region at each page size alone, then with sets of them, "
-        "and say which set gains most for the memory that it adds.",
-        epilog=EPILOG,
-    )
-    arguments.add_trace(parser)
-    parser.add_argument(
-        "-m",
-        "--machine",
-        required=True,
-        metavar="NAME|FILE",
-        help="a machine that gives the page sizes that are wished: origin-2000 with those of IRIX "
-        "(os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch, linux)",
-    )
-    arguments.add_settings(parser, "the machine")
-    parser.add_argument(
-        "--max-memory",
-        type=_share,
-        default=page_sizes.MEMORY_ADDED_MAX,
-        metavar="+N%",
-        help="most memory that the advice may add, as a share of what base pages take "
-        "(default: +5%%)",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the advice as a place file, for --place"
-    )
-    arguments.add_json(parser, "all runs")
-    parser.add_argument("--html", metavar="FILE", help="write a page with all runs")
-    arguments.add_force(parser)
-    arguments.add_process(parser)
-    arguments.add_window(parser, warmup=True)
-    arguments.add_reading(parser)
-    parser.set_defaults(run=run)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs, and gives the text, the place file, the JSON and the page that were asked for."""
-    from pagewalk.output import write_text
-    from pagewalk.report import placed
-
-    arguments.no_program(options)
-    arguments.check_documents(options)
-    arguments.check_output(options.output, options.force)
-    trace = arguments.trace(options, options.trace)
-    with arguments.progress(options, f"page sizes of {trace.name}") as progress:
-        advised = page_sizes.advise(
-            trace,
-            options.machine,
-            set=arguments.settings(options),
-            memory_added_max=options.max_memory,
-            aged=options.aged,
-            memory=options.memory,
-            progress=progress,
-        )
-    arguments.warn(trace.warnings)
-    if options.output is not None:
-        arguments.write_output(options.output, page_sizes.place_file(advised), options.force)
-    if options.json is not None:
-        text = json.dumps(advised.data, indent=1, ensure_ascii=False) + "\n"
-        arguments.write_output(options.json, text, options.force)
-    if options.html is not None:
-        write_text(options.html, placed.render(advised.data), options.force)
-    if arguments.shows_text(options) and options.output != "-":
-        say(placed.summary(advised.data))
-    return 0
 
 
 def _share(text: str) -> float:
@@ -97,3 +40,118 @@ def _share(text: str) -> float:
     if not text.endswith("%") or not 0 <= share < float("inf"):
         raise argparse.ArgumentTypeError(f"`{text}` is no share of memory: write it as in +5%")
     return share
+
+
+class Advise(Command):
+    """Which region should have which page size."""
+
+    name = "advise"
+    help = "say which region should have which page size"
+    description = (
+        "Run a trace with base pages, with all regions at one page size, and with the set of them "
+        "that gains most for the memory that it adds: three runs for any number of regions."
+    )
+    usage = "pagewalk advise TRACE -m NAME|FILE [options] [--measure -- COMMAND ...]"
+    epilog = EPILOG
+    runs_program = True
+    flags = (
+        TRACE,
+        Flag(
+            "-m",
+            "--machine",
+            required=True,
+            metavar="NAME|FILE",
+            help="a machine that gives the page sizes that are wished: origin-2000 with those of "
+            "IRIX (os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch, linux)",
+        ),
+        settings("the machine"),
+        Flag(
+            "--max-memory",
+            type=_share,
+            default=page_sizes.MEMORY_ADDED_MAX,
+            metavar="+N%",
+            help="most memory that the advice may add, as a share of what base pages take "
+            "(default: +5%%)",
+        ),
+        Flag(
+            "--exact",
+            action="store_true",
+            help="run each region alone at each page size, and each set on the way to the advice: "
+            "a run for each, so that it takes long where there are many regions",
+        ),
+        Flag(
+            "--measure",
+            action="store_true",
+            help="then run the program after `--` natively without and with what is advised, in "
+            "turns, and say what was gained beside what was promised",
+        ),
+        COMPARING,
+        output("write the advice as a place file, for --place"),
+        json_of("all runs"),
+        html("write a page with all runs"),
+        FORCE,
+        PROCESS,
+        WARMED_WINDOW,
+        READING,
+    )
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Runs, and gives the text, the place file, the JSON and the page that were asked for."""
+        from pagewalk.output import write_text
+        from pagewalk.report import placed
+
+        _check_measuring(options)
+        trace = arguments.trace(options, options.trace)
+        with arguments.progress(options, f"page sizes of {trace.name}") as progress:
+            advised = page_sizes.advise(
+                trace,
+                options.machine,
+                set=arguments.settings(options),
+                memory_added_max=options.max_memory,
+                aged=options.aged,
+                memory=options.memory,
+                progress=progress,
+                exact=options.exact,
+                early=lambda line: arguments.note(options, [line]),
+            )
+        arguments.warn(trace.warnings)
+        if options.output is not None:
+            arguments.write_output(options.output, page_sizes.place_file(advised), options.force)
+        if options.json is not None:
+            text = json.dumps(advised.data, indent=1, ensure_ascii=False) + "\n"
+            arguments.write_output(options.json, text, options.force)
+        if options.html is not None:
+            write_text(options.html, placed.render(advised.data), options.force)
+        if shows_text(options) and options.output != "-":
+            say(placed.summary(advised.data))
+        if options.measure:
+            _measured(options, page_sizes.place_file(advised), advised.data["best"] is not None)
+        return 0
+
+
+def _check_measuring(options: argparse.Namespace) -> None:
+    """Refuses what does not go with `--measure`, and what goes with it alone."""
+    if options.measure and options.program is None:
+        raise UsageError(
+            "--measure runs the program natively: put it after `--`, as in `--measure -- ./join`"
+        )
+    if not options.measure:
+        if options.program is not None:
+            raise UsageError("advise runs the program after `--` with --measure alone: give it too")
+        check_alone(options, "--measure")
+
+
+def _measured(options: argparse.Namespace, written: str, is_any: bool) -> None:
+    """Compares the program with and without what is advised."""
+    from pagewalk import _native
+    from pagewalk.placing import launch, rules
+    from pagewalk.placing.system import System
+
+    if not is_any:
+        arguments.note(options, ["nothing is advised, so that there is nothing to measure"])
+        return
+    if not _native.may_trace():
+        raise _native.Error(launch.FORBIDDEN)
+    wanted = rules.read(written, System(), where="the advice")
+    command = launch.shelled(arguments.program(options))
+    compared(options, command, written, lambda: launch.launch(command, wanted))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native, text
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flags, Input, shows_text
+from pagewalk.commands.flags import FORCE, json_of, output
 from pagewalk.terminal import say
 
 if TYPE_CHECKING:
@@ -24,36 +26,37 @@ quiet.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "calibrate",
-        help="write a machine file of this machine, from timing alone",
-        description="Time this machine's TLBs, walks, caches and kernel, and write a machine file "
-        "of it, each number with its spread. What timing cannot see, the file says.",
-        epilog=EPILOG,
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("-o", "--output", metavar="FILE", help="the machine file to write")
-    what.add_argument(
-        "--judge",
-        metavar="FILE",
-        help="time small programs on this machine with 4K and with 2M pages, and say how often "
-        "they are inside the ranges that this machine file predicts",
-    )
-    arguments.add_json(parser, "what was seen, or the cases")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run)
+class Calibrate(Command):
+    """A machine file of this machine, and how far it may be trusted."""
 
+    name = "calibrate"
+    help = "write a machine file of this machine, from timing alone"
+    description = (
+        "Time this machine's TLBs, walks, caches and kernel, and write a machine file "
+        "of it, each number with its spread. What timing cannot see, the file says."
+    )
+    epilog = EPILOG
+    flags = (
+        Flags(
+            output("the machine file to write"),
+            Input(
+                "--judge",
+                metavar="FILE",
+                help="time small programs on this machine with 4K and with 2M pages, and say how "
+                "often they are inside the ranges that this machine file predicts",
+            ),
+            one_of=True,
+            required=True,
+        ),
+        json_of("what was seen, or the cases"),
+        FORCE,
+    )
 
-def run(options: argparse.Namespace) -> int:
-    """Calibrates, or judges."""
-    arguments.no_program(options)
-    arguments.check_output(options.json, options.force)
-    if options.judge is not None:
-        return _judge(options)
-    arguments.check_output(options.output, options.force)
-    return _calibrate(options)
+    def run(self, options: argparse.Namespace) -> int:
+        """Calibrates, or judges."""
+        if options.judge is not None:
+            return _judge(options)
+        return _calibrate(options)
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -83,7 +86,7 @@ def _judge(options: argparse.Namespace) -> int:
     made = judge.document(cases)
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
-    if arguments.shows_text(options):
+    if shows_text(options):
         say(shown(cases, made["score"]))
     return 0
 

@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from typing import Any
 
-from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag
 from pagewalk.machine import machines
 
 EPILOG = """\
@@ -18,32 +17,30 @@ FILES = ("TRACE", "FILE", "PATH", "A", "B", "NAME|FILE")
 """How arguments are called that are files."""
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "completion",
-        help="print what bash, zsh or fish complete the command line with",
-        description="Print a script that tells a shell the commands, their options and the values "
-        "that these take. It is made from the same parser as the help.",
-        epilog=EPILOG,
+class Completion(Command):
+    """What a shell needs to complete the command line."""
+
+    name = "completion"
+    help = "print what bash, zsh or fish complete the command line with"
+    description = (
+        "Print a script that tells a shell the commands, their options and the values "
+        "that these take. It is made from the same parser as the help."
     )
-    parser.add_argument(
-        "shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="bash, zsh or fish"
+    epilog = EPILOG
+    flags = (
+        Flag("shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="bash, zsh or fish"),
     )
-    parser.set_defaults(run=run)
 
+    def run(self, options: argparse.Namespace) -> int:
+        """Prints the script."""
+        import shtab
 
-def run(options: argparse.Namespace) -> int:
-    """Prints the script."""
-    import shtab
+        from pagewalk.commands.line import parser
 
-    from pagewalk.cli import parser
-
-    arguments.no_program(options)
-    top = parser()
-    _mark(top)
-    sys.stdout.write(shtab.complete(top, options.shell))
-    return 0
+        top = parser()
+        _mark(top)
+        sys.stdout.write(shtab.complete(top, options.shell))
+        return 0
 
 
 def _mark(parser: argparse.ArgumentParser) -> None:

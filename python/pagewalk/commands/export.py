@@ -7,6 +7,8 @@ from typing import Any
 
 from pagewalk import _native, text
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, shows_text
+from pagewalk.commands.flags import FORCE, PROCESS, READING, TRACE, WINDOW, json_of, output
 from pagewalk.commands.parser import UsageError
 from pagewalk.output import replacing
 from pagewalk.progress import ProgressLine
@@ -26,53 +28,45 @@ ROW_GROUP = 1 << 20
 """Rows of a Parquet row group: what is held in memory at once."""
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "export",
-        help="write a trace in another format",
-        description="Write a trace for other tools. As Parquet and CSV, one row per access: addr, "
+class Export(Command):
+    """A trace in another format."""
+
+    name = "export"
+    help = "write a trace in another format"
+    description = (
+        "Write a trace for other tools. As Parquet and CSV, one row per access: addr, "
         "size, kind, thread, instructions and, where there are any, paddr and process. As "
         "ChampSim's records, one an "
-        "instruction. Memory stays constant in the trace's length.",
-        epilog=EPILOG,
+        "instruction. Memory stays constant in the trace's length."
     )
-    parser.add_argument(
-        "to",
-        metavar="FORMAT",
-        choices=["parquet", "champsim", "csv"],
-        help="parquet, champsim or csv",
+    epilog = EPILOG
+    flags = (
+        Flag(
+            "to",
+            metavar="FORMAT",
+            choices=["parquet", "champsim", "csv"],
+            help="parquet, champsim or csv",
+        ),
+        TRACE,
+        output("the file to write; for champsim and csv, - is standard output", required=True),
+        Flag(
+            "--thread",
+            type=int,
+            metavar="N",
+            help="champsim and csv: the only thread to write, counted from 0",
+        ),
+        PROCESS,
+        WINDOW,
+        READING,
+        json_of("what was written"),
+        FORCE,
     )
-    arguments.add_trace(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        required=True,
-        help="the file to write; for champsim and csv, - is standard output",
-    )
-    parser.add_argument(
-        "--thread",
-        type=int,
-        metavar="N",
-        help="champsim and csv: the only thread to write, counted from 0",
-    )
-    arguments.add_process(parser)
-    arguments.add_window(parser)
-    arguments.add_reading(parser)
-    arguments.add_json(parser, "what was written")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run)
 
-
-def run(options: argparse.Namespace) -> int:
-    """Writes the file and says how much is in it."""
-    arguments.no_program(options)
-    for path in (options.output, options.json):
-        arguments.check_output(path, options.force)
-    if options.output == options.json == "-":
-        raise UsageError("one of the two goes to standard output: -o - or --json -")
-    return _parquet(options) if options.to == "parquet" else _native_format(options)
+    def run(self, options: argparse.Namespace) -> int:
+        """Writes the file and says how much is in it."""
+        if options.output == options.json == "-":
+            raise UsageError("one of the two goes to standard output: -o - or --json -")
+        return _parquet(options) if options.to == "parquet" else _native_format(options)
 
 
 def _parquet(options: argparse.Namespace) -> int:
@@ -120,7 +114,7 @@ def _say(options: argparse.Namespace, written: int, unit: str) -> None:
         document = {"path": options.output, "format": options.to, f"{unit}s": written}
         made = json.dumps({**document, "bytes": size}, indent=1) + "\n"
         arguments.write_output(options.json, made, options.force)
-    if options.output != "-" and arguments.shows_text(options):
+    if options.output != "-" and shows_text(options):
         say(f"{options.output}: {text.plural(written, unit)}")
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, shows_text
+from pagewalk.commands.flags import FORCE, json_of, output
 from pagewalk.terminal import say
 from pagewalk.trace import Trace
 
@@ -82,43 +84,46 @@ COMMON: list[Option] = [
 ]
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "generate",
-        help="write a synthetic trace",
-        description="Write a synthetic trace; the same parameters give the same trace everywhere. "
-        "`pagewalk run generate:PATTERN,KEY=VALUE,...` runs one without storing it.",
-        epilog="example:\n  pagewalk generate join --table 16G --accesses 1M -o join.pwt",
+class Generate(Command):
+    """A synthetic trace."""
+
+    name = "generate"
+    help = "write a synthetic trace"
+    description = (
+        "Write a synthetic trace; the same parameters give the same trace everywhere. "
+        "`pagewalk run generate:PATTERN,KEY=VALUE,...` runs one without storing it."
     )
-    patterns = parser.add_subparsers(title="patterns", metavar="PATTERN", required=True)
-    for name, (what, options) in PATTERNS.items():
-        pattern = patterns.add_parser(name, help=what, description=f"Accesses {what}.")
-        for option, metavar, text_ in [*options, *COMMON]:
-            pattern.add_argument(f"--{option}", metavar=metavar, help=text_)
-        pattern.add_argument(
-            "-o", "--output", metavar="FILE", help=f"the trace to write (default: {name}.pwt)"
+    epilog = "example:\n  pagewalk generate join --table 16G --accesses 1M -o join.pwt"
+
+    def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
+        """Adds its parser, with one below it for each pattern."""
+        patterns = self.parser(commands).add_subparsers(
+            title="patterns", metavar="PATTERN", required=True
         )
-        arguments.add_json(pattern, "what was written")
-        arguments.add_force(pattern)
-        pattern.set_defaults(run=run, pattern=name)
+        for name, (what, options) in PATTERNS.items():
+            flags = (
+                *(
+                    Flag(f"--{option}", metavar=metavar, help=text_)
+                    for option, metavar, text_ in [*options, *COMMON]
+                ),
+                output(f"the trace to write (default: {name}.pwt)", default=f"{name}.pwt"),
+                json_of("what was written"),
+                FORCE,
+            )
+            parser = patterns.add_parser(name, help=what, description=f"Accesses {what}.")
+            self.fill(parser, flags, pattern=name)
 
-
-def run(options: argparse.Namespace) -> int:
-    """Writes the trace and says what was written."""
-    arguments.no_program(options)
-    output = options.output = options.output or f"{options.pattern}.pwt"
-    for path in (output, options.json):
-        arguments.check_output(path, options.force)
-    with arguments.progress(options, f"generating {options.pattern}") as progress:
-        trace = Trace(specification(options))
-        made = trace.store(output, options.force, progress)
-    if options.json is not None:
-        arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
-    if arguments.shows_text(options):
-        accesses = text.plural(made["accesses"], "access", "accesses")
-        say(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
-    return 0
+    def run(self, options: argparse.Namespace) -> int:
+        """Writes the trace and says what was written."""
+        with arguments.progress(options, f"generating {options.pattern}") as progress:
+            trace = Trace(specification(options))
+            made = trace.store(options.output, options.force, progress)
+        if options.json is not None:
+            arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
+        if shows_text(options):
+            accesses = text.plural(made["accesses"], "access", "accesses")
+            say(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
+        return 0
 
 
 def specification(options: argparse.Namespace) -> str:

@@ -6,6 +6,20 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, Flags, Input, shows_text
+from pagewalk.commands.flags import (
+    ARCH,
+    CLOUDSUITE,
+    COLUMNS,
+    DRMEMTRACE,
+    FETCHES,
+    FORCE,
+    FORMATS,
+    KEEP_GOING,
+    WINDOW,
+    json_of,
+    output,
+)
 from pagewalk.commands.parser import UsageError
 from pagewalk.terminal import say
 
@@ -21,54 +35,69 @@ Compression is found out from the file: gzip, xz, bzip2, zstd, lz4, snappy, zip.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command, with a subcommand a format."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "import",
-        help="store another tool's trace as one of Pagewalk's own",
-        description="Store another tool's trace as one of Pagewalk's own, which is smaller and "
-        "faster to run again.",
-        epilog=EPILOG,
+_OWN: dict[str, tuple[Flag | Flags, ...]] = {
+    "drmemtrace": (DRMEMTRACE, FETCHES),
+    "champsim": (CLOUDSUITE, FETCHES),
+    "cloudsuite": (FETCHES,),
+    "lackey": (FETCHES,),
+    "dinero": (FETCHES,),
+    "csv": (COLUMNS,),
+    "parquet": (COLUMNS,),
+}
+"""Flags of some formats."""
+
+
+class Import(Command):
+    """Another tool's trace, stored as one of Pagewalk's own."""
+
+    name = "import"
+    help = "store another tool's trace as one of Pagewalk's own"
+    description = (
+        "Store another tool's trace as one of Pagewalk's own, which is smaller and "
+        "faster to run again."
     )
-    formats = parser.add_subparsers(title="formats", metavar="FORMAT", required=True)
-    for name, what in arguments.FORMATS.items():
-        format_ = formats.add_parser(name, help=what, description=f"Import {what}.")
-        path = "the file to read" if name == "parquet" else "what to read, or - for standard input"
-        format_.add_argument("path", metavar="PATH", help=path)
-        format_.add_argument(
-            "-o", "--output", metavar="TRACE", required=True, help="the trace to write"
+    epilog = EPILOG
+
+    def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
+        """Adds its parser, with one below it for each format."""
+        formats = self.parser(commands).add_subparsers(
+            title="formats", metavar="FORMAT", required=True
         )
-        if name == "champsim":
-            arguments.add_cloudsuite(format_)
-        if name == "drmemtrace":
-            arguments.add_drmemtrace(format_)
-        if name in ("csv", "parquet"):
-            arguments.add_columns(format_)
-        if name in ("drmemtrace", "champsim", "cloudsuite", "lackey", "dinero"):
-            arguments.add_fetches(format_)
-        arguments.add_arch(format_)
-        arguments.add_keep_going(format_)
-        arguments.add_window(format_)
-        arguments.add_json(format_, "what was written")
-        arguments.add_force(format_)
-        format_.set_defaults(run=run, format=name)
+        for name, what in FORMATS.items():
+            path = (
+                "the file to read" if name == "parquet" else "what to read, or - for standard input"
+            )
+            flags = (
+                Input("path", metavar="PATH", help=path),
+                output("the trace to write", metavar="TRACE", required=True),
+                *_OWN.get(name, ()),
+                ARCH,
+                KEEP_GOING,
+                WINDOW,
+                json_of("what was written"),
+                FORCE,
+            )
+            parser = formats.add_parser(name, help=what, description=f"Import {what}.")
+            self.fill(parser, flags, format=name)
 
-
-def run(options: argparse.Namespace) -> int:
-    """Writes the trace and says what was written."""
-    arguments.no_program(options)
-    for path in (options.output, options.json):
-        arguments.check_output(path, options.force)
-    if options.output == "-":
-        raise UsageError("a trace cannot be written to standard output: give -o the name of a file")
-    if options.path.startswith("generate:"):
-        raise UsageError(f"{options.path} is a generator: `pagewalk generate` stores what it makes")
-    with arguments.progress(options, f"importing {options.path}") as progress:
-        made = arguments.trace(options, options.path).store(options.output, options.force, progress)
-    arguments.warn(made["warnings"])
-    if options.json is not None:
-        arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
-    if arguments.shows_text(options):
-        accesses = text.plural(made["accesses"], "access", "accesses")
-        say(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
-    return 0
+    def run(self, options: argparse.Namespace) -> int:
+        """Writes the trace and says what was written."""
+        if options.output == "-":
+            raise UsageError(
+                "a trace cannot be written to standard output: give -o the name of a file"
+            )
+        if options.path.startswith("generate:"):
+            raise UsageError(
+                f"{options.path} is a generator: `pagewalk generate` stores what it makes"
+            )
+        with arguments.progress(options, f"importing {options.path}") as progress:
+            made = arguments.trace(options, options.path).store(
+                options.output, options.force, progress
+            )
+        arguments.warn(made["warnings"])
+        if options.json is not None:
+            arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
+        if shows_text(options):
+            accesses = text.plural(made["accesses"], "access", "accesses")
+            say(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
+        return 0

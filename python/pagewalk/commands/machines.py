@@ -2,57 +2,94 @@
 
 import argparse
 import json
-from typing import Any
 
 from pagewalk import text
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag
+from pagewalk.commands.flags import FORCE, json_of, output
 from pagewalk.commands.parser import UsageError
 from pagewalk.machine import Builtin, Machine, machines
 from pagewalk.terminal import say
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "machines",
-        help="list the machines, or print one's file",
-        description="List the machines that come with Pagewalk, or print the TOML file of one: "
-        "a start for a machine of your own.",
-        epilog="examples:\n  pagewalk machines\n"
-        "  pagewalk machines opteron-2008 > mine.toml && pagewalk run gzip.pwt -m mine.toml",
+class Machines(Command):
+    """The machines that there are, and their files."""
+
+    name = "machines"
+    help = "list the machines, or print one's file"
+    description = (
+        "List the machines that come with Pagewalk, or print the TOML file of one: "
+        "a start for a machine of your own."
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this machine's file")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the file of machine NAME to FILE"
+    epilog = (
+        "examples:\n  pagewalk machines\n"
+        "  pagewalk machines opteron-2008 > mine.toml && pagewalk run gzip.pwt -m mine.toml"
     )
-    arguments.add_json(parser, "the machines")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run)
+    flags = (
+        Flag("name", nargs="?", metavar="NAME", help="print this machine's file"),
+        Flag(
+            "--here",
+            action="store_true",
+            help="name the machines of this computer's processor, calibrated files of the folder "
+            "first; status 1 if there is none",
+        ),
+        output("write the file of machine NAME to FILE"),
+        json_of("the machines"),
+        FORCE,
+    )
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Lists the machines or prints a file."""
+        if options.output is not None and options.name is None:
+            raise UsageError("-o writes the file of one machine: name it")
+        found = machines()
+        if options.here:
+            return _here(options, found)
+        if options.name is not None:
+            found = [machine for machine in found if machine.name == options.name]
+            if not found:
+                # The same refusal as that of a run, with the name that was most likely meant.
+                Machine(options.name)
+                raise UsageError(
+                    f"{options.name} is a file already: this prints the built-in machines"
+                )
+        if options.json is not None:
+            document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
+            arguments.write_output(options.json, document, options.force)
+        if options.name is not None and (options.output is not None or options.json is None):
+            made = found[0].text + bits(found[0])
+            arguments.write_output(options.output or "-", made, options.force)
+        elif options.json is None:
+            say(listing(found))
+        return 0
 
 
-def run(options: argparse.Namespace) -> int:
-    """Lists the machines or prints a file."""
-    arguments.no_program(options)
-    for path in (options.output, options.json):
-        arguments.check_output(path, options.force)
-    if options.output is not None and options.name is None:
-        raise UsageError("-o writes the file of one machine: name it")
-    found = machines()
+def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
+    """Names the machines that have this computer's processor."""
+    import sys
+    from pathlib import Path
+
+    from pagewalk import here
+
     if options.name is not None:
-        found = [machine for machine in found if machine.name == options.name]
-        if not found:
-            # The same refusal as that of a run, with the name that was most likely meant.
-            Machine(options.name)
-            raise UsageError(f"{options.name} is a file already: this prints the built-in machines")
+        raise UsageError(f"--here looks at all machines: leave {options.name} out")
+    processor = here.processor()
+    fitting = here.fitting([machine.name for machine in found], processor, Path())
     if options.json is not None:
-        document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
-        arguments.write_output(options.json, document, options.force)
-    if options.name is not None and (options.output is not None or options.json is None):
-        made = found[0].text + bits(found[0])
-        arguments.write_output(options.output or "-", made, options.force)
-    elif options.json is None:
-        say(listing(found))
-    return 0
+        document = {"processor": processor and processor._asdict(), "machines": fitting}
+        arguments.write_output(options.json, json.dumps(document, indent=1) + "\n", options.force)
+    elif fitting:
+        say("\n".join(fitting))
+    if fitting:
+        return 0
+    name = (processor.name or processor.vendor) if processor else "a processor that is not known"
+    what = f", family {processor.family}, model {processor.model}" if processor else ""
+    say(
+        f"pagewalk: no machine file is of this computer ({name}{what}): "
+        "`pagewalk calibrate -o here.toml` writes one",
+        sys.stderr,
+    )
+    return 1
 
 
 def bits(machine: Builtin) -> str:

@@ -2,12 +2,13 @@
 
 import argparse
 import json
-from typing import Any
 
 from pagewalk import memory_managers
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, Input, Table, shows_text
+from pagewalk.commands.flags import FORCE, PROCESS, READING, WARMED_WINDOW, html, json_of, settings
 from pagewalk.commands.parser import UsageError
-from pagewalk.machine import DEFAULT
+from pagewalk.names import DEFAULT
 from pagewalk.terminal import say
 
 EPILOG = """\
@@ -18,70 +19,72 @@ examples:
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "managers",
-        help="run a program under every memory manager",
-        description="Run traces under every memory manager, on the same machine and memory, and "
+class Managers(Command):
+    """A program under every memory manager."""
+
+    name = "managers"
+    help = "run a program under every memory manager"
+    description = (
+        "Run traces under every memory manager, on the same machine and memory, and "
         "say what page sizes each gets, why not larger ones, and at what price. Without a trace, "
-        "list the managers and their keys.",
-        epilog=EPILOG,
+        "list the managers and their keys."
     )
-    parser.add_argument(
-        "traces",
-        nargs="*",
-        metavar="TRACE",
-        help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...",
+    epilog = EPILOG
+    flags = (
+        Input(
+            "traces",
+            nargs="*",
+            metavar="TRACE",
+            help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...",
+        ),
+        Flag(
+            "-m",
+            "--machine",
+            default=DEFAULT,
+            metavar="NAME|FILE",
+            help=f"a built-in machine or a TOML file (default: {DEFAULT})",
+        ),
+        settings("the machine"),
+        Table("all rows"),
+        json_of("all rows"),
+        html("write a page with all rows"),
+        FORCE,
+        PROCESS,
+        WARMED_WINDOW,
+        READING,
     )
-    parser.add_argument(
-        "-m",
-        "--machine",
-        default=DEFAULT,
-        metavar="NAME|FILE",
-        help=f"a built-in machine or a TOML file (default: {DEFAULT})",
-    )
-    arguments.add_settings(parser, "the machine")
-    arguments.add_json(parser, "all rows")
-    parser.add_argument("--html", metavar="FILE", help="write a page with all rows")
-    arguments.add_force(parser)
-    arguments.add_process(parser)
-    arguments.add_window(parser, warmup=True)
-    arguments.add_reading(parser)
-    parser.set_defaults(run=run)
 
+    def run(self, options: argparse.Namespace) -> int:
+        """Runs, and gives the text, the JSON and the page that were asked for."""
+        from pagewalk.output import write_text
+        from pagewalk.report import managed
 
-def run(options: argparse.Namespace) -> int:
-    """Runs, and gives the text, the JSON and the page that were asked for."""
-    from pagewalk.output import write_text
-    from pagewalk.report import managed
-
-    arguments.no_program(options)
-    arguments.check_documents(options)
-    if not options.traces:
+        if not options.traces:
+            for flag, path in (("--html", options.html), ("--output", options.output)):
+                if path is not None:
+                    raise UsageError(f"{flag} is for runs: give a trace")
+            return _list(options)
+        traces = [arguments.trace(options, trace) for trace in options.traces]
+        with arguments.progress(options, "managers") as progress:
+            found = memory_managers.managers(
+                *traces,
+                machine=options.machine,
+                set=options.set,
+                aged=options.aged,
+                memory=options.memory,
+                progress=progress,
+            )
+        for trace in traces:
+            arguments.warn(trace.warnings)
+        arguments.write_table(options, found.made())
+        if options.json is not None:
+            text = json.dumps(found.data, indent=1, ensure_ascii=False) + "\n"
+            arguments.write_output(options.json, text, options.force)
         if options.html is not None:
-            raise UsageError("--html is for runs: give a trace")
-        return _list(options)
-    traces = [arguments.trace(options, trace) for trace in options.traces]
-    with arguments.progress(options, "managers") as progress:
-        found = memory_managers.managers(
-            *traces,
-            machine=options.machine,
-            set=options.set,
-            aged=options.aged,
-            memory=options.memory,
-            progress=progress,
-        )
-    for trace in traces:
-        arguments.warn(trace.warnings)
-    if options.json is not None:
-        text = json.dumps(found.data, indent=1, ensure_ascii=False) + "\n"
-        arguments.write_output(options.json, text, options.force)
-    if options.html is not None:
-        write_text(options.html, managed.render(found.data), options.force)
-    if arguments.shows_text(options):
-        say(managed.summary(found.data))
-    return 0
+            write_text(options.html, managed.render(found.data), options.force)
+        if shows_text(options):
+            say(managed.summary(found.data))
+        return 0
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -91,6 +94,6 @@ def _list(options: argparse.Namespace) -> int:
     if options.json is not None:
         text = json.dumps({"schema": 1, "kinds": kinds}, indent=1, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, text, options.force)
-    if arguments.shows_text(options):
+    if shows_text(options):
         say(managed.listing(kinds))
     return 0

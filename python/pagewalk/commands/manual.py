@@ -12,10 +12,9 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from pagewalk import _native
-from pagewalk.commands import arguments
+from pagewalk.commands.command import Command
 
 EPILOG = """\
 examples:
@@ -25,25 +24,22 @@ examples:
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "manual",
-        help="print the manual page, for man",
-        description="Print the manual page of all commands. It is made from the same parser as "
-        "the help.",
-        epilog=EPILOG,
+class Manual(Command):
+    """The manual page, made from the parser that makes the help."""
+
+    name = "manual"
+    help = "print the manual page, for man"
+    description = (
+        "Print the manual page of all commands. It is made from the same parser as the help."
     )
-    parser.set_defaults(run=run)
+    epilog = EPILOG
 
+    def run(self, options: argparse.Namespace) -> int:  # noqa: ARG002
+        """Prints the page."""
+        from pagewalk.commands.line import parser
 
-def run(options: argparse.Namespace) -> int:
-    """Prints the page."""
-    from pagewalk.cli import parser
-
-    arguments.no_program(options)
-    sys.stdout.write(page(parser()))
-    return 0
+        sys.stdout.write(page(parser()))
+        return 0
 
 
 def page(top: argparse.ArgumentParser) -> str:

@@ -2,10 +2,11 @@
 
 import argparse
 import json
-from typing import Any
 
 from pagewalk import origins
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, Input, shows_text
+from pagewalk.commands.flags import FORCE, ORIGINS, json_of, output, top
 from pagewalk.commands.parser import UsageError
 from pagewalk.results import Results
 from pagewalk.terminal import say
@@ -24,59 +25,52 @@ or library, the function, and what was accessed.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "origins",
-        help="say where the misses of a result come from",
-        description="Tell the misses of every TLB apart by region, allocation site, function, "
-        "line, thread or page size.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("results", metavar="RESULTS", help="results as JSON")
-    arguments.add_origins(parser)
-    arguments.add_top(parser, "N first rows of each table")
-    parser.add_argument(
-        "--folded",
-        choices=("function", "line", "site"),
-        help="folded stacks for flame graphs in place of tables: of the code that missed, or of "
-        "the calls that allocated what it missed on",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the folded stacks to FILE, not to the output"
-    )
-    arguments.add_json(parser, "all rows")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run)
+class Origins(Command):
+    """Where the misses of a result come from."""
 
+    name = "origins"
+    help = "say where the misses of a result come from"
+    description = (
+        "Tell the misses of every TLB apart by region, allocation site, function, "
+        "line, thread or page size."
+    )
+    epilog = EPILOG
+    flags = (
+        Input("results", metavar="RESULTS", help="results as JSON"),
+        ORIGINS,
+        top("N first rows of each table"),
+        Flag(
+            "--folded",
+            choices=("function", "line", "site"),
+            help="folded stacks for flame graphs in place of tables: of the code that missed, or "
+            "of the calls that allocated what it missed on",
+        ),
+        output("write the folded stacks to FILE, not to the output"),
+        json_of("all rows"),
+        FORCE,
+    )
 
-def run(options: argparse.Namespace) -> int:
-    """Sums, and gives tables, stacks or JSON."""
-    arguments.no_program(options)
-    arguments.check_origins(options)
-    if options.folded and (options.by or options.json is not None):
-        raise UsageError("--folded gives stacks in place of tables: leave --by and --json out")
-    if options.output is not None and not options.folded:
-        raise UsageError("-o is for --folded; the tables as JSON are written by --json FILE")
-    if options.top == 0:
-        raise UsageError("--top 0 shows nothing: give 1 or more")
-    for path in (options.output, options.json):
-        arguments.check_output(path, options.force)
-    data = Results.load(options.results).data
-    if options.folded:
-        arguments.warn(origins.notes(data))
-        text = "".join(f"{line}\n" for line in origins.folded(data, options.folded))
-        arguments.write_output(options.output or "-", text, options.force)
+    def run(self, options: argparse.Namespace) -> int:
+        """Sums, and gives tables, stacks or JSON."""
+        if options.folded and (options.by or options.json is not None):
+            raise UsageError("--folded gives stacks in place of tables: leave --by and --json out")
+        if options.output is not None and not options.folded:
+            raise UsageError("-o is for --folded; the tables as JSON are written by --json FILE")
+        data = Results.load(options.results).data
+        if options.folded:
+            arguments.warn(origins.notes(data))
+            text = "".join(f"{line}\n" for line in origins.folded(data, options.folded))
+            arguments.write_output(options.output or "-", text, options.force)
+            return 0
+        options.by = options.by or ["function", "site"]
+        if options.json is not None:
+            merged = {key: options.merge and key == "region" for key in options.by}
+            found = {
+                key: [origin._asdict() for origin in origins.by(data, key, merged[key])]
+                for key in options.by
+            }
+            made = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+            arguments.write_output(options.json, made, options.force)
+        if shows_text(options):
+            say(arguments.origins_text(options, [data]))
         return 0
-    options.by = options.by or ["function", "site"]
-    if options.json is not None:
-        merged = {key: options.merge and key == "region" for key in options.by}
-        found = {
-            key: [origin._asdict() for origin in origins.by(data, key, merged[key])]
-            for key in options.by
-        }
-        made = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-        arguments.write_output(options.json, made, options.force)
-    if arguments.shows_text(options):
-        say(arguments.origins_text(options, [data]))
-    return 0

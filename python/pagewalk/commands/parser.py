@@ -1,9 +1,10 @@
 """The parsers of commands: what they refuse comes with their usage, and with what may be meant."""
 
 import argparse
-import shutil
-import textwrap
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from pagewalk._native import Error
@@ -16,7 +17,14 @@ class UsageError(Error):
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """Wraps paragraphs, and leaves lines that are indented (examples) as they are."""
 
+    def __init__(self, prog: str) -> None:
+        # One is made for each flag that is added. Without a width each looks for the terminal's, by
+        # a module that takes long to import.
+        super().__init__(prog, width=columns() - 2)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
         lines: list[str] = []
         paragraph: list[str] = []
         for line in [*text.splitlines(), ""]:
@@ -27,6 +35,16 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
             paragraph = []
             lines.append(line)
         return "\n".join(f"{indent}{line}".rstrip() for line in lines).rstrip()
+
+
+def columns() -> int:
+    """The width of the terminal: as the environment has it, or as it is; else 80."""
+    with suppress(KeyError, ValueError):
+        if (told := int(os.environ["COLUMNS"])) > 0:
+            return told
+    with suppress(AttributeError, ValueError, OSError):
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    return 80
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,12 +107,17 @@ class Parser(argparse.ArgumentParser):
 
 def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[str]) -> str:
     """What may have been meant by arguments that `parser` does not know, or nothing."""
+    import shutil
+
     at = next((index for index, word in enumerate(unknown) if shutil.which(word)), None)
     if at is not None and parser.get_default("runs_program"):
         return f"; a program stands after `--`: {parser.prog} -- {' '.join(unknown[at:])}"
-    takes_trace = any(not one.option_strings and one.dest == "trace" for one in parser._actions)
-    if takes_trace and not unknown[0].startswith("-"):
-        return f": {parser.prog} takes one trace; `pagewalk sweep` takes several"
+    if not unknown[0].startswith("-"):
+        taken = [one for one in parser._actions if not one.option_strings]
+        if any(one.dest == "trace" for one in taken):
+            return f": {parser.prog} takes one trace; `pagewalk sweep` takes several"
+        names = " and ".join(str(one.metavar or one.dest) for one in taken) or "no argument"
+        return f": {parser.prog} takes {names}, and options"
     return guessed(unknown[0].partition("=")[0], known)
 
 

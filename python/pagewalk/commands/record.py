@@ -2,11 +2,15 @@
 
 import argparse
 import json
+import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag
+from pagewalk.commands.flags import FORCE, NATIVE, PROCESS, RECORDING, WINDOW, json_of, output
+from pagewalk.commands.kinds import number
+from pagewalk.output import refuse_existing
 from pagewalk.terminal import say
 
 if TYPE_CHECKING:
@@ -25,71 +29,71 @@ riscv64 Linux run through their qemu.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "record",
-        help="run a program and record its accesses",
-        description="Run a program under QEMU and record every fetch, load and store, every "
-        "thread, and what it asks of the system's memory management.",
-        usage="pagewalk record [options] -- COMMAND [ARGUMENT ...]",
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="the trace to write (default: PROGRAM.pwt)"
-    )
-    arguments.add_process(parser)
-    arguments.add_window(parser)
-    arguments.add_recording(parser)
-    parser.add_argument(
-        "--max-bytes",
-        type=arguments.number,
-        metavar="N",
-        help="end recording when the trace has N bytes, or some hundred KB more; the programs run "
-        "on",
-    )
-    parser.add_argument(
-        "--calls",
-        action="store_true",
-        help="record file and blocking calls as well: whom they were about, how much, from when "
-        "to when",
-    )
-    parser.add_argument(
-        "--no-arguments",
-        action="store_true",
-        help="leave the programs' arguments out of the trace: their names only",
-    )
-    arguments.add_native(parser)
-    arguments.add_json(parser, "what was recorded")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run, runs_program=True)
+class Record(Command):
+    """Run a program under QEMU and write its trace."""
 
+    name = "record"
+    help = "run a program and record its accesses"
+    description = (
+        "Run a program under QEMU and record every fetch, load and store, every "
+        "thread, and what it asks of the system's memory management."
+    )
+    usage = "pagewalk record [options] -- COMMAND [ARGUMENT ...]"
+    epilog = EPILOG
+    runs_program = True
+    flags = (
+        output("the trace to write (default: PROGRAM.pwt)"),
+        PROCESS,
+        WINDOW,
+        RECORDING,
+        Flag(
+            "--max-bytes",
+            type=number,
+            metavar="N",
+            help="end recording when the trace has N bytes, or some hundred KB more; the programs "
+            "run on",
+        ),
+        Flag(
+            "--calls",
+            action="store_true",
+            help="record file and blocking calls as well: whom they were about, how much, from "
+            "when to when",
+        ),
+        Flag(
+            "--no-arguments",
+            dest="arguments",
+            action="store_false",
+            help="leave the programs' arguments out of the trace: their names only",
+        ),
+        NATIVE,
+        json_of("what was recorded"),
+        FORCE,
+    )
 
-def run(options: argparse.Namespace) -> int:
-    """Records, says what was recorded, and ends as the program ended."""
-    command = arguments.program(options)
-    output = options.output or f"{Path(command[0]).name}.pwt"
-    arguments.leave_output(options)
-    arguments.check_native(options)
-    arguments.check_output(output, options.force)
-    arguments.check_output(options.json, options.force)
-    with arguments.progress(options, "recording") as progress:
-        recording = arguments.recording(options, command)
-        outcome = recording.record(
-            output,
-            options.force,
-            progress,
-            native=options.native,
-            native_prepare=options.native_prepare,
-        )
-    if options.json is not None:
-        arguments.write_output(options.json, json.dumps(outcome, indent=1) + "\n", options.force)
-    # Standard output is the program's: what is said here goes to standard error.
-    arguments.warn([*outcome["lost"], *warnings(outcome["accesses"], recording)])
-    for line in () if options.quiet else describe(outcome):
-        say(f"pagewalk: {line}", sys.stderr)
-    status: int = outcome["exit_status"]
-    return status
+    def run(self, options: argparse.Namespace) -> int:
+        """Records, says what was recorded, and ends as the program ended."""
+        command = arguments.program(options)
+        output = options.output or f"{os.path.basename(command[0])}.pwt"  # noqa: PTH119
+        refuse_existing(output, options.force)
+        with arguments.progress(options, "recording") as progress:
+            recording = arguments.recording(options, command)
+            outcome = recording.record(
+                output,
+                options.force,
+                progress,
+                native=options.native,
+                native_prepare=options.native_prepare,
+            )
+        if options.json is not None:
+            arguments.write_output(
+                options.json, json.dumps(outcome, indent=1) + "\n", options.force
+            )
+        # Standard output is the program's: what is said here goes to standard error.
+        arguments.warn([*outcome["lost"], *warnings(outcome["accesses"], recording)])
+        for line in () if options.quiet else describe(outcome):
+            say(f"pagewalk: {line}", sys.stderr)
+        status: int = outcome["exit_status"]
+        return status
 
 
 def warnings(accesses: int, recording: "Recording") -> list[str]:
@@ -102,10 +106,7 @@ def warnings(accesses: int, recording: "Recording") -> list[str]:
         )
     elif accesses == 0:
         found.append("no access was recorded")
-    import shutil
-
-    program = shutil.which(recording.command[0])
-    if not recording.follow and program and _is_script(program):
+    if not recording.follow and _is_script(recording.command[0]):
         found.append(
             f"{recording.name} is a script: with --no-follow its interpreter alone is recorded, "
             "and not the programs that it executes"
@@ -113,7 +114,12 @@ def warnings(accesses: int, recording: "Recording") -> list[str]:
     return found
 
 
-def _is_script(program: str) -> bool:
+def _is_script(command: str) -> bool:
+    import shutil
+
+    program = shutil.which(command)
+    if program is None:
+        return False
     with open(program, "rb") as file:  # noqa: PTH123
         return file.read(2) == b"#!"
 

@@ -4,10 +4,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagewalk._native import Error, WorkError
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, shows_text
+from pagewalk.commands.flags import FORCE, html, json_of
 from pagewalk.commands.parser import UsageError
 from pagewalk.terminal import say
 
@@ -28,87 +30,91 @@ do not is unstable. The status is 1 if something could not be measured.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "reproduce",
-        help="run the experiments of the papers anew",
-        description="Run tables and figures of the papers anew, on programs of today, and print "
-        "their numbers and ours side by side.",
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="an experiment or a paper (default: all)"
-    )
-    parser.add_argument("--list", action="store_true", help="list them and run nothing")
-    parser.add_argument(
-        "--stale",
-        action="store_true",
-        help="name those whose saved numbers must be measured again, after small runs at most",
-    )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        metavar="FOLDER",
-        help="where traces and runs are kept (default: ~/.cache/pagewalk)",
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="tiny sizes: to see that it works, not to learn"
-    )
-    parser.add_argument(
-        "--install", action="store_true", help="install packages of programs that are missing"
-    )
-    parser.add_argument(
-        "--save", action="store_true", help="keep the numbers beside the experiments as the last"
-    )
-    parser.add_argument("--html", metavar="FILE", help="write one page with plots, for a browser")
-    parser.add_argument(
-        "--experiments", metavar="FOLDER", help="the experiments (default: the source tree's)"
-    )
-    arguments.add_json(parser, "all numbers and verdicts")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run)
+class Reproduce(Command):
+    """The papers' experiments, their numbers and claims beside ours."""
 
+    name = "reproduce"
+    help = "run the experiments of the papers anew"
+    description = (
+        "Run tables and figures of the papers anew, on programs of today, and print "
+        "their numbers and ours side by side."
+    )
+    epilog = EPILOG
+    flags = (
+        Flag("names", nargs="*", metavar="NAME", help="an experiment or a paper (default: all)"),
+        Flag("--list", action="store_true", help="list them and run nothing"),
+        Flag(
+            "--stale",
+            action="store_true",
+            help="name those whose saved numbers must be measured again, after small runs at most",
+        ),
+        Flag(
+            "--cache",
+            type=Path,
+            metavar="FOLDER",
+            help="where traces and runs are kept (default: ~/.cache/pagewalk)",
+        ),
+        Flag("--smoke", action="store_true", help="tiny sizes: to see that it works, not to learn"),
+        Flag(
+            "--install", action="store_true", help="install packages of programs that are missing"
+        ),
+        Flag(
+            "--save",
+            action="store_true",
+            help="keep the numbers beside the experiments as the last",
+        ),
+        html("write one page with plots, for a browser"),
+        Flag(
+            "--experiments", metavar="FOLDER", help="the experiments (default: the source tree's)"
+        ),
+        json_of("all numbers and verdicts"),
+        FORCE,
+    )
 
-def run(options: argparse.Namespace) -> int:
-    """Measures what is named, and says what became of each claim."""
-    from pagewalk.reproduce import Lab, find, history, root, scoreboard
+    def run(self, options: argparse.Namespace) -> int:
+        """Measures what is named, and says what became of each claim."""
+        from pagewalk.reproduce import Lab, find, history, root, scoreboard
 
-    arguments.no_program(options)
-    arguments.check_documents(options)
-    if options.smoke and options.save:
-        raise UsageError("--smoke measures nothing worth keeping: leave out --save")
-    if options.stale and (options.save or options.json is not None or options.html is not None):
-        raise UsageError("--stale measures nothing: leave out --save, --json and --html")
-    folder = root(options.experiments)
-    experiments = find(folder, options.names)
-    if options.list:
-        listed = [
-            (experiment.name, experiment.title, experiment.last(), history.complaint(experiment))
-            for experiment in experiments
-        ]
+        if options.smoke and options.save:
+            raise UsageError("--smoke measures nothing worth keeping: leave out --save")
+        if options.stale and (options.save or options.json is not None or options.html is not None):
+            raise UsageError("--stale measures nothing: leave out --save, --json and --html")
+        folder = root(options.experiments)
+        experiments = find(folder, options.names)
+        if options.list:
+            listed = [
+                (
+                    experiment.name,
+                    experiment.title,
+                    experiment.last(),
+                    history.complaint(experiment),
+                )
+                for experiment in experiments
+            ]
+            if options.json is not None:
+                last = {name: document for name, _, document, _ in listed}
+                arguments.write_output(
+                    options.json, json.dumps(last, indent=1) + "\n", options.force
+                )
+            if shows_text(options):
+                say(scoreboard.listing(listed))
+            return 0
+        lab = Lab(folder, options.cache, options.install)
+        if options.stale:
+            return _stale(experiments, lab)
+        outcomes, failures = _measure(experiments, lab, options)
         if options.json is not None:
-            last = {name: document for name, _, document, _ in listed}
-            arguments.write_output(options.json, json.dumps(last, indent=1) + "\n", options.force)
-        if arguments.shows_text(options):
-            say(scoreboard.listing(listed))
-        return 0
-    lab = Lab(folder, options.cache, options.install)
-    if options.stale:
-        return _stale(experiments, lab)
-    outcomes, failures = _measure(experiments, lab, options)
-    if options.json is not None:
-        documents = [outcome.document() for outcome in outcomes]
-        text = json.dumps(documents, indent=1, ensure_ascii=False) + "\n"
-        arguments.write_output(options.json, text, options.force)
-    if options.html is not None:
-        from pagewalk.output import write_text
-        from pagewalk.reproduce.page import render
+            documents = [outcome.document() for outcome in outcomes]
+            text = json.dumps(documents, indent=1, ensure_ascii=False) + "\n"
+            arguments.write_output(options.json, text, options.force)
+        if options.html is not None:
+            from pagewalk.output import write_text
+            from pagewalk.reproduce.page import render
 
-        write_text(options.html, render(outcomes, failures), options.force)
-    if options.json != "-" and len(experiments) > 1:
-        say(scoreboard.summary(outcomes, failures))
-    return 1 if failures else 0
+            write_text(options.html, render(outcomes, failures), options.force)
+        if options.json != "-" and len(experiments) > 1:
+            say(scoreboard.summary(outcomes, failures))
+        return 1 if failures else 0
 
 
 def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
@@ -150,7 +156,7 @@ def _measure(
             say(f"pagewalk: {experiment.name}: {error}", sys.stderr)
             continue
         outcomes.append(outcome)
-        if arguments.shows_text(options):
+        if shows_text(options):
             say(scoreboard.outcome(outcome) + "\n")
         if options.save:
             text = saved(outcome, reproduce(experiment, lab, smoke=True))

@@ -3,11 +3,29 @@
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, refuse, shows_text
+from pagewalk.commands.flags import (
+    FORCE,
+    LIVE,
+    NATIVE,
+    ORIGINS,
+    PICTURES,
+    PROCESS,
+    READING,
+    RECORDING,
+    TRACE_UNLESS_PROGRAM,
+    WARMED_WINDOW,
+    html,
+    json_of,
+    machines,
+    view,
+)
 from pagewalk.commands.parser import UsageError
-from pagewalk.machine import DEFAULT, Machine
+from pagewalk.machine import Machine
+from pagewalk.names import DEFAULT
 from pagewalk.report.order import FIELDS, Order
 from pagewalk.terminal import say
 
@@ -32,84 +50,76 @@ standard error, and --json needs the name of a file.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "run",
-        help="run a trace or a program through a machine",
-        description="Run a trace through a machine: its TLBs, page walks and data caches.",
-        usage="pagewalk run TRACE [options]\n"
-        "       pagewalk run [options] -- COMMAND [ARGUMENT ...]",
-        epilog=EPILOG,
+class Run(Command):
+    """A trace, a generator or a live program through one machine or several."""
+
+    name = "run"
+    help = "run a trace or a program through a machine"
+    description = "Run a trace through a machine: its TLBs, page walks and data caches."
+    usage = "pagewalk run TRACE [options]\n       pagewalk run [options] -- COMMAND [ARGUMENT ...]"
+    epilog = EPILOG
+    runs_program = True
+    flags = (
+        TRACE_UNLESS_PROGRAM,
+        machines("the machines"),
+        view(f"{', '.join(FIELDS)} (default: misses)", "regions", list(FIELDS)),
+        json_of("the results"),
+        html("write the report, one page for a browser"),
+        PICTURES,
+        ORIGINS,
+        Flag(
+            "--check",
+            action="store_true",
+            help="compare each translation with the page table, and all counts with their "
+            "identities",
+        ),
+        PROCESS,
+        WARMED_WINDOW,
+        READING,
+        RECORDING,
+        LIVE,
+        NATIVE,
+        FORCE,
     )
-    parser.add_argument(
-        "trace",
-        nargs="?",
-        metavar="TRACE",
-        help="a trace file, of another tool as well, - for standard input, or "
-        "generate:KIND,KEY=VALUE,..., or several as mix:TRACE,TRACE,...",
-    )
-    arguments.add_machine(parser, "the machines")
-    arguments.add_view(parser, f"{', '.join(FIELDS)} (default: misses)", "regions", list(FIELDS))
-    arguments.add_json(parser, "the results")
-    parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
-    arguments.add_pictures(parser)
-    arguments.add_origins(parser)
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="compare each translation with the page table, and all counts with their identities",
-    )
-    arguments.add_process(parser)
-    arguments.add_window(parser, warmup=True)
-    arguments.add_reading(parser)
-    arguments.add_recording(parser)
-    arguments.add_live(parser)
-    arguments.add_native(parser)
-    arguments.add_force(parser)
-    parser.set_defaults(run=run, runs_program=True)
 
+    def run(self, options: argparse.Namespace) -> int:
+        """Runs, and gives the summary, the JSON and the report that were asked for."""
+        names = options.machine or [DEFAULT]
+        trace = None if options.program is not None else stored_trace(options, len(names))
+        machines = [arguments.machine(name, options, trace) for name in names]
+        arguments.note(options, [line for machine in machines for line in machine.notes])
+        if trace is not None:
+            results, status = stored(machines, trace, options), 0
+        else:
+            results, status = live(machines, options)
+        if options.json is not None:
+            documents = [result.data for result in results]
+            document = documents[0] if len(documents) == 1 else documents
+            text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+            arguments.write_output(options.json, text, options.force)
+        order = Order(options.sort or "misses", options.top)
+        if options.html is not None:
+            from pagewalk.output import write_text
+            from pagewalk.report import render
 
-def run(options: argparse.Namespace) -> int:
-    """Runs, and gives the summary, the JSON and the report that were asked for."""
-    names = options.machine or [DEFAULT]
-    arguments.check_documents(options)
-    arguments.check_origins(options)
-    trace = None if options.program is not None else stored_trace(options, len(names))
-    machines = [arguments.machine(name, options, trace) for name in names]
-    arguments.note(options, [line for machine in machines for line in machine.notes])
-    if trace is not None:
-        results, status = stored(machines, trace, options), 0
-    else:
-        results, status = live(machines, options)
-    if options.json is not None:
-        documents = [result.data for result in results]
-        document = documents[0] if len(documents) == 1 else documents
-        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        arguments.write_output(options.json, text, options.force)
-    order = Order(options.sort or "misses", options.top)
-    if options.html is not None:
-        from pagewalk.output import write_text
-        from pagewalk.report import render
+            write_text(options.html, render(results, order), options.force)
+        if options.svg or options.pdf or options.png:
+            from pagewalk.report import data
+            from pagewalk.report.page import all_charts
 
-        write_text(options.html, render(results, order), options.force)
-    if options.svg or options.pdf or options.png:
-        from pagewalk.report import data
-        from pagewalk.report.page import all_charts
+            report = data.report([result.data for result in results], order)
+            arguments.write_pictures(options, all_charts(report))
+        if shows_text(options):
+            from pagewalk.summary import side_by_side, summary
 
-        report = data.report([result.data for result in results], order)
-        arguments.write_pictures(options, all_charts(report))
-    if arguments.shows_text(options):
-        from pagewalk.summary import side_by_side, summary
-
-        # A live program owns standard output.
-        stream = sys.stdout if options.program is None else sys.stderr
-        documents = [result.data for result in results]
-        parts = [side_by_side(documents), *(summary(document, order) for document in documents)]
-        if options.by:
-            parts.append(arguments.origins_text(options, documents))
-        say("\n\n".join(part for part in parts if part), stream)
-    return status
+            # A live program owns standard output.
+            stream = sys.stdout if options.program is None else sys.stderr
+            documents = [result.data for result in results]
+            parts = [side_by_side(documents), *(summary(document, order) for document in documents)]
+            if options.by:
+                parts.append(arguments.origins_text(options, documents))
+            say("\n\n".join(part for part in parts if part), stream)
+        return status
 
 
 def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
@@ -120,7 +130,7 @@ def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
         raise UsageError(
             "--native is for a live program: `pagewalk record --native` keeps it for traces"
         )
-    arguments.no_recording(options)
+    refuse(options, RECORDING, LIVE)
     arguments.no_program_as_trace(options.trace)
     trace = arguments.trace(options, options.trace)
     if trace.is_pipe and machines > 1:
@@ -137,7 +147,11 @@ def stored(
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
             results.append(
                 machine.run(
-                    trace, options.check, progress, names=_shows_names(options), advice=advised
+                    trace,
+                    vars(options).get("check", False),
+                    progress,
+                    names=_shows_names(options),
+                    advice=advised,
                 )
             )
     arguments.warn(trace.warnings)
@@ -154,14 +168,13 @@ def live(
         raise UsageError(
             "a live program runs on one machine: `pagewalk record` it, then compare machines"
         )
-    arguments.no_reading(options)
-    arguments.check_native(options)
+    refuse(options, READING)
     command = arguments.program(options)
     with arguments.progress(options, f"{command[0]} on {machines[0].name}") as progress:
         recording = arguments.recording(options, command)
         results, status, notes = machines[0].run_live(
             recording,
-            options.check,
+            vars(options).get("check", False),
             progress,
             options.warmup,
             native=options.native,

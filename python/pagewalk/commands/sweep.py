@@ -6,14 +6,32 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk._native import Error
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, Flags, Input, Table, shows_text
+from pagewalk.commands.flags import (
+    FORCE,
+    PICTURES,
+    PROCESS,
+    READING,
+    WARMED_WINDOW,
+    html,
+    json_of,
+    machines,
+    view,
+)
+from pagewalk.commands.kinds import positive
 from pagewalk.commands.parser import UsageError
-from pagewalk.machine import DEFAULT, Machine
-from pagewalk.sweep.vary import MACHINE, TRACE, values
+from pagewalk.machine import Machine
+from pagewalk.names import COLUMN_MM, DEFAULT, MACHINE, MEANS, TRACE
+from pagewalk.sweeps.vary import values
 from pagewalk.terminal import say
+
+if TYPE_CHECKING:
+    from pagewalk.formats import Made
+    from pagewalk.sweeps.result import Sweep as Swept
 
 EPILOG = """\
 examples:
@@ -21,8 +39,10 @@ examples:
   pagewalk sweep join.pwt -m opteron-2008 -o join.parquet --html join.html \\
       --vary mmu_cache.design=utc,stc,tpc --vary mmu_cache.entries=1..64
   pagewalk sweep join.pwt -m epyc-9005 -m xeon-6900p --vary os.page_size=4K,2M
+  pagewalk sweep join.pwt -o figure.pdf --vary tlb.l2d.entries=2^5..2^10 \\
+      --vary tlb.l2d.ways=4,8 --x tlb.l2d.entries --color tlb.l2d.ways --y misses
   pagewalk sweep join.pwt gzip.pwt --vary tlb.l2d.entries=2^8..2^11 \\
-      --normalize tlb.l2d.entries=256 --sort misses --top 3
+      --normalize-to tlb.l2d.entries=256 --sort misses --top 3
 
 Values are those of --set, separated by commas. 1..64 are the whole numbers from 1 to 64, 1..64:3
 every third of them, 2^0..2^10 powers of two. Several --vary give every combination. A design that
@@ -33,123 +53,164 @@ geometric mean over them of each design.
 """
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "sweep",
-        help="run a trace through many designs at once",
-        description="Run a trace through every combination of some parameters of a machine; what "
-        "designs have in common is simulated once.",
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "traces",
-        nargs="+",
-        metavar="TRACE",
-        help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...; "
-        "several are swept one by one, and their geometric mean is told",
-    )
-    arguments.add_machine(parser, "all designs")
-    parser.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="KEY=VALUES",
-        help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
-    )
-    parser.add_argument(
-        "--normalize",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="show each design as a factor of the one with this value that is otherwise the same; "
-        "may be given again",
-    )
-    arguments.add_view(
-        parser,
-        "a key that varies, or a measure, best first: misses, references, from_memory, hit_rate_3, "
-        "hit_rate_2, time",
-        "designs of each trace",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the table, a row per design, as Parquet"
-    )
-    arguments.add_json(parser, "the table")
-    parser.add_argument("--html", metavar="FILE", help="write a page with the designs drawn")
-    arguments.add_pictures(parser)
-    parser.add_argument(
-        "--designs-per-pass",
-        type=arguments.positive,
-        metavar="N",
-        help="designs that share a pass over the trace; what is interrupted is done anew by passes",
-    )
-    parser.add_argument(
-        "--threads",
-        type=arguments.positive,
-        metavar="N",
-        help="threads that work (default: all cores)",
-    )
-    arguments.add_force(parser)
-    arguments.add_process(parser)
-    arguments.add_window(parser, warmup=True)
-    arguments.add_reading(parser)
-    parser.set_defaults(run=run)
+class Sweep(Command):
+    """A trace through every combination of some parameters of a machine."""
 
+    name = "sweep"
+    help = "run a trace through many designs at once"
+    description = (
+        "Run a trace through every combination of some parameters of a machine; what "
+        "designs have in common is simulated once."
+    )
+    epilog = EPILOG
+    flags = (
+        Input(
+            "traces",
+            nargs="+",
+            metavar="TRACE",
+            help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...; "
+            "several are swept one by one, and their geometric mean is told",
+        ),
+        machines("all designs"),
+        Flag(
+            "--vary",
+            action="append",
+            default=[],
+            metavar="KEY=VALUES",
+            help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
+        ),
+        Flag(
+            "--normalize-to",
+            action="append",
+            default=[],
+            metavar="DESIGN",
+            help="show each design as a factor of the one with these values that is otherwise the "
+            "same: KEY=VALUE, of several keys separated by commas",
+        ),
+        Flag(
+            "--mean",
+            choices=MEANS,
+            default=MEANS[0],
+            metavar="MEAN",
+            help=f"over several traces: {', '.join(MEANS)} (default: {MEANS[0]})",
+        ),
+        view(
+            "a key that varies, or a measure, best first: misses, references, from_memory, "
+            "hit_rate_3, hit_rate_2, time",
+            "designs of each trace",
+        ),
+        Table("a row per design,"),
+        json_of("the table"),
+        html("write a page with the designs drawn"),
+        PICTURES,
+        Flags(
+            Flag(
+                "--y",
+                action="append",
+                default=[],
+                metavar="MEASURE",
+                help="show this measure alone; may be given again (default: all in which the "
+                "designs differ)",
+            ),
+            Flag("--x", metavar="KEY", help="the key along the x axis"),
+            Flag("--color", metavar="KEY", help="the key whose values are lines, or bars"),
+            Flag("--facet", metavar="KEY", help="the key whose values have a chart each"),
+            Flag(
+                "--label",
+                action="append",
+                default=[],
+                metavar="KEY=TEXT",
+                help="what stands for a key or a measure, or, as KEY:VALUE=TEXT, for a value; may "
+                "be given again",
+            ),
+            Flag(
+                "--width",
+                type=positive,
+                default=COLUMN_MM,
+                metavar="MM",
+                help=f"millimetres across a picture (default: {COLUMN_MM}, a column of a paper)",
+            ),
+            title="figures",
+        ),
+        Flag(
+            "--designs-per-pass",
+            type=positive,
+            metavar="N",
+            help="designs that share a pass over the trace; what is interrupted is done anew by "
+            "passes",
+        ),
+        Flag(
+            "--threads", type=positive, metavar="N", help="threads that work (default: all cores)"
+        ),
+        FORCE,
+        PROCESS,
+        WARMED_WINDOW,
+        READING,
+    )
 
-def run(options: argparse.Namespace) -> int:
-    """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
-    from pagewalk.report.sweeps import View, pictures, render, summary
-    from pagewalk.sweep import sweep
+    def run(self, options: argparse.Namespace) -> int:
+        """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
+        from pagewalk.report.sweeps import Drawn, View, render, summary
+        from pagewalk.sweeps import sweep
 
-    arguments.no_program(options)
-    arguments.check_documents(options)
-    arguments.check_output(options.output, options.force)
-    if options.output == "-":
-        raise UsageError("--output needs the name of a file")
-    vary = _vary(options.vary)
-    if options.machine and MACHINE in vary:
-        raise UsageError("the machines are given twice: leave out --machine or --vary machine=...")
-    machines = options.machine or vary.pop(MACHINE, [DEFAULT])
-    settings = arguments.settings(options)
-    arguments.note(options, [line for name in machines for line in _notes(name, settings, vary)])
-    view = View(options.sort, options.top)
-    view.check([MACHINE, TRACE, *vary])
-    traces = [arguments.trace(options, source) for source in options.traces]
-    names = " and ".join(trace.name for trace in traces)
-    try:
-        with arguments.progress(options, f"sweeping {names}") as progress:
-            swept = sweep(
-                traces,
-                machines,
-                vary=vary,
-                set=settings,
-                normalize=_normalize(options.normalize),
-                aged=options.aged,
-                memory=options.memory,
-                output=options.output,
-                force=options.force,
-                designs_per_pass=options.designs_per_pass,
-                threads=options.threads,
-                progress=progress,
+        vary = _vary(options.vary)
+        if options.machine and MACHINE in vary:
+            raise UsageError(
+                "the machines are given twice: leave out --machine or --vary machine=..."
             )
-    except KeyboardInterrupt:
-        _say_what_is_kept(options.output)
-        raise
-    arguments.warn([warning for trace in traces for warning in trace.warnings])
-    made = swept.document
-    arguments.warn(_empty(made["designs"], names))
-    if options.json is not None:
-        text = json.dumps(made, ensure_ascii=False) + "\n"
-        arguments.write_output(options.json, text, options.force)
-    if options.html is not None:
-        from pagewalk.output import write_text
+        machines = options.machine or vary.pop(MACHINE, [DEFAULT])
+        settings = arguments.settings(options)
+        arguments.note(
+            options, [line for name in machines for line in _notes(name, settings, vary)]
+        )
+        view = View(options.sort, options.top)
+        view.check([MACHINE, TRACE, *vary])
+        given = {TRACE: options.traces, MACHINE: machines}
+        several = [key for key, values_ in given.items() if len(values_) > 1]
+        drawn = Drawn(options.x, options.color, options.facet, options.y, _labels(options.label))
+        drawn.check([*several, *vary])
+        traces = [arguments.trace(options, source) for source in options.traces]
+        names = " and ".join(trace.name for trace in traces)
 
-        write_text(options.html, render(made, view), options.force)
-    if options.svg or options.pdf or options.png:
-        arguments.write_pictures(options, pictures(made))
-    if arguments.shows_text(options):
-        say(summary(made, view))
-    return _failed([design.get("error") for design in made["designs"]])
+        def made(swept: "Swept") -> "Made":
+            return swept.made(view, drawn, options.width)
+
+        try:
+            with arguments.progress(options, f"sweeping {names}") as progress:
+                swept = sweep(
+                    traces,
+                    machines,
+                    vary=vary,
+                    set=settings,
+                    normalize=_normalize(options.normalize_to),
+                    mean=options.mean,
+                    aged=options.aged,
+                    memory=options.memory,
+                    output=options.output,
+                    force=options.force,
+                    save=lambda swept: arguments.write_table(options, made(swept), options.width),
+                    designs_per_pass=options.designs_per_pass,
+                    threads=options.threads,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            _say_what_is_kept(options.output)
+            raise
+        arguments.warn([warning for trace in traces for warning in trace.warnings])
+        document = swept.document
+        arguments.warn(_empty(document["designs"], names))
+        if options.json is not None:
+            text = json.dumps(document, ensure_ascii=False) + "\n"
+            arguments.write_output(options.json, text, options.force)
+        if options.html is not None:
+            from pagewalk.output import write_text
+
+            write_text(options.html, render(document, view, drawn), options.force)
+        if options.svg or options.pdf or options.png:
+            arguments.write_pictures(options, made(swept).charts(), options.width)
+        if shows_text(options):
+            say(summary(document, view, drawn))
+        return _failed([design.get("error") for design in document["designs"]])
 
 
 def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
@@ -205,11 +266,21 @@ def _vary(given: list[str]) -> dict[str, list[str]]:
 
 def _normalize(given: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for one in given:
+    for one in [part for design in given for part in design.split(",")]:
         key, equals, value = one.partition("=")
         if not (key.strip() and equals and value.strip()):
-            raise UsageError(f"--normalize {one}: write KEY=VALUE, as in tlb.l2d.entries=512")
+            raise UsageError(f"--normalize-to {one}: write KEY=VALUE, as in tlb.l2d.entries=512")
         found[key.strip()] = value.strip()
+    return found
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in given:
+        key, equals, label = one.partition("=")
+        if not (key.strip() and equals and label.strip()):
+            raise UsageError(f"--label {one}: write KEY=TEXT, as in 'tlb.l2d.entries=L2 entries'")
+        found[key.strip()] = label.strip()
     return found
 
 

@@ -3,48 +3,49 @@
 import argparse
 import json
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
 from pagewalk import _native
 from pagewalk.commands import arguments
+from pagewalk.commands.command import Command
+from pagewalk.commands.flags import FORCE, json_of
 from pagewalk.terminal import say
 
 EMULATORS = ("qemu-x86_64", "qemu-i386", "qemu-arm", "qemu-aarch64", "qemu-riscv64")
 
 
-def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Adds the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "version",
-        help="say which version this is and what it found",
-        description="Print the version, the recorder's plugins, and the QEMUs in which programs "
-        "are recorded.",
-        epilog="example:\n  pagewalk version",
+class Version(Command):
+    """This version, and what recording on this computer would use."""
+
+    name = "version"
+    help = "say which version this is and what it found"
+    description = (
+        "Print the version, the recorder's plugins, and the QEMUs in which programs are recorded."
     )
-    arguments.add_json(parser, "the versions")
-    arguments.add_force(parser)
-    parser.set_defaults(run=run)
+    epilog = "example:\n  pagewalk version"
+    flags = (
+        json_of("the versions"),
+        FORCE,
+    )
 
-
-def run(options: argparse.Namespace) -> int:
-    """Prints versions and places."""
-    arguments.no_program(options)
-    arguments.check_output(options.json, options.force)
-    found = versions()
-    if options.json is not None:
-        arguments.write_output(options.json, json.dumps(found, indent=1) + "\n", options.force)
+    def run(self, options: argparse.Namespace) -> int:
+        """Prints versions and places."""
+        found = versions()
+        if options.json is not None:
+            arguments.write_output(options.json, json.dumps(found, indent=1) + "\n", options.force)
+            return 0
+        say(f"pagewalk {found['pagewalk']} (Python {found['python']})")
+        say(f"plugins: {', '.join(found['plugins']) or 'none: run `make build`'}")
+        for name, path in found["emulators"].items():
+            say(f"{name}: {path or 'none: run `make qemu`'}")
         return 0
-    say(f"pagewalk {found['pagewalk']} (Python {found['python']})")
-    say(f"plugins: {', '.join(found['plugins']) or 'none: run `make build`'}")
-    for name, path in found["emulators"].items():
-        say(f"{name}: {path or 'none: run `make qemu`'}")
-    return 0
 
 
 def versions() -> dict[str, Any]:
     """The version, the plugins by file name, and the emulators by path."""
+    import platform
+
     from pagewalk.recording import PLUGINS, QEMUS
 
     folder = Path(os.environ.get("PAGEWALK_QEMU_DIR") or QEMUS)
@@ -55,6 +56,6 @@ def versions() -> dict[str, Any]:
     return {
         "pagewalk": _native.version(),
         "python": platform.python_version(),
-        "plugins": sorted(file.name for file in PLUGINS.glob("*.so")),
+        "plugins": sorted(file.name for file in Path(PLUGINS).glob("*.so")),
         "emulators": {name: path(name) for name in EMULATORS},
     }

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pagewalk.document import Document
     from pagewalk.report.order import Order
-    from pagewalk.results import Results
 
 
-def render(results: "Sequence[Results]", order: "Order | None" = None) -> str:
+def render(results: "Sequence[Document]", order: "Order | None" = None) -> str:
     """The report of one run, or of several side by side, as the text of an HTML file.
 
     Regions come in `order`, those with the most misses first if it is absent.

@@ -445,6 +445,34 @@ def inline(rows: list[dict[str, Any]]) -> alt.InlineData:
     return alt.InlineData(values=rows)
 
 
+def reach(description: Mapping[str, Any], page_sizes: Sequence[str]) -> Chart:
+    """The memory that each TLB of a machine reaches with pages of each size that it holds."""
+    from pagewalk import text
+
+    rows = [
+        {"tlb": name, "size": size, "bytes": tlb["entries"] * text.bytes_of(size)}
+        for name, tlb in description.get("tlb", {}).items()
+        for size in tlb.get("page_sizes", page_sizes)
+        if isinstance(tlb.get("entries"), int)
+    ]
+    names, sizes = (list(dict.fromkeys(row[key] for row in rows)) for key in ("tlb", "size"))
+    points = alt.Chart(inline(rows)).mark_point(filled=True, size=90)
+    return sized(
+        points.encode(
+            y=alt.Y("tlb:N").title(None).sort(names),
+            x=alt.X("bytes:Q").scale(type="log", base=2).title("bytes").axis(format="s"),
+            color=alt.Color("size:N").sort(sizes).title("page size").legend(orient="top"),
+            shape=alt.Shape("size:N").sort(sizes).title("page size"),
+            tooltip=[
+                alt.Tooltip("tlb:N", title="TLB"),
+                alt.Tooltip("size:N", title="page size"),
+                alt.Tooltip("bytes:Q", title="bytes", format=",d"),
+            ],
+        ),
+        32 * max(len(names), 1),
+    )
+
+
 def sized(chart: Chart, height: int) -> Chart:
     """`chart` as wide as the page."""
     fitting = alt.AutoSizeParams(type="fit-x", contains="padding")
@@ -509,4 +537,24 @@ def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
             "heatmap": ramp,
             "ramp": ramp,
         },
+    }
+
+
+def paper() -> dict[str, Any]:
+    """The configuration of a figure in a paper: black letters of the size of a caption's."""
+    look = theme("light")
+    small = {"labelFontSize": 7, "titleFontSize": 7.5}
+    ink = {"labelColor": "#000000", "titleColor": "#000000", "domainColor": "#000000"}
+    legend = {
+        **look["legend"],
+        **small,
+        "labelColor": "#000000",
+        "symbolSize": 30,
+        "symbolStrokeWidth": 0,
+    }
+    return look | {
+        "axis": {**look["axis"], **small, **ink, "tickSize": 3, "labelPadding": 2},
+        "legend": {**legend, "columnPadding": 6, "rowPadding": 1},
+        "title": {**look["title"], "color": "#000000", "fontSize": 7.5, "offset": 4},
+        "padding": 2,
     }

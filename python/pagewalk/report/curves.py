@@ -7,7 +7,7 @@ from pagewalk import text
 from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
 
 if TYPE_CHECKING:
-    from pagewalk.curve import Curve
+    from pagewalk.lru import Curve
     from pagewalk.report.charts import Chart
 
 POINTS_PER_OCTAVE = 8
@@ -96,6 +96,23 @@ def summary(name: str, curves: Sequence["Curve"]) -> str:
             + text.table(head, [*body, first])
         )
     return "\n\n".join(parts)
+
+
+def shown(curves: Sequence["Curve"]) -> Table:
+    """Misses at powers of two: a column for each page size of each kind of lookup."""
+    groups = [_table(group) for group in grouped(curves)]
+    several = len(groups) > 1
+    heads = [
+        f"{name}, {WHAT[group[0].lookups]}" if several else name
+        for table, group in zip(groups, grouped(curves), strict=True)
+        for name in table.head[1:]
+    ]
+    rows = [
+        [parts[0][0], *(cell for part in parts for cell in part[1:])]
+        for parts in zip(*(table.rows for table in groups), strict=True)
+    ]
+    caption = "Misses as a share of lookups" if several else groups[0].caption
+    return Table(caption, ["Entries", *heads], rows, [True] * (1 + len(heads)))
 
 
 def _table(curves: Sequence["Curve"]) -> Table:

@@ -6,7 +6,7 @@ document, so that the page can be checked against the document.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.report import figures, tables, values
@@ -14,11 +14,14 @@ from pagewalk.report.missmap import miss_map
 from pagewalk.report.model import Card, Part, Report, Run, Value
 from pagewalk.report.order import BY_MISSES, Order
 
+if TYPE_CHECKING:
+    from pagewalk import plain
+
 PARTS = ("core", "tlb", "page_table", "walker", "cache", "memory", "os")
 """The tables of a machine's file, in the order in which an access meets them."""
 
 
-def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Report:
+def report(documents: "Sequence[plain.Document]", order: Order = BY_MISSES) -> Report:
     """The report of one or more results documents of schema 2, their regions in that order."""
     first = documents[0]
     trace = first["trace"]
@@ -39,7 +42,7 @@ def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Rep
             f"{text.plural(whole['threads'], 'thread')}"
         ),
         facts=trace_facts(trace),
-        notes=[*trace["notes"], *trace.get("live", {}).get("lost", [])],
+        notes=[*trace["notes"], *(live.get("lost", []) if (live := trace.get("live")) else [])],
         runs=runs,
         processes=tables.processes(first),
         comparison=tables.comparison(documents) if len(documents) > 1 else None,
@@ -50,7 +53,7 @@ def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Rep
 
 
 def run(
-    document: dict[str, Any], index: int = 0, order: Order = BY_MISSES, name: str | None = None
+    document: "plain.Document", index: int = 0, order: Order = BY_MISSES, name: str | None = None
 ) -> Run:
     """The data of one run; `index` and `name` tell runs on machines of one name apart."""
     machine = document["machine"]
@@ -65,7 +68,7 @@ def run(
         title=machine["title"],
         settings=list(machine["settings"]),
         headline=_headline(document),
-        advice=document.get("advice", {}).get("sentence", ""),
+        advice=advice.get("sentence", "") if (advice := document.get("advice")) else "",
         cards=_cards(document),
         switches=tables.switches(document),
         tlbs=tables.tlbs(document),
@@ -82,16 +85,16 @@ def run(
         work=tables.work(document),
         processors=tables.processors(document) if document.get("processors") else None,
         nodes=tables.nodes(document),
-        mmu_cache=tables.mmu_cache(document) if document.get("mmu_cache") else None,
-        spec_tlb=tables.spec_tlb(document) if document.get("spec_tlb") else None,
+        mmu_cache=tables.mmu_cache(document),
+        spec_tlb=tables.spec_tlb(document),
         spaces=tables.spaces(document),
-        nested=tables.nested(document) if document.get("nested") else None,
+        nested=tables.nested(document),
         caches=tables.caches(document) if document["caches"] else None,
         regions=regions[0],
         regions_more=regions[1],
         functions=tables.functions(document),
         sites=tables.sites(document),
-        origin_notes=(document.get("origins") or {}).get("notes", []),
+        origin_notes=known.get("notes", []) if (known := document.get("origins")) else [],
         timeline=figures.timeline(document),
         map=miss_map(document),
         serving=figures.serving(document),
@@ -103,17 +106,17 @@ def run(
     )
 
 
-def _headline(document: Mapping[str, Any]) -> str:
+def _headline(document: "plain.Document") -> str:
     sentences = values.finding(document)
-    if document["time"] is not None:
-        if ends := values.share_ends(document):
+    if (time := document["time"]) is not None:
+        if ends := values.share_ends(time):
             sentences[-1] = f"{sentences[-1].removesuffix('.')}: {'; '.join(ends)}."
-        if (taken := values.milliseconds(document)) is not None:
+        if (taken := values.milliseconds(document.get("native"))) is not None:
             sentences.append(f"Natively that is {taken} in user mode.")
     return " ".join(sentences)
 
 
-def _cards(document: Mapping[str, Any]) -> list[Card]:
+def _cards(document: "plain.Document") -> list[Card]:
     accesses, missed = values.accesses(document), values.missing_all(document)
     walks, faults = document["walks"], document["faults"]
     kinds, memory = document["accesses"], document["memory"]
@@ -157,7 +160,7 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
         cards.append(
             Card(
                 "Time in translation",
-                Value(values.share_range(document), time["share"]["hi"], "/time/share/hi"),
+                Value(values.share_range(time), time["share"]["hi"], "/time/share/hi"),
                 "of all cycles, depending on what overlaps; "
                 f"{text.span(time['cycles_per_access'], text.ratio)} cycles per access",
             )
@@ -165,7 +168,7 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
     return cards
 
 
-def trace_facts(trace: Mapping[str, Any]) -> list[tuple[str, str]]:
+def trace_facts(trace: "plain.TraceSummary") -> list[tuple[str, str]]:
     """What a trace says of itself."""
     facts = [("Made by", trace["producer"])]
     if trace["command"]:

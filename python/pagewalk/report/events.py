@@ -1,16 +1,16 @@
 """What `pagewalk stat` counted, as text and as a page."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagewalk import text
 from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
 
 if TYPE_CHECKING:
+    from pagewalk import plain
     from pagewalk.report.charts import Chart
 
 
-def summary(stat: Mapping[str, Any]) -> str:
+def summary(stat: "plain.Stat") -> str:
     """For a terminal: one screen."""
     found = table(stat)
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in found.rows]
@@ -22,7 +22,7 @@ def summary(stat: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def total(stat: Mapping[str, Any]) -> str:
+def total(stat: "plain.Stat") -> str:
     """All cycles in a sentence."""
     if stat["cycles"] is None:
         return "No cycles: the machine's file gives no latencies for all of it."
@@ -34,10 +34,10 @@ def total(stat: Mapping[str, Any]) -> str:
     return f"{sentence}."
 
 
-def table(stat: Mapping[str, Any]) -> Table:
+def table(stat: "plain.Stat") -> Table:
     """A row per event."""
     rows: list[list[Cell]] = []
-    instructions = max(stat["events"][0]["count"], 1)
+    instructions = max(stat["events"][0]["count"] or 0, 1)
     for event in stat["events"]:
         count, cycles, share = event["count"], event["cycles"], event["share"]
         rate = "" if count is None else text.ratio(1000 * count / instructions)
@@ -56,7 +56,7 @@ def table(stat: Mapping[str, Any]) -> Table:
     )
 
 
-def render(stat: Mapping[str, Any]) -> str:
+def render(stat: "plain.Stat") -> str:
     """The page, as the text of an HTML file."""
     from pagewalk.report import page
     from pagewalk.report.data import trace_facts

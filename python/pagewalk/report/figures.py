@@ -1,17 +1,20 @@
 """The figures of a report but for the map: misses over time, and who serves walk references."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.report import values
 from pagewalk.report.model import Cell, Figure, Table, Value
 
+if TYPE_CHECKING:
+    from pagewalk import plain
+
 TIMELINE_BINS_MAX = 240
 TABLE_ROWS_MAX = 48
 
 
-def timeline(document: Mapping[str, Any]) -> Figure | None:
+def timeline(document: "plain.Document") -> Figure | None:
     """Misses per 1000 accesses over time: of the first level, and of all, first touches apart."""
     line = document["timeline"]
     bins = len(line["misses"])
@@ -70,12 +73,13 @@ SWAP = "in swap"
 """Pages that have left memory, which are beside what frames are used for."""
 
 
-def memory(document: Mapping[str, Any]) -> Figure | None:
+def memory(document: "plain.Document") -> Figure | None:
     """Memory by what it is used for, over time, if the machine has a manager that tells."""
     manager = document.get("manager")
     if not manager:
         return None
-    now, samples = manager["bytes"], manager["over_time"]
+    now: Mapping[str, Any] = manager["bytes"]
+    samples: list[Mapping[str, Any]] = [*manager["over_time"]]
     kinds = [kind for kind in MEMORY if now.get(kind) or any(row.get(kind) for row in samples)]
     points = [*samples, {"access": values.length(document), **now}]
     most = max(points, key=lambda point: point["swapped"])
@@ -111,14 +115,14 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Memory over time", sentence, rows, table)
 
 
-def page_sizes(document: Mapping[str, Any]) -> Figure | None:
+def page_sizes(document: "plain.Document") -> Figure | None:
     """Mapped memory by page size, over time, where there are several sizes."""
     manager = document.get("manager")
     if not manager:
         return None
     now = document["memory"]["pages_by_size"]
     end = {"access": values.length(document), "pages_by_size": now}
-    points = [*manager["over_time"], end]
+    points: list[Mapping[str, Any]] = [*manager["over_time"], end]
     sizes = sorted({size for at in points for size in at["pages_by_size"]}, key=text.bytes_of)
     if len(sizes) < 2:
         return None
@@ -149,9 +153,10 @@ def page_sizes(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Mapped memory by page size", sentence, rows, table)
 
 
-def daemon(document: Mapping[str, Any]) -> Figure | None:
+def daemon(document: "plain.Document") -> Figure | None:
     """What the daemon that coalesces free memory moved and made, over time, if there is one."""
-    found = (document.get("manager") or {}).get("daemon")
+    manager = document.get("manager")
+    found = manager.get("daemon") if manager else None
     if not found or not found["over_time"]:
         return None
     samples = found["over_time"]
@@ -186,7 +191,7 @@ def daemon(document: Mapping[str, Any]) -> Figure | None:
     return Figure("The coalescing daemon over time", sentence, rows, table)
 
 
-def _summed(samples: list[dict[str, int]]) -> list[dict[str, int]]:
+def _summed(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
     """At most twenty samples, each what was done since the one before."""
     step = -(-len(samples) // 20)
     return [
@@ -201,14 +206,14 @@ def _summed(samples: list[dict[str, int]]) -> list[dict[str, int]]:
     ]
 
 
-def reservations(document: Mapping[str, Any]) -> Figure | None:
+def reservations(document: "plain.Document") -> Figure | None:
     """Reservations made, filled and broken over time, if the manager has such."""
-    manager = document.get("manager") or {}
-    counts = manager.get("reservations")
-    if not counts:
+    manager = document.get("manager")
+    counts = manager.get("reservations") if manager else None
+    if not manager or not counts:
         return None
     last = {"access": values.length(document), "reservations": _all_sizes(counts["sizes"])}
-    points = [*manager["over_time"], last]
+    points: list[Mapping[str, Any]] = [*manager["over_time"], last]
 
     def what(point: Mapping[str, Any]) -> dict[str, int]:
         held = point["reservations"]
@@ -253,13 +258,13 @@ def _all_sizes(sizes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def free(document: Mapping[str, Any]) -> Figure | None:
+def free(document: "plain.Document") -> Figure | None:
     """Free memory by the size of its blocks, if the machine has a manager that tells."""
     if not document.get("manager"):
         return None
     blocks = document["memory"]["free_by_size"]
     sizes = sorted(blocks, key=text.bytes_of)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "order": order,
             "size": size,
@@ -288,20 +293,20 @@ def free(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Free memory by size", sentence, rows, table)
 
 
-def kernel(document: Mapping[str, Any]) -> Figure | None:
+def kernel(document: "plain.Document") -> Figure | None:
     """The kernel's cycles by what was done, where its work has prices.
 
     Disks are waited for a thousand times as long as all else takes: where that is most of it, it is
     in the sentence and the table, and the picture has the rest.
     """
-    time = document.get("time") or {}
-    cost = time.get("kernel")
+    time = document.get("time")
+    cost = time.get("kernel") if time else None
     if not cost:
         return None
     disks = "waiting for disks"
     parts = {**cost["by_work"], disks: cost["io_cycles"]}
     parts = {name.replace("_", " "): cycles for name, cycles in parts.items() if cycles}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"work": name, "cycles": cycles}
         for name, cycles in sorted(parts.items(), key=lambda part: -part[1])
     ]
@@ -336,7 +341,7 @@ def kernel(document: Mapping[str, Any]) -> Figure | None:
     return Figure("What the kernel took", sentence, shown, table)
 
 
-def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
+def together(documents: "Sequence[plain.Document]") -> Figure | None:
     """The misses over time of all machines in one chart.
 
     Time is a share of the run: machines that leave accesses out run fewer of one trace.
@@ -381,7 +386,7 @@ def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
     return Figure("Misses over time, side by side", sentence, rows, table)
 
 
-def serving(document: Mapping[str, Any]) -> Figure | None:
+def serving(document: "plain.Document") -> Figure | None:
     """Walk references by level of the page table and by what served them, nearest first."""
     walks = document["walks"]
     if not walks["references"]:
@@ -441,6 +446,6 @@ def serving(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Where walk references are served", sentence, rows, table)
 
 
-def _thin(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _thin(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Rows at even distances, so that they can be read as a table."""
     return list(rows[:: max(1, -(-len(rows) // TABLE_ROWS_MAX))])

@@ -7,7 +7,7 @@ from pagewalk import text
 from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
 
 if TYPE_CHECKING:
-    from pagewalk.hat import HatRun, HostRun
+    from pagewalk.hat_counts import HatRun, HostRun
     from pagewalk.report.charts import Chart
 
 
@@ -27,13 +27,12 @@ def render_host(document: dict[str, Any], runs: Sequence["HostRun"]) -> str:
     notes += _prices(runs)
     if any(run.scaling is None for run in runs):
         notes.append(NONE)
-    head, rows = _host_table(runs)
     return page.render_sheet(
         Sheet(
             title="Memory management on this host",
             subtitle="Threads on one HAT layer beside threads that share nothing",
             figures=[],
-            table=Table("The shared layer and its control", head, rows, [False, *[True] * 6]),
+            table=host_table(runs),
             facts=[(name, _said(settings[name])) for name in ("hat_only", "rounds", "seed")],
             notes=notes,
             version=document["pagewalk"],
@@ -41,6 +40,12 @@ def render_host(document: dict[str, Any], runs: Sequence["HostRun"]) -> str:
         ),
         [],
     )
+
+
+def host_table(runs: Sequence["HostRun"]) -> Table:
+    """The shared layer beside its control."""
+    head, rows = _host_table(runs)
+    return Table("The shared layer and its control", head, rows, [False, *[True] * 6])
 
 
 def charts(runs: Sequence["HatRun"]) -> "dict[str, Chart]":
@@ -251,6 +256,16 @@ def _time(runs: Sequence["HatRun"]) -> Figure:
     ]
     table = Table("Shares of the processors' cycles", head, cells, [False, *[True] * len(PARTS)])
     return Figure(f"Where the time of {runs[0].work} goes on {on}", sentence, rows, table)
+
+
+def table(runs: Sequence["HatRun"]) -> Table:
+    """What the locks cost, of every load and page table."""
+    costs = _table(runs)
+    rows: list[list[Cell]] = [
+        [run.work, run.table, *row] for run, row in zip(runs, costs.rows, strict=True)
+    ]
+    head = ["Load", "Page table", *costs.head]
+    return Table(costs.caption, head, rows, [False, False, *costs.numeric])
 
 
 def _table(runs: Sequence["HatRun"]) -> Table:

@@ -1,19 +1,20 @@
 """What `pagewalk managers` found, as text and as a page."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from pagewalk import text
+from pagewalk import here, text
 from pagewalk.report.model import Cell, Figure, Sheet, Table
 
 if TYPE_CHECKING:
+    from pagewalk import plain
     from pagewalk.report.charts import Chart
 
 _RUNS = ((0, 64 << 10, "runs < 64K"), (64 << 10, 2 << 20, "64K to 2M"), (2 << 20, 1 << 62, "2M up"))
 """Classes of runs in the table; the document has them by powers of two."""
 
 
-def listing(kinds: Sequence[Mapping[str, Any]]) -> str:
+def listing(kinds: "Sequence[plain.ManagerKind]") -> str:
     """All managers and their keys, for a terminal."""
     parts = []
     for kind in kinds:
@@ -29,7 +30,7 @@ def listing(kinds: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def summary(managed: Mapping[str, Any]) -> str:
+def summary(managed: "plain.Managed") -> str:
     """For a terminal."""
     parts = []
     for table in managed["traces"]:
@@ -38,11 +39,11 @@ def summary(managed: Mapping[str, Any]) -> str:
         parts += [
             text.paragraph(f"{name}: {why}", "  ", "  ") for name, why in table["refused"].items()
         ]
-    notes = [text.paragraph(note, "  ", "  ") for note in managed["notes"]]
+    notes = [text.paragraph(note, "  ", "  ") for note in (*whose(managed), *managed["notes"])]
     return "\n\n".join([*parts, "\n".join(["Notes", *notes])])
 
 
-def render(managed: Mapping[str, Any]) -> str:
+def render(managed: "plain.Managed") -> str:
     """The page, as the text of an HTML file."""
     from pagewalk.report import page
 
@@ -65,19 +66,60 @@ def render(managed: Mapping[str, Any]) -> str:
         figures=figures,
         table=None,
         facts=facts,
-        notes=[*refused, *managed["notes"]],
+        notes=[*refused, *whose(managed), *managed["notes"]],
         version=managed["pagewalk"],
         document=dict(managed),
     )
     return page.render_sheet(sheet, charts)
 
 
-def headline(table: Mapping[str, Any]) -> str:
+def charts(managed: "plain.Managed") -> "dict[str, Chart]":
+    """The page's charts by their titles, as `memory-by-page-size`, with a number from `-2` on."""
+    found = {}
+    for number, table in enumerate(managed["traces"], 1):
+        for figure, chart in _figures(table):
+            name = "-".join(figure.title.lower().replace("'s", "").split())
+            found[name if number == 1 else f"{name}-{number}"] = chart
+    return found
+
+
+def shown(managed: "plain.Managed") -> Table:
+    """Page sizes and costs by manager, of all traces."""
+    head: list[str] = []
+    rows: list[list[Cell]] = []
+    numeric: list[bool] = []
+    for table in managed["traces"]:
+        both = sizes(table), costs(table)
+        head = ["Trace", *both[0].head, *both[1].head[1:]]
+        numeric = [False, *both[0].numeric, *both[1].numeric[1:]]
+        rows += [
+            [table["trace"]["name"], *got, *cost[1:]]
+            for got, cost in zip(both[0].rows, both[1].rows, strict=True)
+        ]
+    return Table("Page sizes by manager, and what they cost", head, rows, numeric)
+
+
+def whose(managed: "plain.Managed") -> list[str]:
+    """For which machine times are, whether that is this one, and what best estimates rest on."""
+    return list(
+        dict.fromkeys(
+            line
+            for table in managed["traces"]
+            if table["how"] is not None
+            for line in (
+                f"Cycles are for {here.said(managed['machine'], table['here'])}.",
+                f"Best estimates: {table['how']}.",
+            )
+        )
+    )
+
+
+def headline(table: "plain.ManagedTrace") -> str:
     """Who has most large pages, who the fewest misses."""
     return f"{table['trace']['name']}: {_largest(table)}; {_fewest(table)}."
 
 
-def _largest(table: Mapping[str, Any]) -> str:
+def _largest(table: "plain.ManagedTrace") -> str:
     largest = max(table["rows"], key=lambda row: row["large_share"])
     if largest["large_share"] == 0:
         return "none gives it large pages"
@@ -87,7 +129,7 @@ def _largest(table: Mapping[str, Any]) -> str:
     )
 
 
-def _fewest(table: Mapping[str, Any]) -> str:
+def _fewest(table: "plain.ManagedTrace") -> str:
     base = table["rows"][0]
     fewest = min(table["rows"], key=lambda row: row["tlb_misses"])
     if fewest["tlb_misses"] == base["tlb_misses"]:
@@ -96,7 +138,7 @@ def _fewest(table: Mapping[str, Any]) -> str:
     return f"{fewest['manager']} misses least, {text.percent(saved)} less than {base['manager']}"
 
 
-def _figures(table: Mapping[str, Any]) -> Iterator["tuple[Figure, Chart]"]:
+def _figures(table: "plain.ManagedTrace") -> Iterator["tuple[Figure, Chart]"]:
     """What a trace's page shows: sizes and why, runs, misses, and what the kernel's work takes."""
     name, rows = table["trace"]["name"], table["rows"]
     shares = [
@@ -138,15 +180,17 @@ def _figures(table: Mapping[str, Any]) -> Iterator["tuple[Figure, Chart]"]:
     misses = [{"manager": row["manager"], "count": row["tlb_misses"]} for row in rows]
     figure = Figure("Misses", f"{name}: {_fewest(table)}.", misses, costs(table))
     yield figure, _bars(figure, "TLB misses")
-    if all(row["kernel_cycles"] is not None for row in rows):
-        cycles = [{"manager": row["manager"], "count": row["kernel_cycles"]} for row in rows]
-        least = min(rows, key=lambda row: row["kernel_cycles"])
-        what = f"{name}: faults, zeroing, copies and scans take least with {least['manager']}."
+    spent = {row["manager"]: row["kernel_cycles"] for row in rows}
+    known = {manager: cycles for manager, cycles in spent.items() if cycles is not None}
+    if len(known) == len(rows):
+        cycles = [{"manager": manager, "count": count} for manager, count in known.items()]
+        least = min(known, key=lambda manager: known[manager])
+        what = f"{name}: faults, zeroing, copies and scans take least with {least}."
         figure = Figure("The kernel's work", what, cycles, costs(table))
         yield figure, _bars(figure, "cycles")
 
 
-def sizes(table: Mapping[str, Any]) -> Table:
+def sizes(table: "plain.ManagedTrace") -> Table:
     """Sizes, bloat, reasons and contiguity by manager."""
     head = [
         "Manager",
@@ -172,21 +216,24 @@ def sizes(table: Mapping[str, Any]) -> Table:
     return Table("Page sizes by manager", head, rows, [False, *[True] * (len(head) - 2), False])
 
 
-def costs(table: Mapping[str, Any]) -> Table:
+def costs(table: "plain.ManagedTrace") -> Table:
     """Misses and times by manager."""
     head = [
-        "Manager", "TLB misses", "references", "cycles of translation", "of the kernel", "faults",
+        "Manager", "TLB misses", "references", "cycles of translation", "best estimate",
+        "of the kernel", "faults",
         "zeroed", "copied", "shootdowns",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for row in table["rows"]:
         cycles, kernel, work = row["translation_cycles"], row["kernel_cycles"], row["work"]
+        best = row["translation_best_cycles"]
         rows.append(
             [
                 row["manager"],
                 text.count(row["tlb_misses"]),
                 text.count(row["references"]),
                 text.span(cycles, text.count) if cycles else "",
+                "" if best is None else text.count(round(best)),
                 "" if kernel is None else text.count(kernel),
                 text.count(row["faults"]),
                 text.count(work["zeroed"]),
@@ -197,18 +244,18 @@ def costs(table: Mapping[str, Any]) -> Table:
     return Table("What it costs", head, rows, [False, *[True] * (len(head) - 1)])
 
 
-def _why(row: Mapping[str, Any]) -> str:
+def _why(row: "plain.ManagedRow") -> str:
     """The two reasons that most pages have, but for having what was wanted."""
     others = {reason: pages for reason, pages in row["why"].items() if reason != "obtained"}
     most = sorted(others.items(), key=lambda one: -one[1])[:2]
     return ", ".join(f"{reason} {text.count(pages)}" for reason, pages in most)
 
 
-def _mapped(row: Mapping[str, Any]) -> int:
+def _mapped(row: "plain.ManagedRow") -> int:
     return sum(row["mapped_by_size"].values())
 
 
-def _in_runs(row: Mapping[str, Any]) -> list[float]:
+def _in_runs(row: "plain.ManagedRow") -> list[float]:
     """The share of mapped memory in runs of each class."""
     return [
         sum(run["bytes"] for run in row["runs"] if low <= run["bytes_min"] < high)

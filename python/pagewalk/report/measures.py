@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagewalk import text
-from pagewalk.sweep.vary import TRACE
+from pagewalk.names import MEANS, TRACE
 
 Row = Mapping[str, Any]
 
-MEAN = "geometric mean"
-"""What stands in place of a trace where the value is the mean over all of them."""
+
+def mean_name(mean: str) -> str:
+    """What stands in place of a trace where the value is the mean over all of them."""
+    return f"{mean} mean"
 
 
 @dataclass(frozen=True)
@@ -119,20 +121,24 @@ BY_KEY = {measure.key: measure for measure in MEASURES}
 
 
 def comparison(
-    designs: Sequence[Row], keys: Sequence[str], normalize: Mapping[str, str]
+    designs: Sequence[Row],
+    keys: Sequence[str],
+    normalize: Mapping[str, str],
+    mean: str = MEANS[0],
 ) -> dict[str, Any]:
-    """The measures of all designs, and their geometric means if there are several traces.
+    """The measures of all designs, and their means if there are several traces.
 
     Args:
         designs: Rows of a sweep's table.
         keys: What varies, in the order of the columns.
         normalize: Values of some keys: each value becomes a factor of that of the design that has
             these and is otherwise the same.
+        mean: One of `MEANS`.
 
     Returns:
-        `normalize`; `measures`, the keys of those in which the designs differ; `designs`, for each
-        its keys, the value of each measure that is known of it, and its `error`; `means`, the same
-        without `trace`.
+        `normalize`; `mean`; `measures`, the keys of those in which the designs differ; `designs`,
+        for each its keys, the value of each measure that is known of it, and its `error`; `means`,
+        the same without `trace`.
     """
     rows = [
         {
@@ -147,9 +153,10 @@ def comparison(
         _make_factors(rows, keys, normalize)
     return {
         "normalize": dict(normalize),
+        "mean": mean,
         "measures": told,
         "designs": [{k: v for k, v in row.items() if v is not None} for row in rows],
-        "means": _means(rows, keys),
+        "means": _means(rows, keys, mean),
     }
 
 
@@ -180,9 +187,12 @@ def _make_factors(
                 row[measure.key] = value / one if value is not None and one else None
 
 
-def _means(rows: Sequence[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Per design the geometric mean of each measure that is above 0 in every trace."""
-    if TRACE not in keys:
+def _means(rows: Sequence[Row], keys: Sequence[str], mean: str) -> list[dict[str, Any]]:
+    """Per design the mean of each measure that every trace has.
+
+    There is no geometric mean where one of the values is 0.
+    """
+    if TRACE not in keys or mean == "none":
         return []
     own = [key for key in keys if key != TRACE]
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -190,13 +200,16 @@ def _means(rows: Sequence[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
         groups.setdefault(tuple(row[key] for key in own), []).append(row)
     means = []
     for place, group in groups.items():
-        mean: dict[str, Any] = dict(zip(own, place, strict=True))
+        found: dict[str, Any] = dict(zip(own, place, strict=True))
         for measure in MEASURES:
-            values = [row.get(measure.key) for row in group]
-            logs = [math.log(value) for value in values if value]
-            if len(logs) == len(values):
-                mean[measure.key] = math.exp(sum(logs) / len(logs))
-        means.append(mean)
+            values = [row[measure.key] for row in group if row.get(measure.key) is not None]
+            if len(values) < len(group):
+                continue
+            if mean == "arithmetic":
+                found[measure.key] = sum(values) / len(values)
+            elif all(values):
+                found[measure.key] = math.exp(sum(map(math.log, values)) / len(values))
+        means.append(found)
     return means
 
 

@@ -11,13 +11,16 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.report import values
 from pagewalk.report.model import Figure, Table, Value
+
+if TYPE_CHECKING:
+    from pagewalk import plain
 
 COLUMNS_MAX = 160
 ROWS_MAX = 120
@@ -35,7 +38,7 @@ class _Band:
     misses: int
 
 
-def miss_map(document: Mapping[str, Any]) -> Figure | None:
+def miss_map(document: "plain.Document") -> Figure | None:
     """Misses over address and time; only granules that have misses get a row.
 
     Granules are grouped into bands by region, neighbours merged until the rows fit, and a band
@@ -124,7 +127,7 @@ def _lowest(heights: Sequence[int]) -> float:
     return lowest
 
 
-def _bands(document: Mapping[str, Any]) -> tuple[list[_Band], int]:
+def _bands(document: "plain.Document") -> tuple[list[_Band], int]:
     """The busiest regions' granules by address, and the misses of the regions left out."""
     misses: dict[int, int] = {}
     for _, granule, number in document["map"]["cells"]:
@@ -148,7 +151,7 @@ def _bands(document: Mapping[str, Any]) -> tuple[list[_Band], int]:
     return [band for band in bands if band in kept], left_out
 
 
-def _own(document: Mapping[str, Any]) -> dict[int, int]:
+def _own(document: "plain.Document") -> dict[int, int]:
     """By region the misses that are its own, also where a granule's band is another's."""
     own: dict[int, int] = {}
     for _, region, misses in document["map"].get("owners", ()):
@@ -156,7 +159,7 @@ def _own(document: Mapping[str, Any]) -> dict[int, int]:
     return own
 
 
-def _owners(document: Mapping[str, Any]) -> dict[int, int]:
+def _owners(document: "plain.Document") -> dict[int, int]:
     """For each granule the index of the region that has the most of its misses.
 
     Where a granule holds the end of one region and the beginning of the next, addresses alone do

@@ -1,7 +1,10 @@
 """The report as plain data: every number, row and sentence, before any HTML."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pagewalk import plain
 
 
 class Value(NamedTuple):
@@ -138,7 +141,7 @@ class Report(NamedTuple):
     comparison: Table | None
     together: Figure | None
     version: str
-    documents: list[dict[str, Any]]
+    documents: "list[plain.Document]"
 
 
 class ToDo(NamedTuple):

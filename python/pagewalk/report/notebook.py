@@ -4,7 +4,7 @@ No script and no network: tables are plain HTML, charts are pictures made by vl-
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import escape
 
@@ -12,6 +12,7 @@ from pagewalk import text
 from pagewalk.report.model import Cell, Table
 
 if TYPE_CHECKING:
+    from pagewalk import plain
     from pagewalk.report.charts import Chart
 
 CHART_WIDTH = 640
@@ -25,11 +26,12 @@ def shown(title: str, sentences: Sequence[str], tables: Sequence[Table]) -> str:
     return "\n".join([*parts, *(_table(one) for one in tables)])
 
 
-def results(document: dict[str, Any]) -> str:
+def results(document: "plain.Document") -> str:
     """The finding of a run, its TLBs and its busiest regions."""
     from pagewalk.report import tables, values
 
-    advice = (document.get("advice") or {}).get("sentence", "")
+    advised = document.get("advice")
+    advice = advised.get("sentence", "") if advised else ""
     name, machine = document["trace"].get("name", "trace"), document["machine"]["name"]
     return shown(
         f"{name} on {machine}",
@@ -48,21 +50,30 @@ def trace(name: str, header: Mapping[str, Any], accesses: int | None, digest: st
     """What is known of a trace before it is read."""
     from pagewalk.report.data import trace_facts
 
-    known = dict(trace_facts({**header, "digest": digest})) if header else {}
+    known = (
+        dict(trace_facts(cast("plain.TraceSummary", {**header, "digest": digest})))
+        if header
+        else {}
+    )
     count = "not known before its end" if accesses is None else text.count(accesses)
     return shown(name, [], [facts("The trace", {"Accesses": count, **known})])
 
 
 def machine(name: str, description: Mapping[str, Any]) -> str:
     """The parts of a machine."""
+    title = f"{name}: {description.get('title', '')}"
+    return shown(title, [], [parts_table(description)])
+
+
+def parts_table(description: Mapping[str, Any]) -> Table:
+    """A row for each part of a machine."""
     from pagewalk.report.data import parts
 
     rows: list[list[Cell]] = [
         [part.name or "machine", ", ".join(f"{key} {value}" for key, value in part.facts)]
         for part in parts(description)
     ]
-    title = f"{name}: {description.get('title', '')}"
-    return shown(title, [], [Table("Its parts", ["Part", "Values"], rows, [False, False])])
+    return Table("Its parts", ["Part", "Values"], rows, [False, False])
 
 
 def offline(chart: "Chart") -> "Chart":

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import vl_convert
 
-from pagewalk.report.charts import theme
+from pagewalk.report.charts import paper, theme
 
 Kind = Literal["svg", "png", "pdf"]
 KINDS: tuple[Kind, ...] = ("svg", "png", "pdf")
@@ -20,6 +20,9 @@ KINDS: tuple[Kind, ...] = ("svg", "png", "pdf")
 WIDTH = 900
 """Pixels across a picture where the page has no width to give it."""
 PNG_SCALE = 1.5
+PAPER_SCALE = 300 / 72
+"""Dots of a PNG file for each point on paper."""
+POINTS_PER_MM = 72 / 25.4
 GROUNDS = {"light": "#ffffff", "dark": "#16181b"}
 
 
@@ -35,16 +38,26 @@ def picture(
     specification: Mapping[str, Any],
     kind: Kind,
     shade: Literal["light", "dark"] = "light",
-    width: int = WIDTH,
+    millimetres: int | None = None,
 ) -> bytes:
-    """The chart as the bytes of an SVG, PNG or PDF file; no network is used."""
-    chart = fixed(specification, width)
-    config = {**theme(shade), "background": GROUNDS[shade]}
+    """The chart as the bytes of an SVG, PNG or PDF file; no network is used.
+
+    Args:
+        specification: The chart.
+        kind: Of the file.
+        shade: What the page looks like.
+        millimetres: Its width on paper, in the letters of a paper; else it is for a screen.
+    """
+    look = theme(shade) if millimetres is None else paper()
+    points = WIDTH if millimetres is None else round(millimetres * POINTS_PER_MM)
+    chart = fixed(specification, points)
+    config = {**look, "background": GROUNDS[shade]}
     if kind == "svg":
         return str(vl_convert.vegalite_to_svg(chart, config=config)).encode()
     if kind == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(chart, config=config))
-    return bytes(vl_convert.vegalite_to_png(chart, config=config, scale=PNG_SCALE))
+    scale = PNG_SCALE if millimetres is None else PAPER_SCALE
+    return bytes(vl_convert.vegalite_to_png(chart, config=config, scale=scale))
 
 
 def embedded(specification: Mapping[str, Any]) -> dict[str, str]:
@@ -57,7 +70,11 @@ def _address(png: bytes) -> str:
 
 
 def write(
-    charts: Mapping[str, Mapping[str, Any]], kind: Kind, path: str, force: bool = False
+    charts: Mapping[str, Mapping[str, Any]],
+    kind: Kind,
+    path: str,
+    force: bool = False,
+    millimetres: int | None = None,
 ) -> list[str]:
     """Writes a file per chart, and gives their names.
 
@@ -66,6 +83,7 @@ def write(
         kind: What the files are.
         path: The file of one chart; of several, each name goes before its ending.
         force: Whether files may be replaced.
+        millimetres: As for `picture`.
 
     Raises:
         Error: A file exists and `force` is not given.
@@ -76,7 +94,7 @@ def write(
     written = []
     for name, chart in charts.items():
         with replacing(named(path, name, len(charts)), force) as temporary:
-            temporary.write_bytes(picture(chart, kind))
+            temporary.write_bytes(picture(chart, kind, millimetres=millimetres))
         written.append(named(path, name, len(charts)))
     return written
 

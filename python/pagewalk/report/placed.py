@@ -3,25 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import text
+from pagewalk import here, text
 from pagewalk.report.model import Cell, Figure, Sheet, Table, ToDo
 
 if TYPE_CHECKING:
+    from pagewalk import plain
     from pagewalk.report.charts import Chart
 
+_TOGETHER = ["misses", "first touches", "large pages", "memory added", "saved"]
 _HEAD = ["misses", "first touches", "memory added", "cycles gained", "ms gained"]
 
 
-def summary(advised: Mapping[str, Any]) -> str:
+def summary(advised: "plain.Advised") -> str:
     """For a terminal."""
     parts = [text.paragraph(headline(advised), "", "  ")]
     parts.append(_plain(alone(advised), keys=2))
+    if not advised["exact"]:
+        parts.append(_plain(together(advised), keys=2))
     parts.append(_plain(sets(advised)))
     lines = []
-    for region in advised["regions"]:
+    for alike in groups(advised):
+        region = alike[0]
         lines.append(
             text.paragraph(
-                f"{region['name']}: {region['size'] or 'base pages'}; {region['reason']}",
+                f"{called(alike)}: {region['size'] or 'base pages'}; {region['reason']}",
                 "  ",
                 "  ",
             )
@@ -33,11 +38,11 @@ def summary(advised: Mapping[str, Any]) -> str:
     for code, names in codes(advised):
         shown = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
         parts.append(f"{text.paragraph('The code for ' + ', '.join(names), '', '  ')}\n\n{shown}")
-    notes = [text.paragraph(note, "  ", "  ") for note in advised["notes"]]
+    notes = [text.paragraph(note, "  ", "  ") for note in (*left_out(advised), *advised["notes"])]
     return "\n\n".join([*parts, "\n".join(["Notes", *notes])])
 
 
-def render(advised: Mapping[str, Any]) -> str:
+def render(advised: "plain.Advised") -> str:
     """The page, as the text of an HTML file."""
     from pagewalk.report import page
     from pagewalk.report.data import trace_facts
@@ -54,11 +59,11 @@ def render(advised: Mapping[str, Any]) -> str:
     figure = Figure("Gain against memory", headline(advised), rows, sets(advised))
     sheet = Sheet(
         title=f"{advised['trace']['name']}: which pages it should have",
-        subtitle=f"{advised['machine']['title']}; each line of each table was run",
+        subtitle=f"{advised['machine']['title']}; each set was run",
         figures=[figure],
-        table=alone(advised),
+        table=alone(advised) if advised["exact"] else together(advised),
         facts=trace_facts(advised["trace"]),
-        notes=list(advised["notes"]),
+        notes=[*left_out(advised), *advised["notes"]],
         version=advised["pagewalk"],
         document=dict(advised),
         to_do=to_write(advised),
@@ -68,15 +73,52 @@ def render(advised: Mapping[str, Any]) -> str:
     return page.render_sheet(sheet, [[chart(figure, cycles)]])
 
 
-def to_write(advised: Mapping[str, Any]) -> list[ToDo]:
+def to_write(advised: "plain.Advised") -> list[ToDo]:
     """What to write for each region, and why."""
     return [
-        ToDo(f"{one['name']}: {one['size'] or 'base pages'}", one["write"] or "", one["reason"])
-        for one in advised["regions"]
+        ToDo(
+            f"{called(alike)}: {alike[0]['size'] or 'base pages'}",
+            alike[0]["write"] or "",
+            alike[0]["reason"],
+        )
+        for alike in groups(advised)
     ]
 
 
-def codes(advised: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+def groups(advised: "plain.Advised") -> "list[list[plain.AdvisedRegion]]":
+    """The regions by group, most misses first; those that nothing makes large, each alone."""
+    found: dict[Any, list[plain.AdvisedRegion]] = {}
+    for at, region in enumerate(advised["regions"]):
+        key = ("alone", at) if region["group"] is None else region["group"]
+        found.setdefault(key, []).append(region)
+    return list(found.values())
+
+
+def called(alike: "Sequence[plain.AdvisedRegion]") -> str:
+    """What the regions of a group are called together."""
+    more = len(alike) - 1
+    return alike[0]["name"] + (f" and {more} alike" if more else "")
+
+
+def left_out(advised: "plain.Advised") -> list[str]:
+    """For which machine numbers are, and how much of the misses no region that was tried has."""
+    base, count = advised["base"], advised["regions_left_out"]
+    share = advised["misses_left_out"] / max(base["misses"] + base["cold_misses"], 1)
+    less = text.percent(share)
+    name = advised["machine"]["name"]
+    whose = f"Cycles and times are for {here.said(name, advised['here'])}."
+    how = [f"Best estimates: {advised['how']}."] if advised["how"] is not None else []
+    return [whose, *how] + (
+        [
+            f"{count} regions with {less} of the misses were not tried: each has, with those that "
+            "are like it, fewer than 0.1 % of them, or no room for a larger page."
+        ]
+        if count
+        else []
+    )
+
+
+def codes(advised: "plain.Advised") -> list[tuple[str, list[str]]]:
     """The functions and classes that are to be written, each with the regions that it is for."""
     found: dict[str, list[str]] = {}
     for region in advised["regions"]:
@@ -110,17 +152,29 @@ def chart(figure: Figure, cycles: bool) -> "Chart":
     )
 
 
-def headline(advised: Mapping[str, Any]) -> str:
+def headline(advised: "plain.Advised") -> str:
     """What is advised, in a sentence."""
     best, name = advised["best"], advised["trace"]["name"]
+    sizes = [size for one in advised["regions"] for size in one["together"]]
+    obtained = [at["large_pages"] for one in advised["regions"] for at in one["together"].values()]
+    if best is None and sizes and not any(obtained):
+        size = min(sizes, key=text.bytes_of)
+        return (
+            f"{name} on {advised['machine']['name']}: no page of {size} fits in any region where "
+            f"the trace has it, so that none was tried. --spread {size} puts mappings at multiples "
+            f"of {size}, as Linux does since 6.7 with those that are as large."
+        )
     if best is None:
         return f"{name} on {advised['machine']['name']}: base pages are as good as any."
-    regions = [one for one in advised["regions"] if one["size"] is not None]
-    which = ", ".join(f"{one['size']} for {one['name']}" for one in regions)
+    large = [alike for alike in groups(advised) if alike[0]["size"] is not None]
+    which = ", ".join(f"{alike[0]['size']} for {called(alike)}" for alike in large)
     whole = advised["base"]["misses"] + advised["base"]["cold_misses"]
     less = text.percent(saved(advised, best) / max(whole, 1))
     gain = f", {_cycles(best)} cycles" if best["gain_cycles"] else ""
     ms = f", {_ms(best)} ms" if best["gain_ms"] else ""
+    if best["gain_best"] is not None and best["gain_share"] is not None:
+        span = text.span(best["gain_share"], text.percent)
+        gain += f", {span} of the time in user mode (best estimate {_best(best)})"
     added = text.size(max(best["memory_added_bytes"], 0))
     return (
         f"{name} on {advised['machine']['name']}: {which}. That saves {less} of the misses{gain}"
@@ -128,13 +182,35 @@ def headline(advised: Mapping[str, Any]) -> str:
     )
 
 
-def saved(advised: Mapping[str, Any], run: Mapping[str, Any]) -> int:
+def saved(advised: "plain.Advised", run: "plain.PlacedRun") -> int:
     """Misses that a run has less than base pages, first touches too."""
     base = advised["base"]
     return int(base["misses"] + base["cold_misses"] - run["misses"] - run["cold_misses"])
 
 
-def alone(advised: Mapping[str, Any]) -> Table:
+def together(advised: "plain.Advised") -> Table:
+    """What each group counted where all groups had one size."""
+    rows = []
+    for alike in groups(advised):
+        for size, at in sorted(alike[0]["together"].items(), key=lambda one: text.bytes_of(one[0])):
+            cells = [
+                text.count(at["misses"]),
+                text.count(at["cold_misses"]),
+                text.count(at["large_pages"]),
+                text.size(at["memory_added_bytes"]),
+                text.percent(at["saved_share"]),
+            ]
+            rows.append([called(alike), size, *cells])
+    cells_: list[list[Cell]] = [list(row) for row in rows]
+    return Table(
+        "What each counts where all have one page size; saved: of the translation of base pages",
+        ["Regions, all at one size", "pages", *_TOGETHER],
+        cells_,
+        [False, True, *[True] * len(_TOGETHER)],
+    )
+
+
+def alone(advised: "plain.Advised") -> Table:
     """Each region alone at each size, below the run with base pages; then all at one size."""
     rows = [["base pages", "", *_cells(advised["base"])]]
     for region in advised["regions"]:
@@ -144,23 +220,25 @@ def alone(advised: Mapping[str, Any]) -> Table:
     cells: list[list[Cell]] = [list(row) for row in rows]
     return Table(
         "Runs with one region at a page size",
-        ["One region alone", "pages", *_HEAD],
+        ["One region alone" if advised["exact"] else "Runs", "pages", *_HEAD],
         cells,
         [False, True, *[True] * len(_HEAD)],
     )
 
 
-def sets(advised: Mapping[str, Any]) -> Table:
+def sets(advised: "plain.Advised") -> Table:
     """The sets that gain more than all that need no more memory."""
-    places = {one["place"]: one["name"] for one in advised["regions"]}
+    group_of = {region["place"]: at for at, alike in enumerate(groups(advised)) for region in alike}
+    names = [called(alike) for alike in groups(advised)]
 
-    def called(rule: str) -> str:
-        place, _, size = rule.rpartition(" = ")
-        return f"{size} {places[place]}"
+    def named(rules: Sequence[str]) -> str:
+        parted = (rule.rpartition(" = ") for rule in rules)
+        found = dict.fromkeys((size, group_of[place]) for place, _, size in parted)
+        return ", ".join(f"{size} {names[at]}" for size, at in found)
 
     cells: list[list[Cell]] = [
         [
-            ("* " if run == advised["best"] else "") + ", ".join(map(called, run["rules"])),
+            ("* " if run == advised["best"] else "") + named(run["rules"]),
             *_cells(run),
         ]
         for run in advised["sets"]
@@ -173,11 +251,11 @@ def sets(advised: Mapping[str, Any]) -> Table:
     )
 
 
-def _by_size(runs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _by_size(runs: "Mapping[str, plain.PlacedRun]") -> list[tuple[str, Any]]:
     return sorted(runs.items(), key=lambda one: text.bytes_of(one[0]))
 
 
-def _cells(run: Mapping[str, Any]) -> list[str]:
+def _cells(run: "plain.PlacedRun") -> list[str]:
     return [
         text.count(run["misses"]),
         text.count(run["cold_misses"]),
@@ -187,11 +265,19 @@ def _cells(run: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _cycles(run: Mapping[str, Any]) -> str:
+def _cycles(run: "plain.PlacedRun") -> str:
     return text.span(run["gain_cycles"], text.count) if run["gain_cycles"] else ""
 
 
-def _ms(run: Mapping[str, Any]) -> str:
+def _best(run: "plain.PlacedRun") -> str:
+    """The best estimate of what a run gains."""
+    share, ms = run["gain_best"], run["gain_best_ms"]
+    if share is None:
+        return ""
+    return text.percent(share) + (f", {text.ratio(ms)} ms" if ms is not None else "")
+
+
+def _ms(run: "plain.PlacedRun") -> str:
     return text.span(run["gain_ms"], text.ratio) if run["gain_ms"] else ""
 
 

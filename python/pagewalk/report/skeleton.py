@@ -1,29 +1,28 @@
 """What `pagewalk skeleton` has written, as a page."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pagewalk import _native, text
+from pagewalk.document import SkeletonMade
 from pagewalk.report import page
 from pagewalk.report.model import Cell, Sheet, Table, Value
 
-if TYPE_CHECKING:
-    from pagewalk.skeleton import Skeleton
 
-
-def render(document: dict[str, Any], made: "Skeleton") -> str:
+def render(document: dict[str, Any]) -> str:
     """The page, as the text of an HTML file: its processes, and what all have."""
-    return page.render_sheet(sheet(document, made), [])
+    return page.render_sheet(sheet(document), [])
 
 
-def sheet(document: dict[str, Any], made: "Skeleton") -> Sheet:
+def sheet(document: dict[str, Any]) -> Sheet:
     """The page's data."""
+    made = SkeletonMade(document)
     rows: list[list[Cell]] = [
-        [process["name"], Value(text.count(process["steps"]), process["steps"])]
+        [process.name, Value(text.count(process.steps), process.steps)]
         for process in made.processes
     ]
     return Sheet(
         title="What recorded processes ask memory management for",
-        subtitle=f"{document['path']}: `pagewalk hat --work` plays it on many processors",
+        subtitle=f"{made.path}: `pagewalk hat --work` plays it on many processors",
         figures=[],
         table=Table("Processes and their steps", ["Program", "Steps"], rows, [False, True]),
         facts=[
@@ -31,7 +30,7 @@ def sheet(document: dict[str, Any], made: "Skeleton") -> Sheet:
             ("mapped files", text.count(made.files)),
             ("steps", text.count(made.steps)),
             ("instructions", text.count(made.instructions)),
-            ("bytes", text.count(document["bytes"])),
+            ("bytes", text.count(made.bytes)),
         ],
         notes=made.warnings,
         version=_native.version(),

@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 
+from pagewalk import text
 from pagewalk.report.charts import Chart, distinct, inline, named, sized
 from pagewalk.report.model import Figure
 from pagewalk.report.scales import Scale
@@ -12,7 +13,14 @@ from pagewalk.report.scales import Scale
 Rows = list[dict[str, Any]]
 
 COLUMNS = 3
-"""Facets beside each other in a picture; a page has as many as it is wide."""
+"""Facets beside each other in a picture for a screen; a page has as many as it is wide."""
+
+FACET_POINTS = 118
+"""How wide a facet is on paper at least: two stand beside each other in a column of a paper."""
+BESIDE_POINTS = 56
+"""What stands left and right of a facet on paper: labels, a title, a gap."""
+POINTS_PER_LETTER = 4
+"""Of the title of a facet on paper."""
 
 
 def page(figure: Figure, axis: Scale, shared: bool) -> list[Chart]:
@@ -26,30 +34,48 @@ def page(figure: Figure, axis: Scale, shared: bool) -> list[Chart]:
     return [sized(chart, 280) for chart in _facets(figure, axis, shared)]
 
 
-def picture(figure: Figure, axis: Scale, shared: bool) -> Chart:
-    """The same as one chart, for a file."""
-    drawn = _facets(figure, axis, shared)
+def picture(figure: Figure, axis: Scale, shared: bool, points: int | None = None) -> Chart:
+    """The figure as one chart, for a file.
+
+    Args:
+        figure: As for `page`.
+        axis: As for `page`.
+        shared: As for `page`.
+        points: Its width on paper; if absent it is for a screen.
+    """
+    drawn = _facets(figure, axis, shared, points)
     if len(drawn) == 1:
-        return sized(drawn[0], 280)
-    several: Chart = alt.concat(
-        *(chart.properties(width=300, height=200) for chart in drawn), columns=COLUMNS
+        return sized(drawn[0], 280 if points is None else 2 * points // 5)
+    columns, width, height = COLUMNS, 300, 200
+    if points is not None:
+        columns = max(1, min(len(drawn), points // FACET_POINTS))
+        width = points // columns - BESIDE_POINTS
+        drawn = [
+            chart.properties(title=text.shorten(facet, width // POINTS_PER_LETTER + 6))
+            for chart, facet in zip(drawn, figure.facets, strict=True)
+        ]
+        height = max(2 * width // 3, 64)
+    several: alt.ConcatChart = alt.concat(
+        *(chart.properties(width=width, height=height) for chart in drawn), columns=columns
     )
-    return several
+    return several if points is None else several.properties(spacing=8)
 
 
-def _facets(figure: Figure, axis: Scale, shared: bool) -> list[alt.Chart | alt.LayerChart]:
+def _facets(
+    figure: Figure, axis: Scale, shared: bool, points: int | None = None
+) -> list[alt.Chart | alt.LayerChart]:
     if not figure.facets:
-        return [_chart(figure, figure.rows, axis, None)]
+        return [_chart(figure, figure.rows, axis, None, points)]
     most = max(row["value"] for row in figure.rows) if shared else None
     drawn = []
     for facet in figure.facets:
         rows = [row for row in figure.rows if row["facet"] == facet]
-        drawn.append(_chart(figure, rows, axis, most).properties(title=facet))
+        drawn.append(_chart(figure, rows, axis, most, points).properties(title=facet))
     return drawn
 
 
 def _chart(
-    figure: Figure, rows: Rows, axis: Scale, most: float | None
+    figure: Figure, rows: Rows, axis: Scale, most: float | None, points: int | None
 ) -> alt.Chart | alt.LayerChart:
     """A line per series where values have distances, a bar per design where they have none."""
     series = list(dict.fromkeys(row["series"] for row in figure.rows))
@@ -59,21 +85,31 @@ def _chart(
         alt.Tooltip("at:O", title=axis.title),
         alt.Tooltip("value:Q", title=figure.title, format=number),
     ]
-    y = alt.Y("value:Q").title(textwrap.wrap(figure.title, 32))
+    letters = 32 if points is None else 16 if figure.facets else 24
+    y = alt.Y("value:Q").title(textwrap.wrap(figure.title, letters))
     form = "~%" if figure.share else alt.Undefined
-    y = y.axis(labelOverlap=True, minExtent=44, format=form)
+    extent, ticks = (44, alt.Undefined) if points is None else (20, 4)
+    y = y.axis(labelOverlap=True, minExtent=extent, format=form, tickCount=ticks)
     if most is not None:
         y = y.scale(domain=[0, most])
     encoding: dict[str, Any] = {"y": y, "tooltip": tooltip if len(series) > 1 else tooltip[1:]}
     if len(series) > 1:
         scheme: Any = "tableau10" if len(series) <= 10 else "tableau20"
-        columns = 2 if figure.facets else 4
+        columns = 2 if figure.facets or points is not None else 4
+        legend = alt.Legend(
+            orient="top",
+            direction="horizontal",
+            columns=columns,
+            labelLimit=240,
+        )
+        if points is not None:
+            legend.labelLimit = points // columns - 20
         encoding["color"] = (
             alt.Color("series:N")
             .scale(domain=series, scheme=scheme)
             .sort(series)
             .title(None)
-            .legend(orient="top", direction="horizontal", columns=columns, labelLimit=240)
+            .legend(legend)
         )
     if axis.kind == "ordinal":
         across = alt.X("at:O").title(axis.title).sort(axis.values).scale(domain=axis.values)
@@ -88,8 +124,9 @@ def _chart(
         encoding |= distinct("series", series)
     encoding["x"] = _scaled(axis)
     data = [{**row, "x": axis.numbers[row["at"]]} for row in rows]
-    point = alt.OverlayMarkDef(size=36) if len(axis.values) <= 24 else False
-    lines = alt.Chart(inline(data)).mark_line(strokeWidth=1.75, point=point)
+    size, stroke = (36, 1.75) if points is None else (14, 1)
+    point = alt.OverlayMarkDef(size=size) if len(axis.values) <= 24 else False
+    lines = alt.Chart(inline(data)).mark_line(strokeWidth=stroke, point=point)
     # A pointer need not hit a point itself: what it hits is larger, and not seen.
     near = alt.Chart(inline(data)).mark_point(filled=True, size=400, opacity=0)
     places = {name: encoding[name] for name in ("x", "y", "tooltip")}

@@ -7,21 +7,27 @@ r"""A sweep as text, as charts, and as a page.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk._native import Error
+from pagewalk.names import MEANS, TRACE
 from pagewalk.report import scales
-from pagewalk.report.measures import BY_KEY, MEAN, Measure, Row, comparison
+from pagewalk.report.measures import BY_KEY, Measure, Row, comparison, mean_name
 from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
-from pagewalk.sweep.vary import TRACE
 
 if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 ROWS_SHOWN = 40
 """Designs in a table for people; all of them are in the Parquet file and the JSON document."""
+
+TEXT_ROWS = 18
+"""Designs in the text, of all traces, if no number is asked for."""
+
+TEXT_LINES = 54
+"""Rows of the text after which no more measures are shown below; the sentences have all."""
 
 FAILED_SHOWN = 8
 
@@ -67,12 +73,84 @@ class View:
 ALL = View()
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a chart of a sweep shows where: the keys that vary, and what they are called."""
+
+    x: str | None = None
+    """The key along the x axis; one whose values have distances if absent."""
+    color: str | None = None
+    """The key whose values are series; if absent, all that are neither `x` nor a facet."""
+    facet: str | None = None
+    """The key whose values have a chart each; if absent, `trace`, and what `color` leaves."""
+    measures: Sequence[str] = ()
+    """Which measures have charts; if none is named, those in which the designs differ."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What stands for a key, for a measure, or, as `KEY:VALUE`, for a value of a key."""
+
+    def check(self, keys: Sequence[str]) -> None:
+        """Refuses what does not vary, or is drawn twice.
+
+        Raises:
+            Error: There is no such key or measure.
+        """
+        given = {"--x": self.x, "--color": self.color, "--facet": self.facet}
+        taken: dict[str, str] = {}
+        for flag, key in given.items():
+            if key is None:
+                continue
+            if key not in keys:
+                raise Error(f"{flag} {key}: it does not vary; choose one of {', '.join(keys)}")
+            if key in taken:
+                raise Error(f"{flag} {key}: {taken[key]} has it already")
+            taken[key] = flag
+        for name in self.measures:
+            if name not in BY_KEY:
+                raise Error(f"--y {name}: choose one of {', '.join(BY_KEY)}")
+        for name in self.labels:
+            if name.partition(":")[0] not in (*keys, *BY_KEY):
+                known = ", ".join([*keys, *BY_KEY])
+                raise Error(
+                    f"--label {name}: name one of {known}, or a value of a key as KEY:VALUE"
+                )
+
+    def keys(self, made: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
+        """The key of the x axis, those of the series, and those of the facets.
+
+        Together they are all that vary, so that no two designs are drawn in one place.
+        """
+        vary: Mapping[str, Sequence[Any]] = made["vary"]
+        free = [key for key in vary if key not in (self.color, self.facet)]
+        x = self.x or _axis(vary, free)
+        rest = [key for key in free if key != x]
+        facets = [self.facet] if self.facet else [key for key in rest if key == TRACE]
+        rest = [key for key in rest if key not in facets]
+        if self.color is None:
+            return x, rest, facets
+        if self.facet is None:
+            return x, [self.color], [*facets, *rest]
+        return x, [self.color, *rest], facets
+
+    def value(self, key: str, value: object) -> str:
+        """A value as a legend has it: it says by itself what it is."""
+        label = self.labels.get(f"{key}:{value}")
+        if label is not None:
+            return label
+        name = self.labels.get(key, key.rsplit(".", 1)[-1])
+        return f"{name} {value}" if isinstance(value, int) else str(value)
+
+
+AUTOMATIC = Drawn()
+
+
 def document(
     traces: Sequence[Mapping[str, Any]],
     machine: Mapping[str, Any],
     vary: Mapping[str, Any],
     rows: Any,
     normalize: Mapping[str, str],
+    *,
+    mean: str = MEANS[0],
 ) -> dict[str, Any]:
     """The sweep as one JSON document."""
     from pagewalk import _native
@@ -85,34 +163,55 @@ def document(
         "machine": dict(machine),
         "vary": dict(vary),
         "designs": designs,
-        "comparison": comparison(designs, list(vary), normalize),
+        "comparison": comparison(designs, list(vary), normalize, mean),
     }
 
 
-def render(made: dict[str, Any], view: View = ALL) -> str:
+def render(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> str:
     """The page of a sweep, as the text of an HTML file."""
     from pagewalk.report import page
 
-    return page.render_sheet(sheet(made, view), charts(made))
+    return page.render_sheet(sheet(made, view, drawn), charts(made, drawn))
 
 
-def charts(made: dict[str, Any]) -> "list[list[Chart]]":
+def charts(made: dict[str, Any], drawn: Drawn = AUTOMATIC) -> "list[list[Chart]]":
     """The charts of each of the page's figures: one, or a facet for each trace and for the mean."""
     from pagewalk.report import sweepcharts
 
-    axis, factors = scales.of(*_axis(made)), bool(made["comparison"]["normalize"])
-    return [sweepcharts.page(figure, axis, shared=factors) for figure in sheet(made).figures]
+    scale, factors = _scale(made, drawn), bool(made["comparison"]["normalize"])
+    return [
+        sweepcharts.page(figure, scale, shared=factors)
+        for figure in sheet(made, drawn=drawn).figures
+    ]
 
 
-def pictures(made: dict[str, Any]) -> "dict[str, Chart]":
-    """The same by the names of the measures, the facets of each in one chart."""
+def pictures(
+    made: dict[str, Any], drawn: Drawn = AUTOMATIC, points: int | None = None
+) -> "dict[str, Chart]":
+    """The charts by the names of their measures, the facets of each in one chart.
+
+    Args:
+        made: The document of a sweep.
+        drawn: What is shown where.
+        points: Their width on paper; if absent they are for a screen.
+    """
     from pagewalk.report import sweepcharts
 
-    axis, factors = scales.of(*_axis(made)), bool(made["comparison"]["normalize"])
+    scale, factors = _scale(made, drawn), bool(made["comparison"]["normalize"])
     return {
-        measure.key.replace("_", "-"): sweepcharts.picture(figure, axis, shared=factors)
-        for measure, figure in zip(_measures(made), sheet(made).figures, strict=True)
+        measure.key.replace("_", "-"): sweepcharts.picture(figure, scale, factors, points)
+        for measure, figure in zip(
+            _drawn_measures(made, drawn), sheet(made, drawn=drawn).figures, strict=True
+        )
     }
+
+
+def _scale(made: Mapping[str, Any], drawn: Drawn) -> scales.Scale:
+    axis = drawn.keys(made)[0]
+    title, values = drawn.labels.get(axis, axis), made["vary"][axis]
+    if scales.has_scale(values):
+        return scales.of(title, values)
+    return scales.of(title, [drawn.labels.get(f"{axis}:{value}", value) for value in values])
 
 
 def _memory(machine: Mapping[str, Any]) -> str:
@@ -124,7 +223,7 @@ def _memory(machine: Mapping[str, Any]) -> str:
     return ", ".join(part for part in (size, aged if "aged" in machine else None) if part)
 
 
-def sheet(made: dict[str, Any], view: View = ALL) -> Sheet:
+def sheet(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> Sheet:
     """The page's data: a figure for each measure in which the designs differ, one table of all."""
     from pagewalk.report.data import trace_facts
 
@@ -139,8 +238,8 @@ def sheet(made: dict[str, Any], view: View = ALL) -> Sheet:
         subtitle="Varied: "
         + "; ".join(f"{key} over {_span(vary[key])}" for key in vary if key != TRACE)
         + _relative(made),
-        figures=[_figure(made, measure) for measure in _measures(made)],
-        table=_table(made, view),
+        figures=[_figure(made, measure, drawn) for measure in _drawn_measures(made, drawn)],
+        table=_page_table(made, view),
         facts=[
             ("Machine", machine["title"]),
             *settings,
@@ -156,27 +255,35 @@ def sheet(made: dict[str, Any], view: View = ALL) -> Sheet:
     )
 
 
-def summary(made: dict[str, Any], view: View = ALL) -> str:
-    """The sweep as text for a terminal."""
-    keys, measures = list(made["vary"]), _measures(made)
+def summary(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> str:
+    """The sweep as text for a terminal: what the designs reach, then some of them."""
+    keys, measures = list(made["vary"]), _drawn_measures(made, drawn)
     failed = [row for row in made["designs"] if "error" in row]
     lines = [text.paragraph(f"{_traces(made)} on {_designs(made)} of {made['machine']['name']}")]
     if relative := _relative(made).removeprefix("; "):
         lines.append(text.paragraph(relative, "  "))
-    body, more = [], 0
-    for part in _parts(made, view):
-        counted = [row for row in part if "error" not in row]
-        body += [_cells(row, keys, measures, made) for row in counted[:ROWS_SHOWN]]
-        more += len(counted[ROWS_SHOWN:])
+    parts = [[row for row in part if "error" not in row] for part in _parts(made, view)]
+    if any(parts):
+        lines += [text.paragraph(_ends(made, measure, drawn), "  ", "  ") for measure in measures]
+    each = max(3, TEXT_ROWS // len(parts)) if view.top is None else None
+    body = [_cells(row, keys, measures, made) for part in parts for row in part[:each]]
     if body:
         head = [*keys, *(_title(measure, made) for measure in measures)]
         rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in body]
         if TRACE in keys:
             labels = _labels([row[0] for row in rows])
             rows = [[labels[row[0]], *row[1:]] for row in rows]
-        lines.append(text.table(head, rows, keys=len(keys)))
-    if view.top is None and more:
-        lines.append(f"  … and {text.plural(more, 'design')} more")
+        lines.append(text.table(head, rows, keys=len(keys), lines_max=TEXT_LINES))
+    more = sum(map(len, parts)) - len(body)
+    if more:
+        lines.append(
+            text.paragraph(
+                f"… and {text.plural(more, 'row')} more: --sort and --top choose, -o and --html "
+                "have all",
+                "  ",
+                "  ",
+            )
+        )
     if failed:
         lines.append(f"{text.plural(len(failed), 'design')} without counts:")
         told = (f"{_named(row, made['vary'])}: {row['error']}" for row in failed[:FAILED_SHOWN])
@@ -196,7 +303,8 @@ def _parts(made: Mapping[str, Any], view: View) -> list[list[Row]]:
     if TRACE not in made["vary"]:
         return [view.of(designs)]
     by_trace = [[row for row in designs if row[TRACE] == one] for one in made["vary"][TRACE]]
-    by_trace.append([{TRACE: MEAN, **row} for row in means])
+    if means:
+        by_trace.append([{TRACE: mean_name(made["comparison"]["mean"]), **row} for row in means])
     return [view.of(part) for part in by_trace]
 
 
@@ -250,58 +358,105 @@ def _designs(made: Mapping[str, Any]) -> str:
     return text.plural(len(made["designs"]) // len(made["traces"]), "design")
 
 
-def _figure(made: dict[str, Any], measure: Measure) -> Figure:
-    vary, axis = made["vary"], _axis(made)[0]
-    others = [key for key in vary if key not in (axis, TRACE)]
-    facets = [*vary[TRACE], MEAN] if TRACE in vary else []
+def _figure(made: dict[str, Any], measure: Measure, drawn: Drawn) -> Figure:
+    _, _, apart = drawn.keys(made)
+    rows = _points(made, measure, drawn)
+    facets = list(dict.fromkeys(row["facet"] for row in rows)) if apart else []
+    factors = bool(made["comparison"]["normalize"])
+    sentence = _ends(made, measure, drawn)
+    if facets and not factors:
+        each = "trace" if apart == [TRACE] else "chart"
+        sentence += f" Each {each} has a scale of its own."
+    share = measure.share and not factors
+    title = drawn.labels.get(measure.key, _title(measure, made))
+    return Figure(title, sentence, rows, facets=facets, share=share)
+
+
+def _points(made: dict[str, Any], measure: Measure, drawn: Drawn) -> list[dict[str, Any]]:
+    """What a chart has of each design: where it is drawn, and its value."""
+    axis, series, apart = drawn.keys(made)
+    named = not scales.has_scale(made["vary"][axis])
     rows: list[dict[str, Any]] = []
     for row in [row for part in _parts(made, ALL) for row in part]:
         value = row.get(measure.key)
         if value is None:
             continue
-        series = " ".join(_value(key, row) for key in others)
-        facet = {"facet": row[TRACE]} if facets else {}
-        rows.append({"at": row[axis], "value": value, "series": series, **facet})
+        one = {
+            "at": drawn.labels.get(f"{axis}:{row[axis]}", row[axis]) if named else row[axis],
+            "value": value,
+            "series": " ".join(drawn.value(key, row[key]) for key in series),
+        }
+        if apart:
+            one["facet"] = " ".join(drawn.value(key, row[key]) for key in apart)
+        rows.append(one)
+    return rows
+
+
+def _ends(made: dict[str, Any], measure: Measure, drawn: Drawn) -> str:
+    """The least and the most that designs have of a measure, as a sentence."""
+    rows, axis = _points(made, measure, drawn), drawn.keys(made)[0]
     factors = bool(made["comparison"]["normalize"])
     best, worst = (end(rows, key=lambda row: float(row["value"])) for end in (min, max))
-    sentence = (
+    return (
         f"{measure.what[:1].upper()}{measure.what[1:]}{', as factors' if factors else ''}: "
         f"from {measure.shown(best['value'], factors)} ({_place(axis, best)}) to "
         f"{measure.shown(worst['value'], factors)} ({_place(axis, worst)})."
     )
-    if facets and not factors:
-        sentence += " Each trace has a scale of its own."
-    share = measure.share and not factors
-    return Figure(_title(measure, made), sentence, rows, facets=facets, share=share)
 
 
-def _table(made: dict[str, Any], view: View) -> Table:
+def table(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> Table:
     """A row per design, its parameters first, then every measure."""
-    keys, measures = list(made["vary"]), _measures(made)
+    rows = [row for part in _parts(made, view) for row in part]
+    return _table(made, view, drawn, rows, "All designs")
+
+
+def _page_table(made: dict[str, Any], view: View) -> Table:
+    """The table of a page, which has not more rows than a person looks at."""
     rows = [row for part in _parts(made, view) for row in part]
     step = 1 if view != ALL else max(1, -(-len(rows) // ROWS_SHOWN))
-    cells = [_cells(row, keys, measures, made) for row in rows[::step]]
     caption = "All designs" if step == 1 else f"Every {step}th design; all are in the page's JSON"
     if view.top is not None:
-        each = " of each trace" if TRACE in keys else ""
+        each = " of each trace" if TRACE in made["vary"] else ""
         caption = f"{text.plural(view.top, 'design')}{each}; all are in the page's JSON"
+    return _table(made, view, AUTOMATIC, rows[::step], caption)
+
+
+def _table(
+    made: dict[str, Any], view: View, drawn: Drawn, rows: Sequence[Row], caption: str
+) -> Table:
+    keys, measures, labels = list(made["vary"]), _drawn_measures(made, drawn), drawn.labels
     if view.sort is not None:
         measure = BY_KEY.get(view.sort)
         caption += f"; in the order of {measure.name if measure else view.sort}"
-    head = [*keys, *(_title(measure, made) for measure in measures)]
+    head = [labels.get(key, key) for key in keys]
+    head += [labels.get(measure.key, _title(measure, made)) for measure in measures]
+    cells = [_cells(row, keys, measures, made) for row in rows]
+    for row in cells:
+        row[: len(keys)] = [
+            labels.get(f"{key}:{cell}", cell) for key, cell in zip(keys, row, strict=False)
+        ]
     return Table(caption, head, cells, [False] * len(keys) + [True] * len(measures))
 
 
-def _axis(made: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
-    """The key that makes the x axis, with its values: the one with the most values on a scale.
+def _axis(vary: Mapping[str, Sequence[Any]], free: Sequence[str]) -> str:
+    """Of the keys that are free the one that makes the x axis: most values on a scale.
 
     Without any it is the key with the most values. Formats, policies, machines and a few sizes
     have no scale and stand in the order given.
     """
-    vary: Mapping[str, Sequence[Any]] = made["vary"]
-    keys = [key for key in vary if key != TRACE] or [TRACE]
-    best = max(keys, key=lambda key: (scales.has_scale(vary[key]), len(vary[key])))
-    return best, vary[best]
+    keys = [key for key in free if key != TRACE] or list(free) or list(vary)
+    return max(keys, key=lambda key: (scales.has_scale(vary[key]), len(vary[key])))
+
+
+def _drawn_measures(made: Mapping[str, Any], drawn: Drawn) -> list[Measure]:
+    """The measures that have charts; what no design has is left out."""
+    if not drawn.measures:
+        return _measures(made)
+    designs = made["comparison"]["designs"]
+    missing = [name for name in drawn.measures if all(row.get(name) is None for row in designs)]
+    if missing:
+        raise Error(f"--y {missing[0]}: no design has it")
+    return [BY_KEY[name] for name in drawn.measures]
 
 
 def _place(axis: str, row: Row) -> str:
@@ -311,12 +466,6 @@ def _place(axis: str, row: Row) -> str:
 
 def _named(row: Row, vary: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={row[key]}" for key in vary)
-
-
-def _value(key: str, row: Row) -> str:
-    """A value that says by itself what it is, or with the last part of its key."""
-    value = row[key]
-    return f"{key.rsplit('.', 1)[-1]} {value}" if isinstance(value, int) else str(value)
 
 
 def _span(values: Sequence[Any]) -> str:

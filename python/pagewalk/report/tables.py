@@ -1,19 +1,22 @@
 """The tables of a report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import origins, text
 from pagewalk.report import values
 from pagewalk.report.model import Cell, Table, Value
 from pagewalk.report.order import BY_MISSES, Order
 
+if TYPE_CHECKING:
+    from pagewalk import plain
+
 REGIONS_IN_SIGHT = 20
 PROCESSES_IN_SIGHT = 64
 COMMAND_LETTERS = 48
 
 
-def tlbs(document: Mapping[str, Any]) -> Table:
+def tlbs(document: "plain.Document") -> Table:
     """A row per TLB."""
     accesses = values.accesses(document)
     rows: list[list[Cell]] = []
@@ -42,12 +45,12 @@ def tlbs(document: Mapping[str, Any]) -> Table:
     return Table(caption, head, rows, numeric)
 
 
-def processors(document: Mapping[str, Any]) -> Table:
+def processors(document: "plain.Document") -> Table:
     """A row per processor: what ran on it, its misses, and its part in shootdowns."""
     rows: list[list[Cell]] = []
     for index, one in enumerate(document["processors"]):
         at = f"/processors/{index}"
-        accesses = sum(one["accesses"].values())
+        accesses = values.of_all_kinds(one["accesses"])
         l1_misses = sum(tlb["misses"] for tlb in one["tlbs"] if tlb["level"] == 1)
         rows.append(
             [
@@ -71,7 +74,7 @@ def processors(document: Mapping[str, Any]) -> Table:
     return Table(values.shootdowns(document), head, rows, [False] + [True] * 9)
 
 
-def nodes(document: Mapping[str, Any]) -> Table | None:
+def nodes(document: "plain.Document") -> Table | None:
     """A row per node of memory: what it holds, and where its processors' references went."""
     found = document.get("numa")
     if not found:
@@ -80,8 +83,8 @@ def nodes(document: Mapping[str, Any]) -> Table | None:
     for home, node in enumerate(found["nodes"]):
         used = node["used_bytes"]
 
-        def own(key: str, node: Mapping[str, Any] = node, home: int = home) -> Cell:
-            return values.share(node[key][home], sum(node[key]))
+        def own(counts: list[int], home: int = home) -> Cell:
+            return values.share(counts[home], sum(counts))
 
         rows.append(
             [
@@ -91,9 +94,9 @@ def nodes(document: Mapping[str, Any]) -> Table | None:
                 Value(text.size(node["total_bytes"]), node["total_bytes"]),
                 "unknown" if used is None else Value(text.size(used), used),
                 Value(text.count(sum(node["misses"])), sum(node["misses"])),
-                own("misses"),
-                own("accesses"),
-                own("walk_references"),
+                own(node["misses"]),
+                own(node["accesses"]),
+                own(node["walk_references"]),
             ]
         )
     head = [
@@ -103,9 +106,11 @@ def nodes(document: Mapping[str, Any]) -> Table | None:
     return Table(values.nodes(document), head, rows, [False] * 3 + [True] * 6)
 
 
-def mmu_cache(document: Mapping[str, Any]) -> Table:
-    """A row per level: the entries that walks needed, and the MMU cache's hits."""
-    cache, walks = document["mmu_cache"], document["walks"]["walks"]
+def mmu_cache(document: "plain.Document") -> Table | None:
+    """A row per level: the entries that walks needed, and the MMU cache's hits, if there is one."""
+    cache, walks = document.get("mmu_cache"), document["walks"]["walks"]
+    if not cache:
+        return None
     rows: list[list[Cell]] = []
     for index, level in enumerate(cache["by_level"]):
         at = f"/mmu_cache/by_level/{index}"
@@ -124,7 +129,7 @@ def mmu_cache(document: Mapping[str, Any]) -> Table:
     return Table(caption, head, rows, [False] + [True] * 3)
 
 
-def _array(array: Mapping[str, Any]) -> str:
+def _array(array: "plain.MmuCacheArray") -> str:
     bits = (
         f" of {array['tag_bits']} bits of tag and {array['data_bits']} of data"
         if array["tag_bits"]
@@ -133,16 +138,18 @@ def _array(array: Mapping[str, Any]) -> str:
     return f"{text.plural(array['entries'], 'entry', 'entries')}{bits}"
 
 
-def _remembered(spec: Mapping[str, Any]) -> str:
+def _remembered(spec: "plain.SpecTlbCounts") -> str:
     """What a SpecTLB has entries for."""
     if spec["page_size"] == "any":
         return f"{spec['entries']} instructions"
     return f"{spec['entries']} pages of {spec['page_size']}"
 
 
-def spec_tlb(document: Mapping[str, Any]) -> Table:
+def spec_tlb(document: "plain.Document") -> Table | None:
     """A row per outcome of a prediction: its walks, what they read, and what they were for."""
-    spec, walks = document["spec_tlb"], document["walks"]["walks"]
+    spec, walks = document.get("spec_tlb"), document["walks"]["walks"]
+    if not spec:
+        return None
     rows: list[list[Cell]] = []
     for index, one in enumerate(spec["outcomes"]):
         loads, stores = (one["accesses"][kind] for kind in ("load", "store"))
@@ -176,7 +183,7 @@ def spec_tlb(document: Mapping[str, Any]) -> Table:
     return Table(caption, head, rows, [False] + [True] * 7)
 
 
-def spaces(document: Mapping[str, Any]) -> Table | None:
+def spaces(document: "plain.Document") -> Table | None:
     """A row per thing that going from one space to another did.
 
     None where there was one space, it could not be small, and no trace cache held its code.
@@ -232,9 +239,11 @@ def _hits(served: Mapping[str, int]) -> Value:
     return values.share(everything - served.get("memory", 0), everything)
 
 
-def nested(document: Mapping[str, Any]) -> Table:
+def nested(document: "plain.Document") -> Table | None:
     """A row per level of the host's table in a virtual machine: what served its references."""
-    host = document["nested"]
+    host = document.get("nested")
+    if not host:
+        return None
     places = [cache["name"] for cache in document["caches"]] + ["memory"]
     rows: list[list[Cell]] = []
     for index, level in enumerate(host["by_level"]):
@@ -247,18 +256,18 @@ def nested(document: Mapping[str, Any]) -> Table:
         parts.append(f"{missed} of the lookups miss the nested TLB")
     if host["splintered"]:
         parts.append(f"{text.count(host['splintered'])} refills with a part of the guest's page")
-    parts += host_predictions(document)
+    parts += host_predictions(host, document["walks"])
     head = ["Host's references", "All", *(f"Served by {place}" for place in places)]
     return Table("; ".join(parts), head, rows, [False] + [True] * (1 + len(places)))
 
 
-def host_predictions(document: Mapping[str, Any]) -> list[str]:
+def host_predictions(host: "plain.NestedCounts", walks: "plain.Walks") -> list[str]:
     """What a host's reservations and SpecTLB did, and what walks of both dimensions waited for."""
-    host, walks = document["nested"], document["walks"]
+    reservations = host.get("reservations")
     parts = [
         f"reservations of {of['size']}: {text.count(of['made'])} made, {text.count(of['filled'])} "
         f"filled, {text.count(sum(of['broken'].values()))} broken"
-        for of in (host.get("reservations") or {"sizes": []})["sizes"]
+        for of in (reservations["sizes"] if reservations else [])
     ]
     if spec := host.get("spec_tlb"):
         right = values.share(spec["right"], host["walks"]).text
@@ -274,7 +283,7 @@ def host_predictions(document: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def several_pages(document: Mapping[str, Any]) -> list[str]:
+def several_pages(document: "plain.Document") -> list[str]:
     """What entries for more than one page cover, in words: of each TLB's blocks, and of ranges."""
     lines = [
         f"tlb.{tlb['name']}: {of['kind']} entries of up to {of['pages']} pages, filled in with "
@@ -283,29 +292,30 @@ def several_pages(document: Mapping[str, Any]) -> list[str]:
         for tlb in document["tlbs"]
         if (of := tlb.get("blocks"))
     ]
-    if of := document.get("restseg"):
+    if rests := document.get("restseg"):
         lines.append(
-            f"Restrictive segments: {text.count(of['hits'])} of "
-            f"{text.plural(of['lookups'], 'lookup')} found the page, "
-            f"{values.share(of['hits'], of['lookups']).text}, by "
-            f"{text.plural(of['filter_reads'] + of['tag_reads'], 'reference')} to filter and tags"
+            f"Restrictive segments: {text.count(rests['hits'])} of "
+            f"{text.plural(rests['lookups'], 'lookup')} found the page, "
+            f"{values.share(rests['hits'], rests['lookups']).text}, by "
+            f"{text.plural(rests['filter_reads'] + rests['tag_reads'], 'reference')} to filter "
+            "and tags"
         )
-    if of := document.get("range_tlb"):
+    if ranges := document.get("range_tlb"):
         lines.append(
-            f"Range TLB: {text.plural(of['entries'], 'range')}, {of['replacement']}; "
-            f"{text.count(of['hits'])} of {text.plural(of['lookups'], 'lookup')} hit, "
-            f"{values.share(of['hits'], of['lookups']).text}"
+            f"Range TLB: {text.plural(ranges['entries'], 'range')}, {ranges['replacement']}; "
+            f"{text.count(ranges['hits'])} of {text.plural(ranges['lookups'], 'lookup')} hit, "
+            f"{values.share(ranges['hits'], ranges['lookups']).text}"
             + (
                 "; entries are runs out of lines of page-table entries"
-                if of.get("from") == "line"
-                else f"; the table has {text.plural(of['ranges'], 'range')} of "
-                f"{text.size(of['range_bytes'])} in all"
+                if ranges.get("from") == "line"
+                else f"; the table has {text.plural(ranges['ranges'], 'range')} of "
+                f"{text.size(ranges['range_bytes'])} in all"
             )
         )
     return lines
 
 
-def caches(document: Mapping[str, Any]) -> Table:
+def caches(document: "plain.Document") -> Table:
     """A row per data cache: what the program and the walker asked of it."""
     rows: list[list[Cell]] = []
     for index, cache in enumerate(document["caches"]):
@@ -332,7 +342,7 @@ def caches(document: Mapping[str, Any]) -> Table:
     return Table("Lines asked of each data cache", head, rows, [False] + [True] * 9)
 
 
-def regions(document: Mapping[str, Any], shown: Order = BY_MISSES) -> tuple[Table, Table | None]:
+def regions(document: "plain.Document", shown: Order = BY_MISSES) -> tuple[Table, Table | None]:
     """One row per region that was accessed, in that order; then a table of the many others."""
     found = document["regions"]
     order = shown.of(found)
@@ -342,7 +352,7 @@ def regions(document: Mapping[str, Any], shown: Order = BY_MISSES) -> tuple[Tabl
         region, at = found[index], f"/regions/{index}"
         rows.append(
             [
-                values.region_name(region),
+                origins.region_name(region),
                 text.address(region["start"]),
                 values.size(document, f"{at}/bytes"),
                 values.count(document, f"{at}/pages"),
@@ -380,9 +390,10 @@ def _left_out(found: Sequence[Any], what: str) -> str:
     return f"; {text.plural(more, what)} more with fewer" if more > 0 else ""
 
 
-def functions(document: Mapping[str, Any]) -> Table | None:
+def functions(document: "plain.Document") -> Table | None:
     """A row per function that missed, most misses first; none where the code is not known."""
-    if not document.get("origins") or not document["origins"]["code"]:
+    known = document.get("origins")
+    if not known or not known["code"]:
         return None
     rows: list[list[Cell]] = []
     found = origins.by(document, "function")
@@ -412,9 +423,10 @@ def functions(document: Mapping[str, Any]) -> Table | None:
     return Table(caption, head, rows, [False, True, True, False, True, True], bars)
 
 
-def sites(document: Mapping[str, Any]) -> Table | None:
+def sites(document: "plain.Document") -> Table | None:
     """A row per allocation site, most misses first; none where no allocations were marked."""
-    found = (document.get("origins") or {}).get("sites", [])
+    known = document.get("origins")
+    found = known.get("sites", []) if known else []
     if not found:
         return None
     total = sum(region["misses"] for region in document["regions"])
@@ -446,7 +458,7 @@ def sites(document: Mapping[str, Any]) -> Table | None:
     return Table(caption, head, rows, [False] + [True] * 5, bars)
 
 
-def processes(document: Mapping[str, Any]) -> Table | None:
+def processes(document: "plain.Document") -> Table | None:
     """One row per process of a recording of several, those of most accesses first."""
     found = document["trace"].get("processes", [])
     if len(found) < 2:
@@ -477,7 +489,7 @@ def processes(document: Mapping[str, Any]) -> Table | None:
     return Table(caption, head, rows, [False] + [True] * 5, bars)
 
 
-def switches(document: Mapping[str, Any]) -> Table | None:
+def switches(document: "plain.Document") -> Table | None:
     """A row per cause for which a processor went from one program to another."""
     found = document.get("switches")
     if not found:
@@ -511,7 +523,7 @@ FAULTS = {
 """How a fault was answered, in words."""
 
 
-def faults(document: Mapping[str, Any]) -> Table | None:
+def faults(document: "plain.Document") -> Table | None:
     """A row per way in which faults were answered, if memory was managed."""
     manager = document.get("manager")
     if not manager:
@@ -532,15 +544,14 @@ def faults(document: Mapping[str, Any]) -> Table | None:
     )
 
 
-def wished(document: Mapping[str, Any]) -> Table | None:
+def wished(document: "plain.Document") -> Table | None:
     """A row per region, size wished, size got and reason, most bytes first; none without wishes."""
-    manager = document.get("manager") or {}
-    names = {region["name"]: values.region_name(region) for region in document["regions"]}
-    found = [
-        (row, key, at)
-        for key in ("sizes", "upgrades")
-        for at, row in enumerate(manager.get(key, []))
-    ]
+    manager = document.get("manager")
+    names = {region["name"]: origins.region_name(region) for region in document["regions"]}
+    kinds: list[tuple[str, list[plain.SizeDecision]]] = []
+    if manager:
+        kinds = [("sizes", manager.get("sizes", [])), ("upgrades", manager.get("upgrades", []))]
+    found = [(row, key, at) for key, rows in kinds for at, row in enumerate(rows)]
     if not found:
         return None
     found.sort(key=lambda one: -one[0]["pages"] * text.bytes_of(one[0]["got"]))
@@ -568,7 +579,7 @@ def in_sight(whole: Table | None, others: str) -> tuple[Table | None, Table | No
     return whole._replace(rows=first), whole._replace(caption=others, rows=rest)
 
 
-def work(document: Mapping[str, Any]) -> Table | None:
+def work(document: "plain.Document") -> Table | None:
     """A row per kind of the kernel's work, if memory was managed."""
     manager = document.get("manager")
     if not manager:
@@ -585,35 +596,35 @@ def work(document: Mapping[str, Any]) -> Table | None:
     return Table("What the kernel did", ["Work", "Times", "Cycles"], rows, [False, True, True])
 
 
-def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
+def comparison(documents: "Sequence[plain.Document]") -> Table:
     """A row per measure, a column per machine."""
 
-    def row(label: str, value: Callable[[Mapping[str, Any]], Cell]) -> list[Cell]:
+    def row(label: str, value: "Callable[[plain.Document], Cell]") -> list[Cell]:
         return [label, *(value(document) for document in documents)]
 
-    def l1_misses(document: Mapping[str, Any]) -> int:
+    def l1_misses(document: "plain.Document") -> int:
         return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == 1)
 
-    def l1_share(document: Mapping[str, Any]) -> Cell:
+    def l1_share(document: "plain.Document") -> Cell:
         return values.per_1000(l1_misses(document), values.accesses(document))
 
-    def missed(document: Mapping[str, Any]) -> Cell:
+    def missed(document: "plain.Document") -> Cell:
         return values.per_1000(values.missing_all(document), values.accesses(document))
 
-    def references(document: Mapping[str, Any]) -> Cell:
+    def references(document: "plain.Document") -> Cell:
         return values.per_walk(document)
 
-    def from_memory(document: Mapping[str, Any]) -> Cell:
+    def from_memory(document: "plain.Document") -> Cell:
         levels = document["walks"]["by_level"]
         served = sum(level["served"].get("memory", 0) for level in levels)
         return values.share(served, document["walks"]["references"])
 
-    def time(pointer: str, show: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], Cell]:
+    def time(pointer: str, show: Callable[[Any], str]) -> "Callable[[plain.Document], Cell]":
         return lambda document: (
             "not known" if document["time"] is None else values.at(document, pointer, show)
         )
 
-    def counted(document: Mapping[str, Any]) -> Cell:
+    def counted(document: "plain.Document") -> Cell:
         has_fetches = document["machine"]["description"].get("core", {}).get("fetches", True)
         accesses = values.accesses(document)
         return Value(text.count(accesses) + ("" if has_fetches else ", no fetches"), accesses)
@@ -660,7 +671,7 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _of(document: Mapping[str, Any], part: str, key: str) -> Cell:
+def _of(document: "plain.Document", part: str, key: str) -> Cell:
     """The count `key` of a part that not every run has."""
     return values.count(document, f"/{part}/{key}") if document.get(part) else "none"
 

@@ -1,13 +1,16 @@
 """Numbers of a results document as values of the report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.report.model import Value
 
+if TYPE_CHECKING:
+    from pagewalk import plain
 
-def told_apart(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+
+def told_apart(documents: "Sequence[plain.Document]") -> list[str]:
     """The machines' names: of those of one name each with its own settings, or else its number."""
     machines = [document["machine"] for document in documents]
     names = []
@@ -25,7 +28,7 @@ def told_apart(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def at(document: Mapping[str, Any], pointer: str, show: Callable[[Any], str]) -> Value:
+def at(document: "plain.Document", pointer: str, show: Callable[[Any], str]) -> Value:
     """The number at a JSON pointer of the document."""
     found: Any = document
     for step in pointer.strip("/").split("/"):
@@ -33,17 +36,12 @@ def at(document: Mapping[str, Any], pointer: str, show: Callable[[Any], str]) ->
     return Value(show(found), found, pointer)
 
 
-def region_name(region: Mapping[str, Any]) -> str:
-    """A region's name, and whether no event of the trace told of it."""
-    return f"{region['name']} (inferred)" if region["inferred"] else str(region["name"])
-
-
-def count(document: Mapping[str, Any], pointer: str) -> Value:
+def count(document: "plain.Document", pointer: str) -> Value:
     """The count at a JSON pointer."""
     return at(document, pointer, text.count)
 
 
-def size(document: Mapping[str, Any], pointer: str) -> Value:
+def size(document: "plain.Document", pointer: str) -> Value:
     """The bytes at a JSON pointer."""
     return at(document, pointer, text.size)
 
@@ -70,12 +68,17 @@ def per_1000(part: float, whole: float) -> Value:
     return Value(text.ratio(exact), exact, few=0 < part < EVENTS_MIN)
 
 
-def accesses(document: Mapping[str, Any]) -> int:
+def of_all_kinds(counts: "plain.ByKind[int]") -> int:
+    """Counts of accesses of all kinds."""
+    return counts["fetch"] + counts["load"] + counts["store"]
+
+
+def accesses(document: "plain.Document") -> int:
     """Accesses of all kinds."""
-    return sum(document["accesses"].values())
+    return of_all_kinds(document["accesses"])
 
 
-def per_walk(document: Mapping[str, Any]) -> Value:
+def per_walk(document: "plain.Document") -> Value:
     """References of a walk of a mapped page; of any walk where all ended in a first touch."""
     walks = document["walks"]
     if walks["walks"] > walks["cold"]:
@@ -84,7 +87,7 @@ def per_walk(document: Mapping[str, Any]) -> Value:
     return ratio(walks["references"], walks["walks"])
 
 
-def length(document: Mapping[str, Any]) -> int:
+def length(document: "plain.Document") -> int:
     """Accesses of the trace, those among them that the machine leaves out.
 
     Bins of time count all; where the machine left some out, the last bin may be cut short.
@@ -94,14 +97,14 @@ def length(document: Mapping[str, Any]) -> int:
     return ran if bins <= -(-ran // bin_accesses) else bins * bin_accesses
 
 
-def missing_all(document: Mapping[str, Any]) -> int:
+def missing_all(document: "plain.Document") -> int:
     """Lookups that missed every TLB."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     of_ranges = int((document.get("range_tlb") or {"hits": 0})["hits"])
     return sum(int(tlb["misses"]) for tlb in document["tlbs"] if tlb["level"] == last) - of_ranges
 
 
-def finding(document: Mapping[str, Any]) -> list[str]:
+def finding(document: "plain.Document") -> list[str]:
     """What a run says of misses, walks, regions and time, in sentences."""
     missed = missing_all(document)
     if not accesses(document):
@@ -120,18 +123,17 @@ def finding(document: Mapping[str, Any]) -> list[str]:
         parts.append(f"the busiest region is {busiest['name']}, with {part} of the misses")
     sentences = ["; ".join(parts) + "."]
     if document["time"] is not None:
-        sentences.append(f"Translation takes {share_range(document)} of all cycles.")
+        sentences.append(f"Translation takes {share_range(document['time'])} of all cycles.")
     return sentences
 
 
-def share_range(document: Mapping[str, Any]) -> str:
+def share_range(time: "plain.Time") -> str:
     """Translation's share of all cycles, as a range."""
-    return text.span(document["time"]["share"], text.percent)
+    return text.span(time["share"], text.percent)
 
 
-def share_ends(document: Mapping[str, Any]) -> list[str]:
+def share_ends(time: "plain.Time") -> list[str]:
     """What the ends of that range take for granted; nothing if it is one number."""
-    time = document["time"]
     share, program, cycles = time["share"], time["program_cycles"], time["translation_cycles"]
     if share["lo"] == share["hi"]:
         return ["nothing of it can be hidden: the core waits for each miss"] if share["hi"] else []
@@ -149,18 +151,17 @@ def share_ends(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def milliseconds(document: Mapping[str, Any]) -> str | None:
+def milliseconds(native: "plain.Native | None") -> str | None:
     """How many of the native run's milliseconds translation takes, where that can be said."""
-    native = document.get("native")
     if not native or native["translation_ms"] is None:
         return None
     most, user = native["translation_ms"]["hi"], 1000 * native["user_seconds"]
     return f"up to {text.ratio(most)} ms of your {text.ratio(user)} ms"
 
 
-def native_lines(native: Mapping[str, Any]) -> list[str]:
+def native_lines(native: "plain.Native") -> list[str]:
     """What is known of the native run."""
-    taken = milliseconds({"native": native})
+    taken = milliseconds(native)
     user, wall = 1000 * native["user_seconds"], 1000 * native["wall_seconds"]
     took = f"{text.ratio(wall)} ms of wall time, {text.ratio(user)} ms in user mode"
     lines = [f"Native run: {took}, exit status {native['exit_status']}"]
@@ -188,7 +189,7 @@ CAUSES = {
 """Why a processor goes on with another program."""
 
 
-def shootdowns(document: Mapping[str, Any]) -> str:
+def shootdowns(document: "plain.Document") -> str:
     """What shootdowns took of all processors: nothing where there is one."""
     if not document.get("processors"):
         return ""
@@ -198,15 +199,16 @@ def shootdowns(document: Mapping[str, Any]) -> str:
         f"{text.plural(found['asked'], 'interrupt went', 'interrupts went')} to other processors; "
         f"{text.plural(found['entries'], 'TLB entry', 'TLB entries')} flushed"
     )
-    if found["sender_cycles"] is None:
+    sent, received = found["sender_cycles"], found["receiver_cycles"]
+    if sent is None or received is None:
         return sentence
     return (
-        f"{sentence}; {text.count(found['sender_cycles'])} cycles of those who asked, "
-        f"{text.count(found['receiver_cycles'])} of those who were asked"
+        f"{sentence}; {text.count(sent)} cycles of those who asked, "
+        f"{text.count(received)} of those who were asked"
     )
 
 
-def switches(document: Mapping[str, Any]) -> list[str]:
+def switches(document: "plain.Document") -> list[str]:
     """How several programs took turns: nothing for one program."""
     found = document.get("switches")
     if not found:
@@ -245,7 +247,7 @@ def broken(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{text.count(n)} {BROKEN[why]}" for why, n in counts.items() if n) or "none"
 
 
-def nodes(document: Mapping[str, Any]) -> str:
+def nodes(document: "plain.Document") -> str:
     """What was local and remote, and which pages moved; nothing where memory is one node."""
     found = document.get("numa")
     if found is None:
@@ -277,7 +279,7 @@ def nodes(document: Mapping[str, Any]) -> str:
     return f"{line}."
 
 
-def promoted(document: Mapping[str, Any]) -> str:
+def promoted(document: "plain.Document") -> str:
     """What on-line promotion charged and made, as a sentence; nothing where there is none."""
     found = document.get("promotion")
     if found is None:

@@ -171,9 +171,20 @@ impl Dimension {
 
     /// Begins to count anew.
     pub(super) fn forget_counts(&mut self) {
-        self.searches = 0;
-        self.served.clear();
-        self.upper.clear();
+        let Dimension {
+            cache: _,
+            params: _,
+            search_cycles: _,
+            searches_timed: _,
+            searches,
+            times: _,
+            served,
+            upper,
+            repeats: _,
+        } = self;
+        *searches = 0;
+        served.clear();
+        upper.clear();
     }
 
     #[inline]

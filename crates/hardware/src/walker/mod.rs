@@ -29,7 +29,7 @@ pub use dimension::{Dimension, UpperEntries};
 pub use handler::Handler;
 pub use many_at_once::{Miss, Steps, WalkMade};
 pub use processors::Walkers;
-pub use speculation::{Said, Speculator};
+pub use speculation::{PredictedWalks, Speculator};
 pub use virtual_machine::HostSide;
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
@@ -43,7 +43,7 @@ use super::{
     contexts::{VIRTUAL_CACHE_BITS, tag_of_context},
     nodes::{References, WALKS},
 };
-use speculation::{DeviceFrames, Made, SpecCensus};
+use speculation::{DeviceFrames, Made};
 use virtual_machine::page_node;
 
 /// Cycles by what serves a reference.
@@ -349,20 +349,27 @@ impl Walker {
 
     /// Begins to count anew; what is remembered stays.
     pub fn forget_counts(&mut self) {
-        self.walks = WalkCensus::default();
-        self.program_served = Default::default();
-        self.repeats = [0; Kind::COUNT];
-        (self.port.further_lines, self.port.repeats) = (0, [0; 2]);
-        self.dimension.forget_counts();
-        self.speculators.iter_mut().for_each(|one| one.counts = SpecCensus::default());
-        if let Some(host) = &mut self.host {
+        let Walker {
+            dimension,
+            host,
+            handler: _,
+            speculators,
+            devices: _,
+            walked: _,
+            lowest_only: _,
+            port,
+            walks,
+            program_served,
+            repeats,
+        } = self;
+        *walks = WalkCensus::default();
+        *program_served = Default::default();
+        *repeats = [0; Kind::COUNT];
+        port.forget_counts();
+        dimension.forget_counts();
+        speculators.iter_mut().for_each(Speculator::forget_counts);
+        if let Some(host) = host {
             host.forget_counts();
-        }
-        if let Some(caches) = &mut self.port.caches {
-            caches.forget_counts();
-        }
-        if let Some(nodes) = &mut self.port.nodes {
-            nodes.forget_counts();
         }
     }
 
@@ -446,6 +453,29 @@ impl Walker {
 }
 
 impl Port {
+    /// Begins to count anew; what the caches hold stays.
+    fn forget_counts(&mut self) {
+        let Port {
+            caches,
+            is_virtual: _,
+            latencies: _,
+            nodes,
+            line_shift: _,
+            further_lines,
+            repeats,
+            // Nothing is under way between two accesses.
+            under_way: _,
+            made: _,
+        } = self;
+        (*further_lines, *repeats) = (0, [0; 2]);
+        if let Some(caches) = caches {
+            caches.forget_counts();
+        }
+        if let Some(nodes) = nodes {
+            nodes.forget_counts();
+        }
+    }
+
     /// Makes those of the `references` that change nothing where they come in, up to the first other
     /// one: [`Port::fetch`] of several, with less to look at for each. Gives their number.
     #[inline]

@@ -46,9 +46,9 @@ impl Made {
     }
 }
 
-/// Walks of which a SpecTLB has said the same.
+/// The walks that a SpecTLB predicted with one outcome: rightly, or wrongly.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct PredictedWalks {
     pub walks: u64,
     /// Their references by what served them, and the same of the last entry that each read.
     pub references: [u64; Served::COUNT],
@@ -59,14 +59,15 @@ pub struct Said {
     pub accesses: [[u64; Served::COUNT]; Kind::COUNT],
 }
 
-impl Said {
+impl PredictedWalks {
     /// The counts of both. Walks that faulted, for which this is, had no access yet.
-    pub fn plus(mut self, other: &Said) -> Said {
-        self.walks += other.walks;
-        self.cycles += other.cycles;
+    pub fn plus(mut self, other: &PredictedWalks) -> PredictedWalks {
+        let PredictedWalks { walks, references, ptes, cycles, accesses: _ } = other;
+        self.walks += walks;
+        self.cycles += cycles;
         for place in 0..Served::COUNT {
-            self.references[place] += other.references[place];
-            self.ptes[place] += other.ptes[place];
+            self.references[place] += references[place];
+            self.ptes[place] += ptes[place];
         }
         self
     }
@@ -102,8 +103,8 @@ impl DeviceFrames {
 /// Counts by what was said: of walks that found their page, and of those that faulted.
 #[derive(Clone, Debug, Default)]
 pub struct SpecCensus {
-    pub found: [Said; Speculation::ALL.len()],
-    pub faulted: [Said; Speculation::ALL.len()],
+    pub found: [PredictedWalks; Speculation::ALL.len()],
+    pub faulted: [PredictedWalks; Speculation::ALL.len()],
     /// Predictions that named a place which a device had.
     pub devices: u64,
     /// References that are waited for, as no right prediction overlaps them.
@@ -181,6 +182,12 @@ pub struct Speculator {
 }
 
 impl Speculator {
+    /// Begins to count anew; what it predicts from stays.
+    pub(super) fn forget_counts(&mut self) {
+        let Speculator { tlb: _, keeps_on_switch: _, tagged: _, last: _, counts } = self;
+        *counts = SpecCensus::default();
+    }
+
     /// The one that `description` has, if any; an error comes with the key that is wrong.
     pub(super) fn of(
         description: &Description,

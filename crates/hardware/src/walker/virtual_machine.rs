@@ -20,7 +20,7 @@ use mmu::{Spot, Tlb, TlbEntry};
 use pagetable::{Node, Reference};
 use ram::walk::HostWalk;
 
-use super::{Dimension, Port, SpecCensus, Speculator};
+use super::{Dimension, Port, Speculator};
 use crate::behind::Forget;
 
 /// What translates guest-physical addresses.
@@ -69,12 +69,12 @@ impl HostSide {
 
     /// Begins to count anew.
     pub(super) fn forget_counts(&mut self) {
-        (self.walks, self.critical) = (0, 0);
-        if let Some(speculator) = &mut self.speculator {
-            speculator.counts = SpecCensus::default();
-        }
-        self.dimension.forget_counts();
-        if let Some(tlb) = &mut self.tlb {
+        let HostSide { tlb, lookup_cycles: _, dimension, shared: _, speculator, critical, walks } =
+            self;
+        (*walks, *critical) = (0, 0);
+        speculator.iter_mut().for_each(Speculator::forget_counts);
+        dimension.forget_counts();
+        if let Some(tlb) = tlb {
             tlb.forget_counts();
         }
     }

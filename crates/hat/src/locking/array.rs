@@ -34,7 +34,7 @@ pub trait Array<D> {
         &self,
         site: Site,
         number: u64,
-        _lowest: impl Fn(&D) -> Option<Place>,
+        _lowest: impl Fn(&D) -> Option<SubtreePlace>,
         _covering: impl Fn(&D) -> u8,
         f: impl FnOnce(Part<'_, D>) -> R,
     ) -> R {
@@ -70,7 +70,7 @@ pub enum Part<'a, D> {
 
 /// A table of a page table: which one, from the root down.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SubtreePlace {
     levels: u8,
     /// Its level.
     pub(super) level: u8,
@@ -81,15 +81,15 @@ pub struct Place {
 /// Levels that a page table has at most.
 const LEVELS: usize = 9;
 
-impl Place {
+impl SubtreePlace {
     /// The table of `level` in a page table of so many `levels`, with `index` the entry that leads on in
     /// a table of a level.
-    pub(crate) fn new(levels: u8, level: u8, index: impl Fn(u8) -> u64) -> Place {
+    pub(crate) fn new(levels: u8, level: u8, index: impl Fn(u8) -> u64) -> SubtreePlace {
         let at = |at: usize| {
             let is_passed = at > level as usize && at <= levels as usize;
             if is_passed { index(at as u8) as u16 } else { 0 }
         };
-        Place { levels, level, indices: core::array::from_fn(at) }
+        SubtreePlace { levels, level, indices: core::array::from_fn(at) }
     }
 
     /// Tables above it.

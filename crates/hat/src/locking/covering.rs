@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 
 use super::{
     Array, Arrays, Class, Embedded, EmbeddedArray, Locks, Once, Rw, Site,
-    array::{Part, Place, Shared, many},
+    array::{Part, Shared, SubtreePlace, many},
 };
 
 /// Locks of the tables below a table: entries further on share them.
@@ -80,7 +80,7 @@ impl<D: Default + Send, L: Locks> CoveringArray<D, L> {
 /// Takes the tables from the one of `depth` on, which lies in `below`, and then runs `f`.
 fn descend<L: Locks, R>(
     below: &Below<L>,
-    (site, place, depth): (Site, &Place, u8),
+    (site, place, depth): (Site, &SubtreePlace, u8),
     f: &mut dyn FnMut() -> Tried<R>,
 ) -> Tried<R> {
     let children = below.get(|| many(CHILDREN, L::Once::new));
@@ -108,7 +108,7 @@ impl<D: Default + Send, L: Locks> Array<D> for CoveringArray<D, L> {
         &self,
         site: Site,
         number: u64,
-        lowest: impl Fn(&D) -> Option<Place>,
+        lowest: impl Fn(&D) -> Option<SubtreePlace>,
         covering: impl Fn(&D) -> u8,
         f: impl FnOnce(Part<'_, D>) -> R,
     ) -> R {

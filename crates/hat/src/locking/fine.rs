@@ -14,7 +14,7 @@ use pagetable::Mounted;
 
 use super::{
     Below, Class, Held, Locks, Mutex, Rw, Scheme, Site,
-    array::{Array, Arrays, Part, Place, Shared},
+    array::{Array, Arrays, Part, Shared, SubtreePlace},
 };
 use crate::{
     contexts::Contexts,
@@ -120,7 +120,7 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
     fn part<R>(
         &mut self,
         mmu: u32,
-        lowest: impl Fn(&Mmu<T>) -> Option<Place>,
+        lowest: impl Fn(&Mmu<T>) -> Option<SubtreePlace>,
         covering: impl Fn(&Mmu<T>) -> u8,
         f: impl FnOnce(Part<'_, Mmu<T>>, &mut Self) -> R,
     ) -> R {

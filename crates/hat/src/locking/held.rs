@@ -2,7 +2,7 @@ use pagetable::Mounted;
 
 use super::{
     Site,
-    array::{Part, Place},
+    array::{Part, SubtreePlace},
 };
 use crate::{
     contexts::Contexts,
@@ -55,7 +55,7 @@ pub trait Held: Below {
     fn part<R>(
         &mut self,
         mmu: u32,
-        _lowest: impl Fn(&Mmu<Self::Table>) -> Option<Place>,
+        _lowest: impl Fn(&Mmu<Self::Table>) -> Option<SubtreePlace>,
         _covering: impl Fn(&Mmu<Self::Table>) -> u8,
         f: impl FnOnce(Part<'_, Mmu<Self::Table>>, &mut Self::Below) -> R,
     ) -> R {

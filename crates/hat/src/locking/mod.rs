@@ -61,7 +61,7 @@ mod spin;
 
 pub(crate) use self::held::wrong_without_waiting;
 pub use self::{
-    array::{Array, Arrays, Part, Place},
+    array::{Array, Arrays, Part, SubtreePlace},
     covering::{Covering, CoveringArray},
     early::{Early, EarlyBelow, EarlyHeld},
     embedded::{Embedded, EmbeddedArray, EmbeddedMmus},

@@ -45,7 +45,7 @@ use crate::HatSpace;
 
 /// Where small spaces lie in every space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Layout {
+pub struct SlotLayout {
     area: VirtRange,
     slot_bytes: u64,
 }
@@ -64,9 +64,13 @@ pub enum LayoutError {
     Area(VirtRange),
 }
 
-impl Layout {
+impl SlotLayout {
     /// Slots of `slot_bytes` in `area`, in a page table whose root's entries cover `entry_bytes` each.
-    pub fn new(area: VirtRange, slot_bytes: u64, entry_bytes: u64) -> Result<Layout, LayoutError> {
+    pub fn new(
+        area: VirtRange,
+        slot_bytes: u64,
+        entry_bytes: u64,
+    ) -> Result<SlotLayout, LayoutError> {
         if !slot_bytes.is_power_of_two() || slot_bytes < entry_bytes.max(1) {
             return Err(LayoutError::Slot { bytes: slot_bytes, entry_bytes });
         }
@@ -75,7 +79,7 @@ impl Layout {
         if !ends.is_multiple_of(slot_bytes) || slots >= u64::from(u16::MAX) {
             return Err(LayoutError::Area(area));
         }
-        Ok(Layout { area, slot_bytes })
+        Ok(SlotLayout { area, slot_bytes })
     }
 
     /// How many slots there are.
@@ -248,7 +252,7 @@ enum Home {
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct Member {
     home: Home,
     /// Its group; `None` is none, or all.
     group: Option<u16>,
@@ -268,9 +272,9 @@ struct Cpu {
 /// All spaces, large and small, and what each processor runs.
 #[derive(Clone, Debug)]
 pub struct SmallSpaces {
-    layout: Layout,
+    layout: SlotLayout,
     revoke: Revoke,
-    spaces: BTreeMap<HatSpace, Known>,
+    spaces: BTreeMap<HatSpace, Member>,
     /// One for all; or one for each group.
     slots: Vec<Slots>,
     /// By group: whose root it has.
@@ -284,7 +288,7 @@ pub struct SmallSpaces {
 
 impl SmallSpaces {
     /// No spaces yet, on `cpus` processors that run none.
-    pub fn new(layout: Layout, revoke: Revoke, schedule: Schedule, cpus: usize) -> SmallSpaces {
+    pub fn new(layout: SlotLayout, revoke: Revoke, schedule: Schedule, cpus: usize) -> SmallSpaces {
         let slots = match revoke {
             Revoke::Groups => Vec::new(),
             Revoke::Purge | Revoke::Versioned => Vec::from([Slots::new(schedule, layout.slots())]),
@@ -310,7 +314,8 @@ impl SmallSpaces {
     /// Takes in a new space, a large one.
     pub fn add(&mut self, space: HatSpace) {
         let seen = self.versions.clone();
-        self.spaces.insert(space, Known { home: Home::Large, group: None, is_global: false, seen });
+        self.spaces
+            .insert(space, Member { home: Home::Large, group: None, is_global: false, seen });
     }
 
     /// A group with the root of `root`, which is a space of its own for this alone; its number.
@@ -349,7 +354,7 @@ impl SmallSpaces {
         }
         let (group, is_global) = (known.group, known.is_global);
         let running: BTreeSet<HatSpace> = self.cpus.iter().filter_map(|cpu| cpu.runs).collect();
-        let stays = |of: HatSpace, spaces: &BTreeMap<HatSpace, Known>| {
+        let stays = |of: HatSpace, spaces: &BTreeMap<HatSpace, Member>| {
             running.contains(&of) || (spaces[&of].is_global && !is_global)
         };
         let slot = match (self.revoke, group) {
@@ -384,7 +389,7 @@ impl SmallSpaces {
 
     /// Makes `space` large again: its slot is free. A processor that runs it loads its root.
     pub fn promote(&mut self, space: HatSpace, directories: &mut impl Directories) {
-        if matches!(self.spaces.get(&space), Some(Known { home: Home::Small(_), .. })) {
+        if matches!(self.spaces.get(&space), Some(Member { home: Home::Small(_), .. })) {
             self.counts.promoted += 1;
             self.take_slot(space, directories);
         }

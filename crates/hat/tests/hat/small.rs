@@ -10,7 +10,7 @@ use addr::{Frames, Kind, Memory, OutOfFrames, PageSize, PhysAddr, Rights, VirtAd
 use hat::{
     Hat, HatSpace, Platform,
     small::{
-        Counts, Directories, Grouping, Holds, Layout, LayoutError, NotSmall, Revoke, Schedule,
+        Counts, Directories, Grouping, Holds, LayoutError, NotSmall, Revoke, Schedule, SlotLayout,
         SmallFault, SmallSpaces, Switches,
     },
 };
@@ -153,7 +153,7 @@ impl World {
         let area = VirtRange::new(VirtAddr::new(AREA), SLOT * u64::from(SLOTS)).unwrap();
         let memory = Shared(Arc::new(Mutex::new(SparseMemory::new(1 << 32))));
         let table = X86_32::<false>::with_area(area).unwrap();
-        let layout = Layout::new(area, SLOT, M4.bytes()).unwrap();
+        let layout = SlotLayout::new(area, SLOT, M4.bytes()).unwrap();
         assert_eq!(layout.slots(), SLOTS);
         let mut world = World {
             hat: Hat::new(Box::new(Mount::tree(table, memory.clone()))),
@@ -521,7 +521,7 @@ fn who_gets_no_slot_changes_nothing() {
 fn a_member_of_all_groups_needs_one() {
     let mut world = world(Revoke::Purge);
     let area = VirtRange::new(VirtAddr::new(AREA), SLOT * u64::from(SLOTS)).unwrap();
-    let layout = Layout::new(area, SLOT, M4.bytes()).unwrap();
+    let layout = SlotLayout::new(area, SLOT, M4.bytes()).unwrap();
     let mut small = SmallSpaces::new(layout, Revoke::Groups, Schedule::Lru, 1);
     let [root, one, other] = [world.create(), world.create(), world.create()];
     let mut on = On(&world.hat, &mut world.machine);
@@ -622,9 +622,9 @@ fn layouts_that_cannot_be_are_refused() {
     let area = |start, bytes| VirtRange::new(VirtAddr::new(start), bytes).unwrap();
     let slot = |bytes| Err(LayoutError::Slot { bytes, entry_bytes: 4 << 20 });
     let good = area(AREA, 1 << 29);
-    assert_eq!(Layout::new(good, 256 << 20, 4 << 20).unwrap().slots(), 2);
-    assert_eq!(Layout::new(good, 2 << 20, 4 << 20), slot(2 << 20));
-    assert_eq!(Layout::new(good, 12 << 20, 4 << 20), slot(12 << 20));
+    assert_eq!(SlotLayout::new(good, 256 << 20, 4 << 20).unwrap().slots(), 2);
+    assert_eq!(SlotLayout::new(good, 2 << 20, 4 << 20), slot(2 << 20));
+    assert_eq!(SlotLayout::new(good, 12 << 20, 4 << 20), slot(12 << 20));
     let crooked = area(AREA + (4 << 20), 1 << 28);
-    assert_eq!(Layout::new(crooked, 256 << 20, 4 << 20), Err(LayoutError::Area(crooked)));
+    assert_eq!(SlotLayout::new(crooked, 256 << 20, 4 << 20), Err(LayoutError::Area(crooked)));
 }

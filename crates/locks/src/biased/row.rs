@@ -28,7 +28,7 @@ use std::{
 use hat::locking::{Class, Row, Site};
 
 use super::{Notes, OWN, await_no_note, barrier, own};
-use crate::native::{NativeWait, free, patiently, spun};
+use crate::waiting::{NativeWait, free, patiently, spun};
 
 /// How often a thread locks mutexes of a row, no other thread in between, before it owns the row. That takes some
 /// hundred microseconds at least, and the barrier of the next thread who comes a few per cent of it.
@@ -292,7 +292,7 @@ mod tests {
     use hat::locking::Wait as _;
 
     use super::*;
-    use crate::{biased::tests::late_notes, native::pause};
+    use crate::{biased::tests::late_notes, waiting::pause};
 
     type Halves = [AtomicU64; 2];
 

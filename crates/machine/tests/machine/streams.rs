@@ -646,6 +646,72 @@ fn every_manager_survives_random_streams() {
     assert!(ran * 3 > streams * managers, "{ran} ran");
 }
 
+/// A daemon that slept from the beginning of its pass on would be due again when the pass is over, if that takes
+/// longer than it sleeps, and the program would never run.
+#[test]
+fn daemons_that_take_longer_than_they_sleep_leave_time_for_programs() {
+    const ACCESSES: u64 = 2048;
+    let coalesced = "os.coalesced={period_cycles=1,mild_share=0.3,strong_after=2,moves=100,watermarks={\"2M\"=\"64M\"}}";
+    for settings in [
+        vec!["os.manager=linux", "os.linux.khugepaged.scan_sleep_millisecs=0"],
+        vec![
+            "os.manager=irix",
+            "os.place=data=2M",
+            "memory.size=256M",
+            "memory.aged={free=0.2,wired=0.1,seed=1}",
+            coalesced,
+        ],
+    ] {
+        let mut rows = vec![map(LOW, 8 * BLOCK, 3, 0x22)];
+        rows.extend((0..ACCESSES).map(|page| Row::Access(Kind::Store, LOW + page * PAGE, 8)));
+        let (done, ended) = std::sync::mpsc::channel();
+        let of = settings.clone();
+        thread::spawn(move || _ = done.send(crate::support::run("opteron-2008", &of, &rows)));
+        let results = ended.recv_timeout(Duration::from_secs(SECONDS_MAX)).expect("the run ends");
+        let managed = results.manager.expect("it has counts");
+        let passes = managed.linux.map_or(0, |linux| linux.khugepaged.passes)
+            + managed.daemon.map_or(0, |daemon| daemon.levels.values().map(|of| of.passes).sum());
+        // The daemon runs, and between two of its passes the program does.
+        assert!((20..=4 * ACCESSES).contains(&passes), "{settings:?}: {passes} passes");
+    }
+}
+
+/// However large a region is, a pass looks at eight blocks of 2M, and at the blocks of 1G that begin with them.
+#[test]
+fn a_pass_of_khugepaged_looks_at_as_much_as_it_may() {
+    let settings = [
+        "os.manager=linux",
+        "os.linux.hugepages-1048576kB.enabled=always",
+        "os.linux.khugepaged.scan_sleep_millisecs=0",
+    ];
+    let mut rows = vec![map(1 << 30, 1 << 45, 3, 0x4022)];
+    rows.extend((0..256).map(|page| Row::Access(Kind::Store, (1 << 30) + page * PAGE, 8)));
+    let results = crate::support::run("epyc-9005", &settings, &rows);
+    let scanned = results.manager.and_then(|managed| managed.linux).expect("it counts").khugepaged;
+    let looks: u64 = scanned.results.values().sum();
+    assert!(scanned.passes > 50, "{} passes", scanned.passes);
+    assert!(looks > 8 * (scanned.passes - 1) && looks <= 9 * scanned.passes, "{looks} looks");
+}
+
+/// A call that asks for large pages takes as long as what is mapped, not as what it names.
+#[test]
+fn a_call_looks_at_what_is_mapped_alone() {
+    let call = |addr, bytes, advice| Row::Event(Event::Madvise { addr, bytes, advice, result: 0 });
+    for manager in ["irix", "linux", "freebsd", "ingens"] {
+        let mut rows = vec![map(1 << 45, 1 << 45, 0, 0x4022), map(1 << 30, 4 * BLOCK, 3, 0x22)];
+        rows.extend((0..4).map(|page| Row::Access(Kind::Store, (1 << 30) + page * BLOCK, 8)));
+        // MADV_HUGEPAGE, MADV_COLLAPSE, MADV_POPULATE_READ, MADV_WILLNEED, MADV_DONTNEED.
+        rows.extend([14, 25, 22, 3, 4].map(|advice| call(1 << 21, (1 << 46) - (1 << 22), advice)));
+        rows.push(Row::Access(Kind::Store, 1 << 30, 8));
+        let settings = [format!("os.manager={manager}")];
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let began = spent_on(Path::new("/proc/thread-self/schedstat"));
+        crate::support::run("epyc-9005", &settings, &rows);
+        let spent = spent_on(Path::new("/proc/thread-self/schedstat")) - began;
+        assert!(spent < Duration::from_secs(5), "{manager}: {spent:?}");
+    }
+}
+
 const LOW: u64 = 0x40_0000;
 const HIGH: u64 = 0x7fff_0000_0000;
 

@@ -79,8 +79,9 @@ impl Decisions {
     }
 
     pub(super) fn forget_counts(&mut self) {
-        (self.last, self.loaded, self.asked) = Default::default();
-        self.made.clear();
+        let Decisions { made, last, loaded, asked, forked: _, number: _ } = self;
+        (*last, *loaded, *asked) = Default::default();
+        made.clear();
     }
 
     /// Enters what was decided into `counts`; `places` are those of the labels among the results' regions.

@@ -64,7 +64,8 @@ impl Devices {
     }
 
     pub(super) fn forget_counts(&mut self) {
-        self.counts = DeviceCounts::default();
+        let Devices { asked: _, faults: _, lent: _, own: _, frames: _, counts } = self;
+        *counts = DeviceCounts::default();
     }
 
     /// Whether they are due a frame, as there was a fault.

@@ -61,17 +61,7 @@ impl Base {
                 self.with(ask.platform, |kernel| kernel.protect(space, range, rights))
             }
             Request::Move { from, from_bytes, to, to_bytes } => {
-                let (from, to) = (range(from, from_bytes), range(to, to_bytes));
-                let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
-                let unexplained = self.files.label(UNEXPLAINED);
-                let is_told = |region: &Region| region.label != unexplained;
-                if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
-                    // No event tells of what moves, so that pages of it that were not used yet are no holes: what
-                    // lies where they go goes too.
-                    self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
-                }
-                let (to, bytes) = (to.start(), to.bytes());
-                self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
+                self.relocate(ask, range(from, from_bytes), range(to, to_bytes))
             }
             Request::Wish { start, bytes, large } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
@@ -114,13 +104,7 @@ impl Base {
             }
             Request::UnlockAll => self.with(ask.platform, |kernel| kernel.unlock_all(space)),
             Request::Fork { child, shares_space } => self.fork(ask, child, shares_space),
-            // The space may be used again: its page table stays.
-            Request::Replace | Request::Exit => {
-                let access = ask.platform.access();
-                self.look_at_end(access, ask.platform.ram());
-                self.inherited.remove(&number);
-                self.with(ask.platform, |kernel| kernel.exec(space))
-            }
+            Request::Replace | Request::Exit => self.empty(ask),
             Request::Transfer { file, offset, bytes, write } => {
                 let Some(key) = self.files.key(Some(file), None) else { return Ok(()) };
                 // Frames have no contents here.
@@ -130,6 +114,34 @@ impl Base {
                 })
             }
         }
+    }
+
+    /// Pages move.
+    fn relocate(
+        &mut self,
+        ask: Ask<'_>,
+        from: Option<VirtRange>,
+        to: Option<VirtRange>,
+    ) -> Result<(), Failure> {
+        let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+        let space = ask.space;
+        let unexplained = self.files.label(UNEXPLAINED);
+        let is_told = |region: &Region| region.label != unexplained;
+        if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
+            // No event tells of what moves, so that pages of it that were not used yet are no holes: what
+            // lies where they go goes too.
+            self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
+        }
+        let (to, bytes) = (to.start(), to.bytes());
+        self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
+    }
+
+    /// Nothing of what a space had is there any more. It may be used again: its page table stays.
+    fn empty(&mut self, ask: Ask<'_>) -> Result<(), Failure> {
+        let access = ask.platform.access();
+        self.look_at_end(access, ask.platform.ram());
+        self.inherited.remove(&ask.number);
+        self.with(ask.platform, |kernel| kernel.exec(ask.space))
     }
 
     /// What a call has dealt with that ended there. A call that met neither a hole nor a lock here has failed for

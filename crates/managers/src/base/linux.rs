@@ -271,6 +271,8 @@ struct Waking {
     next: u64,
     sleep: u64,
     task: Task,
+    /// Whether it ran in the last tick.
+    ran: bool,
 }
 
 /// All of them.
@@ -289,6 +291,19 @@ impl Daemons {
     pub(super) fn next(&self) -> Option<u64> {
         self.all.iter().map(|waking| waking.next).min()
     }
+
+    /// Puts off the next pass of each daemon that just ran by the `cycles` that the passes took, so that it sleeps
+    /// from the end of its pass.
+    pub(super) fn put_off(&mut self, cycles: u64) {
+        // Both ends of a sample are of one daemon.
+        let sampling = |waking: &Waking| matches!(waking.task, Task::BeginSample | Task::EndSample);
+        let sampled = self.all.iter().any(|waking| waking.ran && sampling(waking));
+        for waking in &mut self.all {
+            if waking.ran || sampled && sampling(waking) {
+                waking.next = waking.next.saturating_add(cycles);
+            }
+        }
+    }
 }
 
 /// The daemons that a description asks for.
@@ -302,7 +317,7 @@ pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
         ..Daemons::default()
     };
     let mut add = |task: Task, first: u64, sleep: u64| {
-        daemons.all.push(Waking { next: first, sleep, task });
+        daemons.all.push(Waking { next: first, sleep, task, ran: false });
     };
     let mut scan_sleep = cycles(knobs.khugepaged.scan_sleep_millisecs);
     let kind = huge(os);
@@ -364,7 +379,8 @@ impl Base {
     /// Has the daemons run for which it is time.
     pub(super) fn wake(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
         for place in 0..self.daemons.all.len() {
-            let Waking { next, mut sleep, task } = self.daemons.all[place];
+            let Waking { next, mut sleep, task, .. } = self.daemons.all[place];
+            self.daemons.all[place].ran = now >= next;
             if now < next {
                 continue;
             }

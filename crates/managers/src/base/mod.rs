@@ -141,6 +141,8 @@ struct Daemon {
     /// Passes per sample, and since the last one.
     stride: u64,
     since: DaemonSample,
+    /// Whether it ran in the last tick.
+    ran: bool,
 }
 
 /// What a processor and a disk are to the manager.
@@ -584,6 +586,11 @@ impl System for Base {
         Ok(())
     }
 
+    fn ticked(&mut self, cycles: u64) {
+        self.daemons.put_off(cycles);
+        self.sizes.put_off(cycles);
+    }
+
     fn prices_its_work(&self) -> bool {
         self.prices.costs.is_some()
     }
@@ -688,19 +695,45 @@ impl System for Base {
     }
 
     fn forget_counts(&mut self, ram: &mut Ram) {
-        self.vm.forget_counts();
-        self.decisions.forget_counts();
+        let Base {
+            vm,
+            topology: _,
+            module: _,
+            replacement: _,
+            swap: _,
+            prices,
+            files: _,
+            decisions,
+            known: _,
+            forked: _,
+            children: _,
+            inherited: _,
+            unexplained,
+            scarce: _,
+            sizes,
+            marks: _,
+            marks_cleared,
+            devices,
+            eager: _,
+            daemons: _,
+            end,
+            samples,
+            stride: _,
+            since: _,
+        } = self;
+        vm.forget_counts();
+        decisions.forget_counts();
         if let Some(reserver) = ram.parts_mut().1.allocator_mut().0.reserver_mut() {
             reserver.forget_counts();
         }
-        self.prices.forget_counts();
-        if let Some(devices) = &mut self.devices {
+        prices.forget_counts();
+        if let Some(devices) = devices {
             devices.forget_counts();
         }
-        (self.unexplained, self.marks_cleared) = (0, 0);
-        self.samples.clear();
-        self.end = None;
-        if let Some(daemon) = &mut self.sizes.daemon {
+        (*unexplained, *marks_cleared) = (0, 0);
+        samples.clear();
+        *end = None;
+        if let Some(daemon) = &mut sizes.daemon {
             daemon.passes.clear();
         }
     }

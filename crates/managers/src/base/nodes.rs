@@ -3,7 +3,7 @@
 use description::{self, Description, NodeFallback, NumaPolicy, Rather};
 use vm::{Module, Placement};
 
-use crate::place::Wish;
+use crate::wish::Wish;
 
 /// What is said of no range in particular.
 pub(super) fn policy(description: &Description) -> NumaPolicy {

@@ -63,8 +63,9 @@ impl Prices {
 
     /// Counts begin anew.
     pub(super) fn forget_counts(&mut self) {
-        self.charged = Work::default();
-        (self.io_cycles, self.requests, self.charged_requests) = (0, 0, 0);
+        let Prices { costs: _, io: _, requests, charged, charged_requests, io_cycles } = self;
+        *charged = Work::default();
+        (*io_cycles, *requests, *charged_requests) = (0, 0, 0);
     }
 
     /// Disks are as `description` says from here on.

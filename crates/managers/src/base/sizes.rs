@@ -11,7 +11,10 @@ use trace::Event;
 use vm::{Fallback, Module, Refused, Vm};
 
 use super::{Base, Daemon, Larger, Sizes, nodes};
-use crate::place::{Kind, Mapped, Rules, Wish};
+use crate::{
+    place::{Kind, Mapped, Rules},
+    wish::Wish,
+};
 
 /// Samples of the daemon over time; where there are more, two become one.
 const SAMPLES_MAX: usize = 256;
@@ -123,9 +126,19 @@ impl Sizes {
 
     /// With how many moves the daemon runs, if it is time.
     pub(super) fn due(&mut self, now: u64) -> Option<u64> {
-        let daemon = self.daemon.as_mut().filter(|daemon| now >= daemon.next)?;
-        daemon.next = now + daemon.period;
-        Some(daemon.moves)
+        let daemon = self.daemon.as_mut()?;
+        daemon.ran = now >= daemon.next;
+        daemon.ran.then(|| {
+            daemon.next = now + daemon.period;
+            daemon.moves
+        })
+    }
+
+    /// Puts off the daemon's next pass by `cycles` if it just ran, so that it sleeps from the end of its pass.
+    pub(super) fn put_off(&mut self, cycles: u64) {
+        if let Some(daemon) = self.daemon.as_mut().filter(|daemon| daemon.ran) {
+            daemon.next += cycles;
+        }
     }
 
     /// Keeps what a pass has done.
@@ -187,6 +200,7 @@ impl Daemon {
             passes: Vec::new(),
             stride: 1,
             since: DaemonSample::default(),
+            ran: false,
         })
     }
 

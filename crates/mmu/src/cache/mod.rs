@@ -206,9 +206,21 @@ impl Cache {
 
     /// Begins to count anew; the lines stay.
     pub fn forget_counts(&mut self) {
-        (self.program, self.walker) = (Traffic::default(), Traffic::default());
-        self.writebacks = 0;
-        self.flushed = Flushed::default();
+        let Cache {
+            line_shift: _,
+            sets: _,
+            tags: _,
+            hints: _,
+            latest: _,
+            policy: _,
+            program,
+            walker,
+            writebacks,
+            flushed,
+        } = self;
+        (*program, *walker) = (Traffic::default(), Traffic::default());
+        *writebacks = 0;
+        *flushed = Flushed::default();
     }
 
     /// Forgets the lines of which `goes` says so, by the address of their first byte; of `bytes` bytes at

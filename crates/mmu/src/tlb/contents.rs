@@ -125,8 +125,34 @@ impl Tlb {
 
     /// Begins to count anew; the entries stay.
     pub fn forget_counts(&mut self) {
+        // Hits that are counted in entries and shortcuts.
         self.drain(&mut |_| {});
-        self.misses = [0; Kind::COUNT];
-        self.retired = TlbCounts::default();
+        let Tlb {
+            space: _,
+            is_mixed: _,
+            shortcuts: _,
+            smallest: _,
+            slots: _,
+            learns: _,
+            policy: _,
+            ahead: _,
+            going: _,
+            paired: _,
+            has_small_sets: _,
+            is_apart: _,
+            tag_shifts: _,
+            blocks: _,
+            was_used: _,
+            misses,
+            absent: _,
+            arrays: _,
+            array_of: _,
+            live: _,
+            live_sizes: _,
+            only: _,
+            retired,
+        } = self;
+        *misses = [0; Kind::COUNT];
+        *retired = TlbCounts::default();
     }
 }

@@ -20,7 +20,8 @@
 //! run whose name begins so; with `--shuffled`, single pages are mapped, protected and unmapped in
 //! the order of the walks too, so that no page is a neighbour of the one before.
 //!
-//! The two tables of the registry are of x86-64's format too. As they are, they change entries by
+//! The two tables of the registry are beside ours of their formats: x86-64's, and for
+//! `page_table_multiarch` Sv39 and AArch64 too. As they are, they change entries by
 //! plain stores and lose bits ([`lost`] shows it); with walkers, a wrapper here gives them the same
 //! exchange as ours. They keep tables that have become empty and look for no page in the way beyond
 //! the one that they map. For a walk they look a page up: they give no references, and
@@ -42,7 +43,7 @@ use pagetable::{
     Aarch64, CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mpt, PageTable,
     Split, Sv39, Sv48, Sv57, X86_64,
 };
-use peers::{Exchanged, Multiarch, Offset};
+use peers::{A64, Coded, Entry, Exchanged, Multiarch, Offset, Rv64};
 use work::{Contender, OPERATIONS, Order, Took};
 
 const ARENA_BYTES: u64 = 48 << 20;
@@ -62,11 +63,9 @@ fn main() {
     print!("{:<34}", "ns per page");
     OPERATIONS.iter().for_each(|operation| print!("{operation:>12}"));
     println!("{:>8}  found", "locked");
-    if "x86-64".starts_with(name) {
-        compare(&run(&order, rounds, x86_64()));
-    }
-    for both in others().filter(|both| both[0].0.starts_with(name)) {
-        run(&order, rounds, both.into());
+    for contenders in all().filter(|contenders| contenders[0].0.starts_with(name)) {
+        let measured = run(&order, rounds, contenders);
+        compare(&measured);
     }
 }
 
@@ -106,65 +105,76 @@ fn run(order: &Order, rounds: u32, contenders: Vec<Named>) -> Measured {
     Measured { took: contenders.into_iter().map(line).collect(), locked }
 }
 
-/// Prints how ours stands to the others, of which [`x86_64`] has the order: how many times as long
-/// as ours they took the same way, and how many locked instructions more than the peer as it is
-/// ours takes with walkers.
+/// Prints how ours stands to its peers, if it has some: how many times as long as ours they took the same way, and
+/// how many locked instructions more than the peer as it is ours takes with walkers.
 fn compare(Measured { took, locked }: &Measured) {
     let line = |what: &str, name: &str, ratio: &dyn Fn(usize) -> f64| {
         print!("{what:<34}");
         (0..OPERATIONS.len()).for_each(|operation| print!("{:>12.2}", ratio(operation)));
         println!("{:>8}  {name}", "");
     };
-    let [plain, offset, multiarch, walkers, offset_walkers, multiarch_walkers] = &took[..] else {
-        unreachable!("ours and two peers, both ways")
-    };
-    for (ours, theirs) in [
-        (plain, offset),
-        (plain, multiarch),
-        (walkers, offset_walkers),
-        (walkers, multiarch_walkers),
-    ] {
-        line(&format!("times {}", ours.0), &theirs.0, &|n| theirs.1[n] / ours.1[n]);
+    let (as_they_are, with_walkers) = took.split_at(took.len() / 2);
+    for way in [as_they_are, with_walkers] {
+        for theirs in &way[1..] {
+            line(&format!("times {}", way[0].0), &theirs.0, &|n| theirs.1[n] / way[0].1[n]);
+        }
     }
-    for theirs in [offset, multiarch] {
-        let more = |n: usize| (walkers.1[n] - theirs.1[n]) / locked;
+    for theirs in &as_they_are[1..] {
+        let more = |n: usize| (with_walkers[0].1[n] - theirs.1[n]) / locked;
         line("locked instructions more than", &theirs.0, &more);
     }
-    println!();
-}
-
-/// Ours first, then the peers: as they are, and with walkers.
-fn x86_64() -> Vec<Named> {
-    fn named(name: &str, contender: impl Contender + 'static) -> Named {
-        (name.to_owned(), Box::new(contender))
+    if took.len() > 2 {
+        println!();
     }
-    vec![
-        named("x86-64", Ours::<_, false>::new(X86_64::<4, false>::new(), ARENA_BYTES)),
-        named("crate x86_64", Offset::<false>::new(ARENA_BYTES)),
-        named("crate page_table_multiarch", Multiarch::<X64PTE, false>::new(ARENA_BYTES)),
-        named(
-            &with_walkers("x86-64"),
-            Ours::<_, true>::new(X86_64::<4, false>::new(), ARENA_BYTES),
-        ),
-        named(&with_walkers("crate x86_64"), Offset::<true>::new(ARENA_BYTES)),
-        named(
-            &with_walkers("page_table_multiarch"),
-            Multiarch::<Exchanged<X64PTE>, true>::new(ARENA_BYTES),
-        ),
-    ]
 }
 
 fn with_walkers(name: &str) -> String {
     format!("{name}, with walkers")
 }
 
-/// Every other organisation, both ways, each made when the one before it is gone.
-fn others() -> impl Iterator<Item = [Named; 2]> {
-    fn both<P: PageTable + 'static>(name: &str, make: impl Fn() -> P) -> [Named; 2] {
-        [
-            (name.to_owned(), Box::new(Ours::<P, false>::new(make(), ARENA_BYTES))),
-            (with_walkers(name), Box::new(Ours::<P, true>::new(make(), ARENA_BYTES))),
-        ]
+fn named(name: &str, contender: impl Contender + 'static) -> Named {
+    (name.to_owned(), Box::new(contender))
+}
+
+/// A table of ours, and peers of its format: as they are, and then with walkers.
+fn ours<P: PageTable + 'static>(
+    name: &str,
+    make: impl Fn() -> P,
+    peers: [Vec<Named>; 2],
+) -> Vec<Named> {
+    let [as_they_are, walkers] = peers;
+    let mut all = vec![named(name, Ours::<P, false>::new(make(), ARENA_BYTES))];
+    all.extend(as_they_are);
+    all.push(named(&with_walkers(name), Ours::<P, true>::new(make(), ARENA_BYTES)));
+    all.extend(walkers);
+    all
+}
+
+/// The table of `page_table_multiarch` with such entries, both ways.
+fn multiarch<E: Entry>() -> [Named; 2] {
+    [
+        named("crate page_table_multiarch", Multiarch::<E, false>::new(ARENA_BYTES)),
+        named(
+            &with_walkers("page_table_multiarch"),
+            Multiarch::<Exchanged<E>, true>::new(ARENA_BYTES),
+        ),
+    ]
+}
+
+/// Every organisation, both ways, with its peers, each made when those before it are gone.
+fn all() -> impl Iterator<Item = Vec<Named>> {
+    fn both<P: PageTable + 'static>(name: &str, make: impl Fn() -> P) -> Vec<Named> {
+        ours(name, make, [vec![], vec![]])
+    }
+    fn beside<P: PageTable + 'static, E: Entry>(name: &str, make: impl Fn() -> P) -> Vec<Named> {
+        ours(name, make, multiarch::<E>().map(|peer| vec![peer]))
+    }
+    fn x86_64() -> Vec<Named> {
+        let [as_it_is, walkers] = multiarch::<X64PTE>();
+        let offset = named("crate x86_64", Offset::<false>::new(ARENA_BYTES));
+        let exchanged = named(&with_walkers("crate x86_64"), Offset::<true>::new(ARENA_BYTES));
+        let peers = [vec![offset, as_it_is], vec![exchanged, walkers]];
+        ours("x86-64", X86_64::<4, false>::new, peers)
     }
     fn guarded(entries: u64) -> Guarded {
         Guarded::new(entries).expect("such nodes can be")
@@ -175,12 +185,13 @@ fn others() -> impl Iterator<Item = [Named; 2]> {
     fn cached() -> Cached<Guarded> {
         Cached::new(CacheShape::S128K, guarded(16)).expect("such a cache can be")
     }
-    let makers: [fn() -> [Named; 2]; 18] = [
+    let makers: [fn() -> Vec<Named>; 19] = [
+        x86_64,
         || both("x86-64, 5 levels", X86_64::<5, false>::new),
-        || both("sv39", Sv39::<false>::new),
+        || beside::<_, Coded<Rv64>>("sv39", Sv39::<false>::new),
         || both("sv48", Sv48::<false>::new),
         || both("sv57", Sv57::<false>::new),
-        || both("aarch64", Aarch64::<12, 48, false>::new),
+        || beside::<_, Coded<A64>>("aarch64", Aarch64::<12, 48, false>::new),
         || both("aarch64, 52 bits", Aarch64::<12, 52, false>::new),
         || both("flattened", || Split::flattened().expect("two levels can be")),
         || both("linear", || Split::linear().expect("six levels can be")),

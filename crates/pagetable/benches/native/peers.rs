@@ -5,11 +5,13 @@
 //! a thin wrapper gives them the exchange that a kernel needs: rights by a compare-and-exchange
 //! that keeps the accessed and dirty bits, removal by a swap whose result has them.
 
+mod entries;
 mod multiarch;
 mod offset;
 
+pub(crate) use entries::{A64, Coded, Entry, Rv64};
 pub(crate) use multiarch::{Exchanged, Multiarch};
 pub(crate) use offset::Offset;
 
-/// The accessed and the dirty bit: what walkers set.
+/// The accessed and the dirty bit of x86-64: what walkers set.
 pub(crate) const MARKS: u64 = 1 << 5 | 1 << 6;

@@ -4,7 +4,7 @@ use addr::{Kind, Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::shape::{ENTRY_BYTES, Layout, pte_at, ptes_of};
 use super::{Cached, Changed, Hit, Key};
-use crate::pte::Pte;
+use crate::pte::{Pte, Width};
 use crate::{Leads, Mapping, PageTable, Reference, Space, Translation, Usage};
 
 /// References to the cache are of this level, below those of any table.
@@ -114,38 +114,54 @@ impl<T: PageTable> Cached<T> {
         (free.unwrap_or_else(|| self.layout.victim(first, addr)), false)
     }
 
+    /// The entries of `space`, if it exists.
+    pub(super) fn entries(&self, space: Space) -> Option<Entries> {
+        let (base, id) = self.base.zip(self.tags.of(space))?;
+        Some(Entries { layout: self.layout, width: self.width(), base, id })
+    }
+
+    /// Throws out what the cache holds of the pages `changed`.
+    pub(super) fn forget(&self, space: Space, changed: &Changed, memory: &mut impl Memory) {
+        if let Some(entries) = self.entries(space) {
+            entries.forget(changed, memory);
+        }
+    }
+}
+
+/// The entries of one space.
+pub(super) struct Entries {
+    layout: Layout,
+    width: Width,
+    base: PhysAddr,
+    /// The space's tag.
+    id: u64,
+}
+
+impl Entries {
     /// Throws out what the cache holds of the pages `changed`; all of the space if they are as many
     /// as a sweep would look at.
-    pub(super) fn forget(&self, space: Space, changed: &Changed, memory: &mut impl Memory) {
-        let (Some(base), Some(id)) = (self.base, self.tags.of(space)) else { return };
+    pub(super) fn forget(&self, changed: &Changed, memory: &mut impl Memory) {
         let shift = self.layout.unit.shift();
         let units = |range: VirtRange| {
             ((range.last().get() >> shift) - (range.start().get() >> shift)).saturating_add(1)
         };
         if changed.ranges().map(units).fold(0, u64::saturating_add) > self.layout.entries {
-            forget_all(&self.layout, base, &|other| other == id, memory);
+            forget_all(&self.layout, self.base, &|other| other == self.id, memory);
             return;
         }
         for range in changed.ranges() {
             for addr in range.pages(self.layout.unit).map(Page::start) {
-                self.forget_at(base, id, addr, range, memory);
+                self.forget_at(addr, range, memory);
             }
         }
     }
 
     /// Throws out the pages in `range` of the entries for `addr`.
-    fn forget_at(
-        &self,
-        base: PhysAddr,
-        id: u64,
-        addr: VirtAddr,
-        range: VirtRange,
-        memory: &mut impl Memory,
-    ) {
-        for bucket in self.layout.buckets(base, addr, id) {
+    fn forget_at(&self, addr: VirtAddr, range: VirtRange, memory: &mut impl Memory) {
+        for bucket in self.layout.buckets(self.base, addr, self.id) {
             for place in self.layout.places(bucket) {
                 let tag = memory.read_u64(place);
-                if self.layout.matches(tag, addr, id) {
+                if self.layout.matches(tag, addr, self.id) {
                     self.forget_entry(place, tag, range, memory);
                 }
             }
@@ -154,12 +170,12 @@ impl<T: PageTable> Cached<T> {
 
     /// Throws out the pages of an entry that lie in `range`.
     fn forget_entry(&self, place: PhysAddr, tag: u64, range: VirtRange, memory: &mut impl Memory) {
-        let (unit, size) = (self.layout.unit, self.size(tag));
-        if size < unit {
+        if let Some(size) = self.layout.page_of_pair(tag) {
+            let unit = self.layout.unit;
             let pair = VirtRange::of_page(VirtAddr::new(tag).page(unit));
             for page in pair.intersection(range).into_iter().flat_map(|part| part.pages(size)) {
-                let at = pte_at(place, self.width(), size, unit, page.start());
-                self.width().write(at, Pte::EMPTY, memory);
+                let at = pte_at(place, self.width, size, unit, page.start());
+                self.width.write(at, Pte::EMPTY, memory);
             }
             if memory.read_u64(ptes_of(place)) != 0 {
                 return;

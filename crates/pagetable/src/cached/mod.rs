@@ -25,6 +25,10 @@
 //! A superpage is entered once for each of the pages or pairs that is asked for; `size` is its
 //! place among the page sizes of the table behind. What the OS changes there is thrown out
 //! here: nothing stale is found.
+//!
+//! Processors may not walk the table while it is changed ([`PageTable::walks_beside_changes`]). An entry is two words,
+//! which a walk that misses writes one after the other; and such a walk could enter what it has found in the table behind
+//! after the OS has changed it and has thrown it out here.
 
 mod array;
 mod shape;
@@ -38,7 +42,7 @@ use addr::{
 
 use crate::pte::{Pte, Width};
 use crate::{
-    Error, Fault, Flush, Footprint, Geometry, Mapping, PageTable, Reference, Resized, Scope, Space,
+    Error, Fault, Flush, Footprint, Geometry, Mapping, PageTable, Reference, Scope, Space,
     Translation, Unfit, Usage,
 };
 
@@ -288,25 +292,26 @@ impl<T: PageTable> PageTable for Cached<T> {
         })
     }
 
-    fn resize(
+    fn resize<M: Memory>(
         &mut self,
         space: Space,
         range: VirtRange,
         to: PageSize,
-        memory: &mut impl Memory,
+        memory: &mut M,
         frames: &mut impl Frames,
-    ) -> Result<Resized, Error> {
-        let resized = self.behind.resize(space, range, to, memory, frames)?;
-        if let Scope::Pages { range, .. } = resized.flush.scope() {
-            let mut changed = Changed::default();
-            changed.add(range);
-            self.forget(space, &changed, memory);
-        }
-        Ok(resized)
-    }
-
-    fn complete(&mut self, resized: &Resized, memory: &mut impl Memory) {
-        self.behind.complete(resized, memory);
+        forget: &mut impl FnMut(&Flush, &mut M),
+    ) -> Result<Vec<Mapping>, Error> {
+        let entries = self.entries(space);
+        // Before processors forget the pages as they were: none may find them here again.
+        let forget = &mut |flush: &Flush, memory: &mut M| {
+            if let (Scope::Pages { range, .. }, Some(entries)) = (flush.scope(), &entries) {
+                let mut changed = Changed::default();
+                changed.add(range);
+                entries.forget(&changed, memory);
+            }
+            forget(flush, memory);
+        };
+        self.behind.resize(space, range, to, memory, frames, forget)
     }
 
     fn set_usage(

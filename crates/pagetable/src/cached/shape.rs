@@ -67,6 +67,8 @@ pub(super) struct Layout {
     pub(super) entries: u64,
     /// What an entry with a tag of its own covers at least: a base page or a pair.
     pub(super) unit: PageSize,
+    /// The size of each page of a pair.
+    page_of_pair: Option<PageSize>,
     pub(super) bucket_entries: u64,
     second_bucket: bool,
     buckets: u64,
@@ -95,6 +97,7 @@ impl Layout {
             table,
             entries: table_bytes / ENTRY_BYTES,
             unit: PageSize::from_shift(unit_shift as u8).unwrap_or(sizes[0]),
+            page_of_pair: pairs.then_some(sizes[0]),
             bucket_entries,
             second_bucket,
             buckets: table_bytes / ENTRY_BYTES / bucket_entries,
@@ -150,6 +153,11 @@ impl Layout {
     #[inline]
     pub(super) const fn code(&self, tag: u64) -> u64 {
         tag >> CODE_SHIFT & ((1 << self.code_bits) - 1)
+    }
+
+    /// The size of the pages in an entry with this tag, if they are a pair: base pages alone are paired.
+    pub(super) fn page_of_pair(&self, tag: u64) -> Option<PageSize> {
+        self.page_of_pair.filter(|_| self.code(tag) == 0)
     }
 
     /// Whether an entry with this tag may hold the page at `addr`.

@@ -19,6 +19,10 @@
 //!
 //! A walk reads all ways of all page sizes in use. The cuckoo walk tables of the paper, which
 //! tell most of these probes that they are in vain, are not part of this table.
+//!
+//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A line is eight
+//! words, which [`Memory`] writes one after the other, and a line that another one has kicked out is nowhere until it has
+//! its new place.
 
 mod elastic;
 mod line;

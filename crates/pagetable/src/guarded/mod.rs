@@ -31,6 +31,10 @@
 //! ([`Guarded::adaptive`]) anywhere, in any size. A superpage is an entry that
 //! ends early; one that covers several places of a node is entered in each of them, with one
 //! external node and so one set of usage bits for all.
+//!
+//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). An entry is two
+//! words, which [`Memory`] writes one after the other: a walk in between would follow the new pointer with the old guard,
+//! or the reverse.
 
 mod adapt;
 mod edit;

@@ -44,6 +44,10 @@
 //!
 //! A range is found by its clusters, or, where it has more of them than there are buckets, by
 //! a sweep over the table.
+//!
+//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A run of pages is
+//! entered page by page; where a frame is missing for a later one, those before are taken out again, and a walk could
+//! have found them in between. A walk that moves what it has hit to the front of its chain writes three pointers.
 
 mod chain;
 mod layout;

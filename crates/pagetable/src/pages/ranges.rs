@@ -6,7 +6,7 @@ use addr::{Frames, Kind, Memory, Page, PageSize, RangeError, Rights, VirtAddr, V
 
 use super::{Found, Pages, Run};
 use crate::pte::Pte;
-use crate::resize::{Resized, resized};
+use crate::resize::resized;
 use crate::{
     Error, Fault, Flush, Footprint, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
 };
@@ -253,14 +253,15 @@ impl<P: Pages> PageTable for P {
         })
     }
 
-    fn resize(
+    fn resize<M: Memory>(
         &mut self,
         space: Space,
         range: VirtRange,
         to: PageSize,
-        memory: &mut impl Memory,
+        memory: &mut M,
         frames: &mut impl Frames,
-    ) -> Result<Resized, Error> {
+        forget: &mut impl FnMut(&Flush, &mut M),
+    ) -> Result<Vec<Mapping>, Error> {
         self.spaces().check(space)?;
         if !self.sizes().contains(&to) {
             return Err(Unfit::PageSize(to).into());
@@ -296,7 +297,11 @@ impl<P: Pages> PageTable for P {
                 self.exchange(space, found, memory, used);
             }
         }
-        Ok(Resized::new(flush, mapped))
+        if !flush.is_empty() {
+            forget(&flush, memory);
+        }
+        flush.done(frames);
+        Ok(mapped)
     }
 
     fn set_usage(

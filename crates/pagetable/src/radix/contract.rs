@@ -1,13 +1,15 @@
 //! The contracts of a page table and of a tree: which algorithm does what.
 
+use alloc::vec::Vec;
+
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use super::change::{Clear, Protect, Remove};
 use super::single::Recent;
 use super::{Radix, Taken};
 use crate::{
-    Error, Fault, Flush, Footprint, Format, Lent, Loan, Mapping, Node, PageTable, Reference,
-    Resized, Space, Translation, Tree, TreeShape, Usage,
+    Error, Fault, Flush, Footprint, Format, Lent, Loan, Mapping, Node, PageTable, Reference, Space,
+    Translation, Tree, TreeShape, Usage,
 };
 
 impl<F: Format> PageTable for Radix<F> {
@@ -17,6 +19,10 @@ impl<F: Format> PageTable for Radix<F> {
 
     fn granted(&self, rights: Rights) -> Rights {
         self.format.granted(rights)
+    }
+
+    fn walks_beside_changes(&self) -> bool {
+        true
     }
 
     fn create(
@@ -136,19 +142,22 @@ impl<F: Format> PageTable for Radix<F> {
         self.edit(space, range, Clear(bits), memory, each)
     }
 
-    fn resize(
+    fn resize<M: Memory>(
         &mut self,
         space: Space,
         range: VirtRange,
         to: PageSize,
-        memory: &mut impl Memory,
+        memory: &mut M,
         frames: &mut impl Frames,
-    ) -> Result<Resized, Error> {
-        self.resize_live(space, range, to, memory, frames)
-    }
-
-    fn complete(&mut self, resized: &Resized, memory: &mut impl Memory) {
-        self.complete_resize(&resized.pending, memory);
+        forget: &mut impl FnMut(&Flush, &mut M),
+    ) -> Result<Vec<Mapping>, Error> {
+        let exchanged = self.exchange_sizes(space, range, to, memory, frames)?;
+        if !exchanged.flush.is_empty() {
+            forget(&exchanged.flush, memory);
+        }
+        self.complete(&exchanged.pending, memory);
+        exchanged.flush.done(frames);
+        Ok(exchanged.mapped)
     }
 
     fn set_usage(

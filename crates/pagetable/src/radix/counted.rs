@@ -5,13 +5,15 @@
 //!   not          [ table              ] --> [ . x . . x ]     whoever takes one looks for another
 //! ```
 //!
-//! Entries of 32 bits leave no room for a count. The search begins behind the entry that goes, so that
-//! pages that go in the order of their addresses cost a look at one neighbor each.
+//! Entries of 32 bits leave no room for a count, and RISC-V's must be zero there. The search begins behind what
+//! goes, so that pages that go in the order of their addresses cost a look at one neighbor each.
+
+use core::ops::Range;
 
 use addr::{Memory, PhysAddr};
 
-use super::{Radix, Table};
-use crate::{Entry, Format};
+use super::{Part, Radix, Table};
+use crate::Format;
 
 impl<F: Format> Radix<F> {
     /// How many entries are in use of the table that `entry` leads to, if that is counted.
@@ -26,7 +28,7 @@ impl<F: Format> Radix<F> {
         if F::COUNTS { self.format.recounted(entry, by) } else { Some(entry) }
     }
 
-    /// The `entry` that leads to `table`, from which `gone` entries have been removed; `None` where
+    /// The `entry` that leads to `table`, from which `gone` entries of `part` have been removed; `None` where
     /// the table is empty now.
     #[inline(always)]
     pub(super) fn less(
@@ -34,12 +36,18 @@ impl<F: Format> Radix<F> {
         table: Table,
         entry: u64,
         gone: u64,
+        part: Part,
         memory: &impl Memory,
     ) -> Option<u64> {
         if F::COUNTS || gone == 0 {
             return self.recounted(entry, -(gone as i64));
         }
-        self.has_other(table.level, table.start, None, memory).then_some(entry)
+        let mut but = self.offsets(table.level, part);
+        if table.level > 1 {
+            // Of pages nothing is left in the part; a table there may still have some.
+            but.start = but.end;
+        }
+        self.has_other(table.level, table.start, but, memory).then_some(entry)
     }
 
     /// The `entry` that leads to a `table` of `level` once the entry at `at` is removed; `None` where
@@ -56,7 +64,11 @@ impl<F: Format> Radix<F> {
         if F::COUNTS {
             return self.recounted(entry, -1);
         }
-        self.has_other(level, table, Some(at), memory).then_some(entry)
+        let first = at.get() - table.get();
+        let end = first + self.entry_step(level);
+        let is_last = end == self.format.table_size(level).bytes();
+        let has_next = !is_last && self.format.read(level, table.wrapping_add(end), memory) != 0;
+        (has_next || self.has_other(level, table, first..end, memory)).then_some(entry)
     }
 
     /// Tells the entry at `at` the population that `entry` has.
@@ -73,23 +85,58 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Whether an entry of `table` is in use besides that at `but`.
+    /// Where in a table of `level` the entries for `part` lie.
+    #[inline]
+    pub(super) fn offsets(&self, level: u8, part: Part) -> Range<u64> {
+        let offset = |addr| self.format.entry_offset(level, addr);
+        offset(part.start)..offset(part.last) + self.entry_step(level)
+    }
+
+    /// The bytes of an entry.
+    #[inline(always)]
+    fn entry_step(&self, level: u8) -> u64 {
+        u64::from(self.format.entry_bytes(level))
+    }
+
+    /// Whether an entry of `table` is in use besides those at the offsets `but`.
     #[cold]
     #[inline(never)]
-    fn has_other(
+    pub(super) fn has_other(
         &self,
         level: u8,
         table: PhysAddr,
-        but: Option<PhysAddr>,
+        but: Range<u64>,
         memory: &impl Memory,
     ) -> bool {
-        let (bytes, step) = (self.format.table_size(level).bytes(), self.format.entry_bytes(level));
-        let step = u64::from(step);
-        let from = but.map_or(0, |but| but.get() - table.get() + step);
-        (from..bytes).chain(0..from).step_by(step as usize).any(|offset| {
-            let at = table.wrapping_add(offset);
-            Some(at) != but
-                && self.format.decode(self.format.read(level, at, memory), level) != Entry::Empty
-        })
+        let bytes = self.format.table_size(level).bytes();
+        self.any_used(level, table, but.end..bytes, memory)
+            || self.any_used(level, table, 0..but.start, memory)
+    }
+
+    /// Whether an entry of `table` at these offsets is in use. No entry but zero is empty.
+    fn any_used(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        offsets: Range<u64>,
+        memory: &impl Memory,
+    ) -> bool {
+        let step = self.entry_step(level);
+        let read = |offset| self.format.read(level, table.wrapping_add(offset), memory);
+        let (mut offset, end) = (offsets.start, offsets.end);
+        // Eight at a time: a table in which one page is left is mostly empty.
+        while end - offset >= 8 * step {
+            if (0..8).fold(0, |bits, n| bits | read(offset + n * step)) != 0 {
+                return true;
+            }
+            offset += 8 * step;
+        }
+        while offset < end {
+            if read(offset) != 0 {
+                return true;
+            }
+            offset += step;
+        }
+        false
     }
 }

@@ -101,9 +101,6 @@ impl<F: Format> Radix<F> {
         edit: &mut Edit<'_, C, E>,
     ) -> u64 {
         let level = table.level;
-        if level == 1 && F::REPLICATES {
-            return self.edit_replicated(table, part, memory, edit);
-        }
         if level == 1 {
             return self.edit_leaf(table, part, memory, edit);
         }
@@ -139,7 +136,7 @@ impl<F: Format> Radix<F> {
                     seen += 1;
                     let next = Table { level: level - 1, start: next, entries: self.used(entry) };
                     let gone = self.edit_table(next, slot, memory, edit);
-                    match self.less(next, entry, gone, memory) {
+                    match self.less(next, entry, gone, slot, memory) {
                         _ if gone == 0 => {}
                         Some(entry) => self.write_population(level, at, entry, memory),
                         None => {
@@ -158,7 +155,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The same for a table of level 1, which has nothing below it.
+    /// [`Radix::edit_table`] of a table of level 1, below which there is no other. `part` begins and ends between pages.
     fn edit_leaf<C: Change<F>, E: FnMut(Mapping)>(
         &self,
         table: Table,
@@ -176,7 +173,13 @@ impl<F: Format> Radix<F> {
         loop {
             let at = self.entry_at(1, table.start, addr);
             let entry = self.format.read(1, at, memory);
-            if self.format.decode(entry, 1) == Entry::Page {
+            let mut end = addr.wrapping_add(base.mask());
+            if F::REPLICATES && self.is_copy(entry, addr) {
+                let copies = self.edit_copies((1, table.start), entry, addr, memory, edit);
+                end = copies.last;
+                seen += copies.count;
+                changed += copies.count;
+            } else if self.format.decode(entry, 1) == Entry::Page {
                 seen += 1;
                 if let Some(usage) = edit.change.apply(&self.format, 1, at, entry, memory) {
                     let mut before = self.mapping_used(entry, 1, addr, usage);
@@ -193,11 +196,10 @@ impl<F: Format> Radix<F> {
                     changed += 1;
                 }
             }
-            let next = addr.wrapping_add(base.bytes());
-            if seen == entries || next.get().wrapping_sub(1) == part.last.get() {
+            if seen == entries || end >= part.last {
                 break;
             }
-            addr = next;
+            addr = end.wrapping_add(1);
         }
         edit.flush.add_pages(first.page(base), last.page(base), pages, global);
         if C::REMOVES { changed } else { 0 }

@@ -11,8 +11,8 @@
 
 use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
-use super::{Part, Radix, Table, change::Change, edit::Edit};
-use crate::{Entry, Format, Mapping, Usage};
+use super::{Radix, change::Change, edit::Edit};
+use crate::{Format, Mapping, Usage};
 
 /// An edited page of several entries.
 pub(super) struct Copies {
@@ -60,35 +60,16 @@ impl<F: Format> Radix<F> {
         })
     }
 
-    /// Edits the pages of `part`, which cuts none of them, in a table of level 1; how many of its
-    /// entries it removed.
-    pub(super) fn edit_replicated<C: Change<F>, E: FnMut(Mapping)>(
-        &self,
-        table: Table,
-        part: Part,
-        memory: &mut impl Memory,
-        edit: &mut Edit<'_, C, E>,
-    ) -> u64 {
-        let base = self.format.page_size(1);
-        let (mut seen, mut removed) = (0, 0);
-        let mut start = part.start;
-        loop {
-            let entry = self.format.read(1, self.entry_at(1, table.start, start), memory);
-            let mut last = start.wrapping_add(base.mask());
-            if self.format.decode(entry, 1) == Entry::Page {
-                let copies = self.edit_copies((1, table.start), entry, start, memory, edit);
-                last = copies.last;
-                seen += copies.count;
-                removed += if C::REMOVES { copies.count } else { 0 };
-            }
-            if table.entries == Some(seen) || last >= part.last {
-                return removed;
-            }
-            start = last.wrapping_add(1);
-        }
+    /// Whether `entry`, which lies in a table of level 1 for `addr`, is one of several of its page.
+    #[inline(always)]
+    pub(super) fn is_copy(&self, entry: u64, addr: VirtAddr) -> bool {
+        // No bit says so in an entry of nothing.
+        self.format.other_size(entry, addr, self.format.page_size(1)) != 0
     }
 
     /// Edits the page of `entry`, which lies in a table of some level for `start`, in all of its entries.
+    #[cold]
+    #[inline(never)]
     pub(super) fn edit_copies<C: Change<F>, E: FnMut(Mapping)>(
         &self,
         (level, table): (u8, PhysAddr),

@@ -13,7 +13,7 @@
 //!
 //! Hardware that must not see two sizes at once (AArch64 without FEAT_BBM, level 2) needs a break before the
 //! make: there the entries are broken here, hold no translation until the processors have forgotten the old
-//! ones, and are made in [`Radix::complete_resize`].
+//! ones, and are made in [`Radix::complete`].
 
 use alloc::vec::{self, Vec};
 
@@ -21,9 +21,19 @@ use addr::{Frames, Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use super::{Part, Radix, single::Recent};
 use crate::{
-    Entry, Error, Flush, Footprint, Format, Mapping, Resized, Space, Translation, Unfit, Usage,
+    Entry, Error, Flush, Footprint, Format, Mapping, Space, Translation, Unfit, Usage,
     resize::{Pending, resized},
 };
+
+/// Pages of another size, which hardware may still know as they were.
+pub(super) struct Exchanged {
+    /// What hardware may hold of the pages as they were.
+    pub(super) flush: Flush,
+    /// The pages as they are now.
+    pub(super) mapped: Vec<Mapping>,
+    /// What is left to do when hardware has forgotten the pages as they were.
+    pub(super) pending: Vec<Pending>,
+}
 
 /// A resize under way, after all that can fail.
 struct Resize<'a, M> {
@@ -40,15 +50,15 @@ struct Resize<'a, M> {
 }
 
 impl<F: Format> Radix<F> {
-    /// [`crate::PageTable::resize`].
-    pub(super) fn resize_live(
+    /// The first step of [`crate::PageTable::resize`], which may fail.
+    pub(super) fn exchange_sizes(
         &mut self,
         space: Space,
         range: VirtRange,
         to: PageSize,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<Resized, Error> {
+    ) -> Result<Exchanged, Error> {
         self.spaces.check(space)?;
         let known = self.format.page_sizes().contains(&to);
         let level = self.format.level_of(to).filter(|_| known).ok_or(Unfit::PageSize(to))?;
@@ -84,11 +94,12 @@ impl<F: Format> Radix<F> {
         self.recent = Recent::NONE;
         self.takes(space, taken);
         self.gives_back(space, freed);
-        Ok(Resized { flush, mapped, pending })
+        Ok(Exchanged { flush, mapped, pending })
     }
 
-    /// [`crate::PageTable::complete`].
-    pub(super) fn complete_resize(&self, pending: &[Pending], memory: &mut impl Memory) {
+    /// The step of [`crate::PageTable::resize`] after hardware has forgotten the pages as they were: bits that it has
+    /// set in their entries until then are carried over, and entries that were broken are made.
+    pub(super) fn complete(&self, pending: &[Pending], memory: &mut impl Memory) {
         for &Pending { level, at, made, went } in pending {
             let late = went.map(|table| self.usage_below(level - 1, table, memory));
             match (made, late) {

@@ -119,7 +119,7 @@ impl<F: Format> Radix<F> {
         let above = both(start.rights, self.format.passed_rights(walk.passed));
         let mut translation = self.format.translation(entry, LEVEL, addr);
         translation.rights = both(translation.rights, above);
-        if !translation.rights.allows(kind) {
+        if !self.format.permits(entry, translation.rights, kind) {
             return Err(Fault::Denied { translation });
         }
         let usage = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };

@@ -237,7 +237,7 @@ impl<F: Format> Radix<F> {
         if self.format.decode(entry, 1) != Entry::Page {
             return Some(Stale::NOTHING);
         }
-        if F::REPLICATES && self.format.translation(entry, 1, addr).page.size() != base {
+        if F::REPLICATES && self.is_copy(entry, addr) {
             return None;
         }
         if C::REMOVES {

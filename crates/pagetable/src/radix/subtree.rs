@@ -17,9 +17,7 @@ use super::{
     change::{Change, Clear, Protect, Remove},
     edit::Edit,
 };
-use crate::{
-    Entry, Error, Flush, Format, Intent, Mapping, Space, SubtreeEdit, SubtreeTable, Translation,
-};
+use crate::{Error, Flush, Format, Intent, Mapping, Space, SubtreeEdit, SubtreeTable, Translation};
 
 /// The table that an operation stays below, and the entry that leads to it.
 struct Top {
@@ -58,16 +56,7 @@ impl<F: Format> Radix<F> {
         if let Some(entries) = table.entries {
             return entries > slots;
         }
-        let step = u64::from(self.format.entry_bytes(table.level));
-        let first = self.format.entry_offset(table.level, range.start());
-        let last = self.format.entry_offset(table.level, range.last());
-        let bytes = self.format.table_size(table.level).bytes();
-        (0..bytes).step_by(step as usize).any(|offset| {
-            let at = table.start.wrapping_add(offset);
-            (offset < first || offset > last)
-                && self.format.decode(self.format.read(table.level, at, memory), table.level)
-                    != Entry::Empty
-        })
+        self.has_other(table.level, table.start, self.offsets(table.level, range.into()), memory)
     }
 
     fn edit_subtree<C: Change<F>>(
@@ -85,7 +74,7 @@ impl<F: Format> Radix<F> {
         let mut edit = Edit::new(space, change, &mut each);
         let gone = self.edit_table(top.table, range.into(), memory, &mut edit);
         if gone > 0
-            && let Some(entry) = self.less(top.table, top.entry, gone, memory)
+            && let Some(entry) = self.less(top.table, top.entry, gone, range.into(), memory)
         {
             self.write_population(level + 1, top.at, entry, memory);
         }

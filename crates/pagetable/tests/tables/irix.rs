@@ -1,7 +1,7 @@
 //! IRIX's table: an entry for each base page, with the size of its page in it.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Irix, Mount, Mounted, Reference, SparseMemory, Unfit};
+use pagetable::{Error, Flush, Irix, Mount, Mounted, Reference, SparseMemory, Unfit};
 use physmem::Physmem;
 
 use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
@@ -107,21 +107,23 @@ fn sizes_change_in_place() {
     let range = VirtRange::of_page(first.page);
     let (used, mut pages) = (frames.used_bytes(), Vec::new());
     for (shift, count) in [(14, 4), (12, 16), (14, 4), (16, 1)] {
-        let resized = Mounted::resize(&mut table, space, range, size(shift), &mut frames).unwrap();
-        assert_eq!(resized.mapped.len(), count);
-        let forgotten: u64 = resized.flush.sizes().map(PageSize::bytes).sum();
-        pages.push(forgotten >> 12);
-        resized.flush.done(&mut frames);
+        let forget = &mut |flush: &Flush| {
+            pages.push(flush.sizes().map(PageSize::bytes).sum::<u64>() >> 12);
+        };
+        let to = size(shift);
+        let mapped = Mounted::resize(&mut table, space, range, to, &mut frames, forget).unwrap();
+        assert_eq!(mapped.len(), count);
         assert_eq!(entry_of(&mut table), (size(shift), before.1, before.2));
         assert_eq!(frames.used_bytes(), used);
     }
     assert_eq!(pages, [16, 4, 1, 4], "the token names the pages as they were");
     // A hole cannot be part of a larger page.
     let small = size(14);
-    Mounted::resize(&mut table, space, range, small, &mut frames).unwrap().flush.done(&mut frames);
+    let forget = &mut |_: &Flush| {};
+    Mounted::resize(&mut table, space, range, small, &mut frames, forget).unwrap();
     let hole = VirtRange::of_page(VirtAddr::new(0x1_8000).page(small));
     Mounted::unmap(&mut table, space, hole, &mut |_| ()).unwrap().done(&mut frames);
-    let refused = Mounted::resize(&mut table, space, range, size(16), &mut frames);
+    let refused = Mounted::resize(&mut table, space, range, size(16), &mut frames, forget);
     assert!(matches!(refused, Err(Error::NotMapped { .. })));
     assert_eq!(entry_of(&mut table).0, small);
 }

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use addr::{Frames, Kind, Memory, OutOfFrames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Aarch64, Fault, Mapping, Space, Sv39, Sv48, Sv57, Translation, X86_32, X86_64};
+use pagetable::{
+    Aarch64, Fault, Flush, Mapping, Space, Sv39, Sv48, Sv57, Translation, X86_32, X86_64,
+};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -299,11 +301,11 @@ fn race_any(
             for _ in 0..4 {
                 size = if size == large { small } else { large };
                 Board::count(&board.strict, !breaks);
-                let resized = table.resize(space, range, size, &mut memory, &mut frames).unwrap();
-                walk_on(6);
-                board.shoot();
-                table.complete(&resized, &mut memory);
-                resized.flush.done(&mut frames);
+                let forget = &mut |_: &_| {
+                    walk_on(6);
+                    board.shoot();
+                };
+                table.resize(space, range, size, &mut memory, &mut frames, forget).unwrap();
                 Board::count(&board.strict, true);
                 walk_on(8);
                 Board::count(&board.writable, false);
@@ -320,15 +322,11 @@ fn race_any(
             if size == large {
                 Board::count(&board.strict, !breaks);
                 let left = std::mem::replace(&mut frames.left, 0);
-                let refused = table.resize(space, range, small, &mut memory, &mut frames);
+                let forget = &mut |_: &_| board.shoot();
                 // Pages with entries at the same level need no table.
-                match refused {
+                match table.resize(space, range, small, &mut memory, &mut frames, forget) {
                     Err(error) => assert!(matches!(error, pagetable::Error::OutOfFrames(_))),
-                    Ok(resized) => {
-                        board.shoot();
-                        table.complete(&resized, &mut memory);
-                        resized.flush.done(&mut frames);
-                    }
+                    Ok(mapped) => assert_eq!(mapped[0].translation.page.size(), small),
                 }
                 frames.left += left;
                 Board::count(&board.strict, true);
@@ -411,16 +409,17 @@ fn a_split_that_finds_no_memory_changes_nothing() {
     let page = VirtAddr::new(1 << 30).page(PageSize::SIZE_1G);
     let first = Translation::new(page, PhysAddr::new(1 << 32), Rights::ALL);
     table.map(space, first, 1, &mut physical, frames).unwrap().done(frames);
+    let mut unasked = |_: &Flush| panic!("nothing has changed");
     for room in [0, 1, 2, 511, 512] {
         physical.limit(physical.frames_out() + room);
-        let refused = table.resize(space, VirtRange::of_page(page), K4, &mut physical, frames);
+        let range = VirtRange::of_page(page);
+        let refused = table.resize(space, range, K4, &mut physical, frames, &mut unasked);
         assert!(matches!(refused.unwrap_err(), pagetable::Error::OutOfFrames(_)));
         assert_eq!(physical.frames_out(), 2);
         assert_eq!(table.query(space, page.start(), &physical).unwrap().translation, first);
     }
     physical.limit(physical.frames_out() + 513);
-    let split = table.resize(space, VirtRange::of_page(page), K4, &mut physical, frames).unwrap();
-    table.complete(&split, &mut physical);
-    assert_eq!(split.mapped.len(), 1 << 18);
-    split.flush.done(frames);
+    let (range, forget) = (VirtRange::of_page(page), &mut |_: &Flush| {});
+    let mapped = table.resize(space, range, K4, &mut physical, frames, forget).unwrap();
+    assert_eq!(mapped.len(), 1 << 18);
 }

@@ -144,9 +144,8 @@ fn no_bit_of_a_walker_is_lost() {
         // A page of 2M that is split and merged again.
         let last = ranges[4];
         for (to, pages) in [(k4, 512), (PageSize::SIZE_2M, 1)] {
-            let resized = table.resize(space, last, to, &mut memory, &mut frames).unwrap();
-            table.complete(&resized, &mut memory);
-            resized.flush.done(&mut frames);
+            let forget = &mut |_: &_| {};
+            table.resize(space, last, to, &mut memory, &mut frames, forget).unwrap();
             let mut found = Vec::new();
             table.visit(space, last, &memory, &mut |mapping| found.push(mapping.usage));
             assert_eq!(found, vec![MARKED; pages], "pages of {to}");
@@ -244,10 +243,9 @@ fn no_bit_is_lost_when_other_tables_resize() {
             let each = &mut |_| {};
             let flush = table.clear_usage(space, range, MARKED, &mut memory, each).unwrap();
             flush.done(&mut frames);
-            let resized = table.resize(space, range, to, &mut memory, &mut frames).unwrap();
-            table.complete(&resized, &mut memory);
-            assert_eq!(resized.mapped.len(), pages);
-            resized.flush.done(&mut frames);
+            let forget = &mut |_: &_| {};
+            let mapped = table.resize(space, range, to, &mut memory, &mut frames, forget).unwrap();
+            assert_eq!(mapped.len(), pages);
             let mut found = Vec::new();
             table.visit(space, range, &memory, &mut |mapping| found.push(mapping.usage));
             assert_eq!(found, vec![MARKED; pages], "table {number}, pages of {to}");

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use physmem::{
-    Allocator, Buddy, FrameId, Neighbor, Physmem, Place, Request, Reservations, Reserver, State,
-    Unplaced,
+    Allocator, Buddy, FrameId, Neighbor, ObjectPage, Physmem, Request, Reservations, Reserver,
+    State, Unplaced,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -75,7 +75,7 @@ impl Model {
     }
 
     /// What FreeBSD does, written once more from its description.
-    fn expect(&self, place: &Place) -> Expected {
+    fn expect(&self, place: &ObjectPage) -> Expected {
         let neighbors = [place.before, place.after].map(|near| {
             let near = near?;
             let held = self.held_at(near.frame.0).map(|at| &self.held[at]);
@@ -204,7 +204,7 @@ fn check(seed: u64, frames: u32, orders: &[u32], steps: u32) {
                 let (end, grows) = (first + u64::from(frames) / 3, object % 2 == 0);
                 // The third lets reservations reach before its beginning.
                 let first = if object == 3 { 0 } else { first };
-                Place { object, index, first, end, grows, before, after }
+                ObjectPage { object, index, first, end, grows, before, after }
             });
             let expected = place.as_ref().map_or(Expected::Any, |place| model.expect(place));
             let request = Request { place, ..Request::new(0, State::Movable) };
@@ -258,11 +258,11 @@ fn reservations_under_streams_of_requests() {
     check(4, 2048, &[9, 4], each);
 }
 
-fn place(object: u32, index: u64, end: u64) -> Place {
-    Place { object, index, first: 0, end, grows: false, before: None, after: None }
+fn place(object: u32, index: u64, end: u64) -> ObjectPage {
+    ObjectPage { object, index, first: 0, end, grows: false, before: None, after: None }
 }
 
-fn at(memory: &mut Reserving, place: Place) -> u32 {
+fn at(memory: &mut Reserving, place: ObjectPage) -> u32 {
     let request = Request { place: Some(place), ..Request::new(0, State::Movable) };
     memory.allocate(&request).unwrap().0
 }
@@ -278,7 +278,7 @@ fn a_small_file_gets_no_reservation_unless_it_may_grow() {
     assert_eq!(memory.allocator().reservation(FrameId(alone)), None);
     let (_, counts) = memory.allocator().counts()[0];
     assert_eq!(counts.unplaced[Unplaced::End as usize], 1);
-    let eager = at(&mut memory, Place { grows: true, ..place(2, 7, 511) });
+    let eager = at(&mut memory, ObjectPage { grows: true, ..place(2, 7, 511) });
     assert_eq!(eager % 512, 7);
     assert_eq!(memory.reserved_bytes(), 511 * 4096);
 }

@@ -1,7 +1,7 @@
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    Error, Fault, Flush, Footprint, Frames, Mapping, Mounted, Node, Reference, Resized, Space,
-    Translation, TreeShape, Unfit, Usage, resized,
+    Error, Fault, Flush, Footprint, Frames, Mapping, Mounted, Node, Reference, Space, Translation,
+    TreeShape, Unfit, Usage, resized,
 };
 use rustc_hash::FxHashMap;
 
@@ -288,7 +288,8 @@ impl Mounted for Flat {
         range: VirtRange,
         to: PageSize,
         frames: &mut dyn Frames,
-    ) -> Result<Resized, Error> {
+        forget: &mut dyn FnMut(&Flush),
+    ) -> Result<Vec<Mapping>, Error> {
         if !self.page_sizes.contains(&to) {
             return Err(Unfit::PageSize(to).into());
         }
@@ -306,7 +307,11 @@ impl Mounted for Flat {
                 flush.merge(self.map(space, mapping.translation, 1, frames)?);
             }
         }
-        Ok(Resized::new(flush, after))
+        if !flush.is_empty() {
+            forget(&flush);
+        }
+        flush.done(frames);
+        Ok(after)
     }
 
     fn footprint(&self) -> Footprint {

@@ -2,7 +2,7 @@
 
 use addr::{VirtAddr, VirtRange};
 use description::{Description, Refusal, units::Bytes};
-use hat::small::{Layout, LayoutError};
+use hat::small::{LayoutError, SlotLayout};
 
 use super::{Format, Relocation};
 
@@ -23,7 +23,7 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
 }
 
 /// The area that `description` asks for: where its page table lets spaces see others' tables.
-pub fn layout(description: &Description) -> Result<Option<Layout>, Refusal> {
+pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> {
     let Some(small) = &description.os.small else { return Ok(None) };
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.small{key}"), what));
     let relocation = relocation(description)?;
@@ -73,7 +73,7 @@ pub fn layout(description: &Description) -> Result<Option<Layout>, Refusal> {
             format!("the area ends at {end}, so that of {area} has no room: write {most} or less");
         return refuse(".area", what);
     };
-    match Layout::new(range, slot.0, covers) {
+    match SlotLayout::new(range, slot.0, covers) {
         Ok(layout) if u64::from(layout.slots()) > slots_max => {
             let most = Bytes(slots_max * slot.0);
             let what = format!(

@@ -36,7 +36,7 @@ impl Recent {
 /// The regions of all spaces, by the trace's numbers.
 pub struct Layout {
     /// In the order in which they became known.
-    spaces: Vec<Known>,
+    spaces: Vec<SpaceLabels>,
     /// By the trace's number: the place in `spaces`.
     places: BTreeMap<u32, usize>,
     /// The number of the space that was asked for last, and its place.
@@ -98,7 +98,7 @@ impl Default for Layout {
 
 /// What is known of a space.
 #[derive(Default)]
-struct Known {
+struct SpaceLabels {
     regions: Regions,
     /// The label of each region, by its number.
     labels: Vec<u32>,
@@ -186,7 +186,7 @@ impl Layout {
         let next = self.spaces.len();
         let place = *self.places.entry(number).or_insert(next);
         if place == next {
-            self.spaces.push(Known::default());
+            self.spaces.push(SpaceLabels::default());
         }
         self.last = Some((number, place));
         place

@@ -92,8 +92,9 @@ impl Chain {
     fn forget_counts(&mut self) {
         self.single = 0;
         for level in &mut self.levels {
-            level.hits.fill(0);
-            (level.misses, level.of_crossings, level.seen.pages) = (0, 0, 0);
+            let Level { shift: _, stack: _, last: _, hits, misses, of_crossings, seen } = level;
+            hits.fill(0);
+            (*misses, *of_crossings, seen.pages) = (0, 0, 0);
         }
     }
 

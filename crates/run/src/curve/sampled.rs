@@ -454,14 +454,30 @@ impl Sampler {
 
     /// The warm-up is over: counts begin anew, after the beginning with a window, and the stacks stay.
     fn forget_counts(&mut self) {
-        (self.single, self.single_before) = (0, 0);
-        for Level { open, before, .. } in &mut self.levels {
+        let Sampler {
+            levels,
+            single,
+            single_before,
+            spaces: _,
+            space: _,
+            accesses: _,
+            windows,
+            stretch,
+            left,
+            seen,
+            whole,
+            has_gaps,
+        } = self;
+        (*single, *single_before) = (0, 0);
+        for level in levels {
+            let Level { shift: _, last: _, halvings: _, stack: _, pages: _, open, before, uses: _ } =
+                level;
             open.clear();
             before.clear();
         }
-        (self.seen, self.whole, self.has_gaps) = (Seen::default(), 0, false);
-        if self.stretch != Stretch::Whole {
-            (self.stretch, self.left) = (Stretch::Window, self.windows.window.max(1));
+        (*seen, *whole, *has_gaps) = (Seen::default(), 0, false);
+        if *stretch != Stretch::Whole {
+            (*stretch, *left) = (Stretch::Window, windows.window.max(1));
         }
     }
 

@@ -105,7 +105,7 @@ fn kernel(
         by_work.insert("moving pages to nodes".to_owned(), moving);
     }
     by_work.insert("switches".to_owned(), sum(|counts| counts.switch_cycles));
-    if run.small.is_some() {
+    if run.hooks.small.is_some() {
         let copies = sum(|counts| counts.copies) * u64::from(costs.copy_cycles);
         by_work.insert("copies".to_owned(), copies);
     }
@@ -151,7 +151,7 @@ fn lookup_cycles(run: &Run) -> u64 {
         lookups * unit.latency_cycles
     };
     let tlbs = run.processors.each().flat_map(|processor| &processor.hardware.units);
-    tlbs.map(of_tlb).sum::<u64>() + run.census.table_cycles()
+    tlbs.map(of_tlb).sum::<u64>() + run.seen.census.table_cycles()
 }
 
 /// Cycles that the data caches add to the program beyond hits where its accesses come in, which are

@@ -27,7 +27,7 @@ pub(super) const VIRTUAL: u8 = 2;
 
 /// One lookup: what is accessed, how, and by whom it is looked up first.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Lookup<'a> {
     pub(super) addr: VirtAddr,
     pub(super) kind: Kind,
     pub(super) unit: usize,
@@ -71,9 +71,10 @@ impl Run {
         // Accesses of the trace among them that are not.
         let mut skipped = 0;
         while next < addrs.len() {
-            if !CHECK && self.pace.wants_span() {
+            if !CHECK && self.tempo.pace.wants_span() {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
-                let (ran, time) = match (self.learns, self.granules.1.is_some()) {
+                let (ran, time) = match (self.constants.learns, self.constants.granules.1.is_some())
+                {
                     (NOTHING, false) => self.hits::<CACHES, NOTHING, false>(addrs, metas, behind),
                     (NOTHING, true) => self.hits::<CACHES, NOTHING, true>(addrs, metas, behind),
                     (TIME, false) => self.hits::<CACHES, TIME, false>(addrs, metas, behind),
@@ -84,10 +85,10 @@ impl Run {
                 let first_level = self.processors.here.hardware.first_level_mut().iter_mut();
                 first_level.for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
-                self.pace.had_span(ran);
+                self.tempo.pace.had_span(ran);
             }
             let mut missed = None;
-            let number = self.position + (from + next + skipped) as u64 - self.left_out;
+            let number = self.seen.position + (from + next + skipped) as u64 - self.seen.left_out;
             if !CHECK && !to_miss && self.is_dense(number) {
                 let rows = (&addrs[next..], &metas[next..]);
                 let ran;
@@ -97,17 +98,17 @@ impl Run {
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let row = place(next);
-                let access = self.position + row as u64;
-                self.left_out += (row - from - next - skipped) as u64;
+                let access = self.seen.position + row as u64;
+                self.seen.left_out += (row - from - next - skipped) as u64;
                 skipped = row - from - next;
                 let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
-                if self.pace.is_dense() {
-                    let Run { ahead, stack, who, view, .. } = self;
-                    ahead.soon::<CACHES>((addrs, next), (*who, *view), stack, behind);
+                if self.tempo.pace.is_dense() {
+                    let Run { tempo, stack, who, view, .. } = self;
+                    tempo.ahead.soon::<CACHES>((addrs, next), (*who, *view), stack, behind);
                 }
                 self.access::<CHECK, CACHES>(batch, (addr, meta), access, missed, behind)?;
                 next += 1;
-                if to_miss || self.has_new_deadline {
+                if to_miss || self.timing.has_new_deadline {
                     break;
                 }
             }
@@ -118,7 +119,7 @@ impl Run {
     /// Whether accesses that miss come one after the other, so that it pays to ask once for many of them what
     /// kind of TLBs these are.
     fn is_dense(&self, number: u64) -> bool {
-        self.pace.is_dense() && number >= self.dense.until
+        self.tempo.pace.is_dense() && number >= self.tempo.worth.until
     }
 
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
@@ -136,10 +137,11 @@ impl Run {
         let before = first_level.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut spans: [Option<SpanTlb<'_, LEARNS>>; FIRST_LEVEL_MAX] = [const { None }; _];
         for (span, unit) in spans.iter_mut().zip(first_level) {
-            *span = unit.tlb.span(*asid, self.granules);
+            *span = unit.tlb.span(*asid, self.constants.granules);
         }
         let serving = |kind: usize| *spans.get(*first.get(kind)?)?;
-        let spans = SpanTlbs::<LEARNS, TWO>::new(serving, self.granules, self.large_first);
+        let spans =
+            SpanTlbs::<LEARNS, TWO>::new(serving, self.constants.granules, self.tempo.large_first);
         // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let tag = self.view.tag;
@@ -154,7 +156,13 @@ impl Run {
                 }
                 if label == SHARED {
                     let addr = VirtAddr::new(addr.get().wrapping_sub(self.view.base));
-                    shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
+                    shared_hit(
+                        &mut self.layout,
+                        &mut self.seen.census,
+                        self.who,
+                        addr,
+                        meta.kind(),
+                    );
                 }
                 if CACHES != UNCACHED {
                     let at = if CACHES == VIRTUAL { PhysAddr::new(addr.get() | tag) } else { phys };
@@ -168,12 +176,12 @@ impl Run {
             ran += 1;
         }
         let time = before + ran as u64;
-        self.left_out += left_out;
+        self.seen.left_out += left_out;
         // For each kind the granule in which more is found comes first.
         if TWO && far.iter().sum::<usize>() * 8 > ran {
             let mut hits = [0; 4];
             metas[..ran].iter().for_each(|meta| hits[meta.kind_index() & 3] += 1);
-            for ((large_first, far), hits) in self.large_first.iter_mut().zip(far).zip(hits) {
+            for ((large_first, far), hits) in self.tempo.large_first.iter_mut().zip(far).zip(hits) {
                 *large_first ^= far * 2 > hits;
             }
         }
@@ -194,10 +202,10 @@ impl Run {
         let (kind, bytes) = (meta.kind(), meta.size());
         let unit = self.processors.here.hardware.first[kind as usize];
         if unit == NONE {
-            self.left_out += 1;
+            self.seen.left_out += 1;
             return Ok(());
         }
-        let place = Place { addr, kind, unit, access, batch };
+        let place = Lookup { addr, kind, unit, access, batch };
         let (phys, size) = match missed {
             Some(missed) => self.miss_all(place, missed, behind)?,
             None => self.translate::<CHECK>(place, behind)?,
@@ -223,7 +231,7 @@ impl Run {
             VIRTUAL => PhysAddr::new(addr.wrapping_add(self.view.base).get() | self.view.tag),
             _ => phys,
         };
-        if std::mem::take(&mut self.missed) {
+        if std::mem::take(&mut self.walking.missed) {
             behind.first_data(at, bytes, kind);
         } else {
             behind.data(at, bytes, kind);
@@ -233,23 +241,23 @@ impl Run {
     /// The physical address of one access that lies within a page, and that page's size.
     fn translate<const CHECK: bool>(
         &mut self,
-        place: Place<'_>,
+        place: Lookup<'_>,
         behind: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let linear = place.addr.wrapping_add(self.view.base);
         let tlb = &mut hardware.units[place.unit].tlb;
-        let found = if self.pace.is_dense() {
+        let found = if self.tempo.pace.is_dense() {
             tlb.lookup_apart(linear, *asid, place.kind)
         } else {
             tlb.lookup(linear, *asid, place.kind)
         };
         match found {
             Ok(hit) => {
-                self.pace.hit();
+                self.tempo.pace.hit();
                 if hit.label == SHARED {
-                    let Place { addr, kind, .. } = place;
-                    shared_hit(&mut self.layout, &mut self.census, self.who, addr, kind);
+                    let Lookup { addr, kind, .. } = place;
+                    shared_hit(&mut self.layout, &mut self.seen.census, self.who, addr, kind);
                 }
                 if CHECK {
                     self.compare(place, &hit)?;
@@ -257,7 +265,7 @@ impl Run {
                 Ok((hit.phys, hit.size))
             }
             Err(why) => {
-                self.pace.missed();
+                self.tempo.pace.missed();
                 self.miss(place, why, behind)
             }
         }
@@ -268,13 +276,13 @@ impl Run {
     #[cold]
     fn straddle<const CHECK: bool, const CACHES: u8>(
         &mut self,
-        place: Place<'_>,
+        place: Lookup<'_>,
         phys: PhysAddr,
         size: PageSize,
         bytes: u32,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        self.page_crossings += 1;
+        self.seen.page_crossings += 1;
         let (mut addr, mut left) = (place.addr, u64::from(bytes));
         let (mut phys, mut size) = (phys, size);
         loop {
@@ -289,15 +297,15 @@ impl Run {
                 return Err(Error::Access { access: place.access, what });
             };
             addr = next;
-            self.crossing_lookups[place.kind as usize] += 1;
-            (phys, size) = self.translate::<CHECK>(Place { addr, ..place }, behind)?;
+            self.seen.crossing_lookups[place.kind as usize] += 1;
+            (phys, size) = self.translate::<CHECK>(Lookup { addr, ..place }, behind)?;
         }
     }
 
     /// Stops at a translation that is not what the page table says now, or that allows what the
     /// page table forbids.
     #[cold]
-    fn compare(&mut self, place: Place<'_>, hit: &Hit) -> Result<(), Error> {
+    fn compare(&mut self, place: Lookup<'_>, hit: &Hit) -> Result<(), Error> {
         let table = self.stack.query(self.who.space, place.addr);
         let phys = table.map(|translation| translation.apply(place.addr));
         let said = match (phys, table) {

@@ -22,7 +22,7 @@
 //!
 //! Each processor has a clock of its own; a deadline is due when the one that runs has reached it.
 
-use std::ops::Range;
+use std::{collections::VecDeque, ops::Range};
 
 use addr::{Kind, PhysAddr, VirtAddr};
 use description::{Clock, Costs, Description, Error};
@@ -134,16 +134,32 @@ impl Prices {
     }
 }
 
+/// The operating system's clock, and what is due by it.
+pub(super) struct Timing {
+    pub(super) prices: Prices,
+    /// Settings that will change, in the order of time.
+    changes: VecDeque<Change>,
+    /// Whether the system wants to be woken since the last fault.
+    pub(super) has_new_deadline: bool,
+}
+
+impl Timing {
+    pub(super) fn new(description: &Description, clock: Clock, changes: Vec<Change>) -> Timing {
+        let prices = Prices::new(description, clock);
+        Timing { prices, changes: changes.into(), has_new_deadline: false }
+    }
+}
+
 impl Run {
     /// The clock of the processor that runs, in cycles since the run began.
     pub(super) fn now(&self) -> u64 {
         let processor = &self.processors.here;
-        processor.cycles_before + self.prices.cycles(processor)
+        processor.cycles_before + self.timing.prices.cycles(processor)
     }
 
     /// What the operating system's time is made of.
     pub fn clock(&self) -> Clock {
-        self.prices.clock
+        self.timing.prices.clock
     }
 
     /// Runs accesses among which there is no event. Where pages lie as the trace says, each row is
@@ -156,7 +172,7 @@ impl Run {
     ) -> Result<(), Error> {
         let mut from = span.start;
         while let Some(recorded) = self.system.recorded().filter(|_| from < span.end) {
-            let position = self.position;
+            let position = self.seen.position;
             let read = recorded.read(self.who.number, batch, from..span.end);
             let read =
                 read.map_err(|(row, what)| Error::Access { access: position + row as u64, what })?;
@@ -183,7 +199,7 @@ impl Run {
     ) -> Result<(), Error> {
         let mut from = span.start;
         loop {
-            self.has_new_deadline = false;
+            self.timing.has_new_deadline = false;
             let Some(deadline) = self.deadline() else {
                 if from == span.end {
                     return Ok(());
@@ -191,9 +207,9 @@ impl Run {
                 from = self.stretch::<CHECK>(batch, from..span.end, false, behind)?;
                 continue;
             };
-            let (now, access) = (self.now(), self.position + from as u64);
+            let (now, access) = (self.now(), self.seen.position + from as u64);
             if now >= deadline {
-                self.had_deadline = true;
+                self.seen.woken = true;
                 self.wake(now, access, behind)?;
                 continue;
             }
@@ -202,8 +218,9 @@ impl Run {
             }
             if self.misses_are_priced_alike() {
                 let (metas, processor) = (&batch.meta[from..span.end], &self.processors.here);
-                let lookups = 2 + u64::from(Meta::SIZE_MAX >> self.granules.0.shift());
-                let surely = self.prices.surely_before(metas, processor, deadline - now, lookups);
+                let lookups = 2 + u64::from(Meta::SIZE_MAX >> self.constants.granules.0.shift());
+                let surely =
+                    self.timing.prices.surely_before(metas, processor, deadline - now, lookups);
                 if surely > 0 {
                     from = self.stretch::<CHECK>(batch, from..from + surely, false, behind)?;
                     continue;
@@ -211,7 +228,7 @@ impl Run {
             }
             let metas = &batch.meta[from..span.end.min(from + STRETCH_MAX)];
             let processor = &self.processors.here;
-            let end = from + self.prices.until(metas, processor, now, deadline);
+            let end = from + self.timing.prices.until(metas, processor, now, deadline);
             from = self.stretch::<CHECK>(batch, from..end, true, behind)?;
         }
     }
@@ -219,29 +236,28 @@ impl Run {
     /// Whether all that a miss adds to the clock, but for faults, is a lookup and a walk at the nominal
     /// price; and whether rows go to the TLBs as the trace has them.
     fn misses_are_priced_alike(&self) -> bool {
-        self.hooks.leaves_prices()
-            && self.small.is_none()
-            && !self.stack.guest.is_linear()
-            && self.processors.here.trace_cache.is_none()
+        self.hooks.leave_prices() && self.processors.here.trace_cache.is_none()
     }
 
     /// When the operating system has something to do next.
     fn deadline(&self) -> Option<u64> {
-        let change = self.changes.front().map(|change| change.time);
+        let change = self.timing.changes.front().map(|change| change.time);
         self.system.deadline().into_iter().chain(change).min()
     }
 
     /// Has a setting change, or else the system do what it wanted to.
     fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
-        let due = self.changes.front().is_some_and(|change| change.time <= now);
-        let Some(change) = due.then(|| self.changes.pop_front()).flatten() else {
-            return self.ask(access, behind, |system, platform| system.tick(now, platform));
+        let due = self.timing.changes.front().is_some_and(|change| change.time <= now);
+        let Some(change) = due.then(|| self.timing.changes.pop_front()).flatten() else {
+            self.ask(access, behind, |system, platform| system.tick(now, platform))?;
+            self.system.ticked(self.now() - now);
+            return Ok(());
         };
         let Change { time, what, value, description } = change;
         let key = what.key();
         let done = self
             .ask(access, behind, |system, platform| system.change(what, &description, platform));
-        self.changed.push(ChangedSetting { access, time, key: key.to_owned(), value });
+        self.seen.changed.push(ChangedSetting { access, time, key: key.to_owned(), value });
         done.map_err(|error| match error {
             Error::Access { access, what } => {
                 Error::Access { access, what: format!("os.at, {key} at {time}: {what}") }
@@ -259,7 +275,7 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let from = span.start;
-        let (end, delivered) = match (behind.has_caches(), self.virtual_caches) {
+        let (end, delivered) = match (behind.has_caches(), self.constants.virtual_caches) {
             (false, _) => self.accesses::<CHECK, UNCACHED>(batch, span, to_miss, behind)?,
             (true, false) => self.accesses::<CHECK, PHYSICAL>(batch, span, to_miss, behind)?,
             (true, true) => self.accesses::<CHECK, VIRTUAL>(batch, span, to_miss, behind)?,

@@ -24,7 +24,7 @@ use trace::{Batch, Contents, Hits};
 
 use super::{
     Run,
-    access::{Place, UNCACHED, shared_hits},
+    access::{UNCACHED, shared_hits},
 };
 
 /// How many counted accesses of the batch came before a row.
@@ -57,13 +57,6 @@ impl Passed {
 }
 
 impl Run {
-    /// When an access was made, in accesses that the machine does not leave out.
-    #[inline]
-    pub(super) fn when(&mut self, place: Place<'_>) -> u64 {
-        let index = (place.access - self.position) as usize;
-        place.access - self.left_out + self.passed.before(place.batch, index)
-    }
-
     /// Runs accesses among which there is no event, and `hits` among them.
     pub(super) fn with_hits<const CHECK: bool>(
         &mut self,
@@ -99,7 +92,7 @@ impl Run {
     ) -> Result<(), Error> {
         for row in span {
             let what = (VirtAddr::new(batch.addr[row]), batch.meta[row]);
-            let access = self.position + row as u64;
+            let access = self.seen.position + row as u64;
             self.access::<CHECK, UNCACHED>(batch, what, access, None, behind)?;
         }
         Ok(())
@@ -126,7 +119,7 @@ impl Run {
         let addr = VirtAddr::new(page);
         let here = &mut self.processors.here;
         here.counts.accesses[kind as usize] += count;
-        self.fetches += if kind == addr::Kind::Fetch { count } else { 0 };
+        self.seen.fetches += if kind == addr::Kind::Fetch { count } else { 0 };
         let unit = here.hardware.first[kind as usize];
         let Some(label) = here.hardware.units[unit].tlb.hits(addr, here.asid, kind, count, goes)
         else {
@@ -134,7 +127,7 @@ impl Run {
             return Err(Error::Check(what));
         };
         if label == SHARED {
-            shared_hits(&mut self.layout, &mut self.census, self.who, addr, kind, count);
+            shared_hits(&mut self.layout, &mut self.seen.census, self.who, addr, kind, count);
         }
         Ok(())
     }

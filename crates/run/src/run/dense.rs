@@ -17,8 +17,8 @@
 //! forbids, goes back to the run before anything was done for it. A lookup that has missed goes back with what
 //! has become of it ([`AllMissed`]).
 //!
-//! A machine where a walk is more than to read the page table, as one with ranges or with a host, leaves all walks to the
-//! run ([`Run::walks_alone`]).
+//! A machine where a walk is more than to read the page table leaves all walks to the run: features that have to hear of
+//! each one in its turn say so ([`Hook::allows_dense`](super::hooks::Hook)).
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use hardware::{
@@ -36,8 +36,11 @@ use trace::{Batch, Meta};
 use super::{
     Run,
     access::{UNCACHED, VIRTUAL, shared_hit},
-    miss::{AllMissed, MissCounts, without_dirt},
+    counts::MissCounts,
+    dirty::without_dirt,
+    miss::AllMissed,
     pace::APART_MAX,
+    seen::Seen,
 };
 
 /// A TLB and what is counted of it.
@@ -99,20 +102,8 @@ impl Worth {
 
 impl Run {
     /// Whether a walk reads the page table, fills TLBs and is counted, and nothing else has a part in it.
-    fn walks_alone(&self, behind: &impl Behind) -> bool {
-        let hardware = &self.processors.here.hardware;
-        let is_refilled_alone = !self.has_pairs && self.block_pages == 0;
-        // Where hardware does not set the bits, a handler is trapped to for the first store to a page.
-        let is_marked_alone = !self.tracks_dirty || self.marks;
-        let is_read_alone = !self.stack.guest.is_linear()
-            && self.stack.host().is_none()
-            && hardware.restseg.is_none();
-        let is_heard_of_alone = self.hooks.allows_dense() && !behind.speculates();
-        is_refilled_alone
-            && is_marked_alone
-            && is_read_alone
-            && is_heard_of_alone
-            && !self.populated
+    fn walks_alone(&self) -> bool {
+        self.hooks.allow_dense() && self.around.is_nothing()
     }
 
     /// Runs accesses of `batch` as long as not too many in a row hit the first level. The first of
@@ -126,11 +117,12 @@ impl Run {
         (from, number): (usize, u64),
         behind: &mut impl Behind,
     ) -> (usize, Option<AllMissed>) {
-        let walks_alone = self.walks_alone(behind);
+        let walks_alone = self.walks_alone();
         let (sized, root) = (self.sets_size(), self.stack.guest.root(self.view.root));
-        let tracks_dirty = self.tracks_dirty;
-        let Run { processors, census, history, layout, passed, stack, view, who, ahead, .. } = self;
-        let (references, origins) = (&mut self.references, &mut self.origins);
+        let tracks_dirty = self.constants.tracks_dirty;
+        let Run { processors, seen, layout, stack, view, who, hooks, .. } = self;
+        let Seen { census, history, passed, .. } = seen;
+        let (references, ahead) = (&mut self.walking.references, &mut self.tempo.ahead);
         let Processor { hardware, asid, .. } = &mut processors.here;
         let (first, second) = (hardware.first, hardware.second);
         let behind_all = second[Kind::Load as usize];
@@ -145,7 +137,7 @@ impl Run {
             }
         }
         if behind_all != NONE && far.is_none() {
-            self.dense.pays(0, number);
+            self.tempo.worth.pays(0, number);
             return (0, None);
         }
         let near_of = Kind::ALL.map(|kind| {
@@ -155,7 +147,7 @@ impl Run {
                 && far.is_none_or(|far| Some(far.tlb.page_size()) == size);
             if is_behind { near } else { NONE }
         });
-        let mut hits = self.pace.hits();
+        let mut hits = self.tempo.pace.hits();
         let (mut ran, mut filled, mut missed) = (0, 0, None);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (linear, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
@@ -242,7 +234,7 @@ impl Run {
                             far.fill(census, false, kind, &entry, label);
                         }
                         near.fill(census, true, kind, &entry, label);
-                        let counts = MissCounts { census, history, origins, layout, who: *who };
+                        let counts = MissCounts { census, history, hooks, layout, who: *who };
                         counts.count(batch, from + ran, when, own, (region, size, false));
                         phys
                     };
@@ -257,8 +249,8 @@ impl Run {
             }
             ran += 1;
         }
-        self.pace.end_dense(hits);
-        self.dense.pays(filled, number);
+        self.tempo.pace.end_dense(hits);
+        self.tempo.worth.pays(filled, number);
         (ran, missed)
     }
 }

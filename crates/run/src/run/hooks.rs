@@ -1,26 +1,68 @@
-//! What hears of misses and flushes beside the run: optional features of a machine, one file each.
+//! What hears of misses, walks and flushes beside the run: optional features of a machine, one file each.
 //!
 //! ```text
-//!   every TLB missed --> on_miss --> walk --> on_walk --> TLBs filled --> on_fill
-//!                        ranges               ranges                      nodes
-//!                        overheads
-//!                        promotion
+//!   every TLB missed --> on_miss --> walk --> TLBs filled --> counted --> on_fill
+//!                        ranges       |                       origins     prefault
+//!                        overheads    |                                   nodes
+//!                        promotion    |
+//!                        prefault     v
+//!                     read_otherwise --> on_read --> on_fault or on_walk
+//!                     array              small       small       ranges
+//!                                        traps       spots       spots
+//!                                        nested
+//!                                        segments
 //!
-//!   shootdown --> on_flush: ranges       event --> on_event: promotion, nodes
+//!   shootdown --> on_flush: ranges; is_forgotten, flushed: watch       event --> on_event: promotion, nodes, origins
 //! ```
 //!
-//! The path of a miss asks one thing, whether there is any ([`Hooks::is_any`]); all else is here and cold. A new
-//! feature is a file, a field of [`Hooks`], and a line in each function that concerns it: the functions name all
-//! fields, so that none is forgotten.
+//! The path of a miss asks one thing, whether any wants to hear of it ([`Hooks::is_any`]); all else is here and cold. A
+//! new feature is a file with a [`Hook`], a field of [`Hooks`], which does not compile before `all` names it too, and a
+//! line in the function here that is to call it.
 
-use addr::{PageSize, PhysAddr};
+use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 use description::{Description, Error, Refusal};
-use hardware::{behind::Behind, range_unit::RangesFrom};
-use os::{System, events::Gone, ranges::RangeTable};
-use pagetable::{Flush, Scope, Translation};
-use trace::Event;
+use hardware::{behind::Behind, tlbs::TlbUnits};
+use os::{System, events::Gone, host::Stack, ranges::RangeTable};
+use pagetable::{Fault, Flush, Reference, Translation};
+use ram::Ram;
+use results::count::{
+    labels::Layout,
+    origins::{Missed, Origins},
+};
+use trace::{Batch, Event, Process};
 
-use super::{Run, access::Place, nodes::Nodes, overheads::Overheads, promotion::Promotion};
+use super::{
+    Run, access::Lookup, constants::Constants, dirty::Traps, linear::Array, nested::Nested,
+    nodes::Nodes, overheads::Overheads, prefault::Prefault, promotion::Promotion, ranges::Ranges,
+    segments::Segments, small::Small, spots::Spots, walk::Read, watch::Watch,
+};
+
+/// A feature, as far as it needs nothing of the run.
+pub(super) trait Hook {
+    /// Whether misses may be run side by side: it has not to hear of each one in its turn.
+    fn allows_dense(&self) -> bool {
+        false
+    }
+
+    /// Whether it adds no price of its own to a miss that does not fault.
+    fn leaves_prices(&self) -> bool {
+        false
+    }
+
+    /// Whether it is to be asked at each miss and at each walk.
+    fn hears_misses(&self) -> bool {
+        true
+    }
+
+    /// The warm-up is over: counts begin anew, and what decides what comes next stays.
+    fn forget_counts(&mut self);
+
+    /// Hardware forgets what `flush` names in `space`.
+    fn on_flush(&mut self, _space: u32, _flush: &Flush) {}
+
+    /// These pages of `space` are not what they were.
+    fn on_gone(&mut self, _space: u32, _gone: &Gone) {}
+}
 
 /// The features that a machine has.
 pub struct Hooks {
@@ -28,80 +70,246 @@ pub struct Hooks {
     pub promotion: Option<Promotion>,
     /// What is referred to by node, if memory has nodes.
     pub nodes: Option<Nodes>,
+    /// Small address spaces, if there are some.
+    pub small: Option<Small>,
+    /// Where misses come from, where that is asked for.
+    pub origins: Option<Origins>,
     /// What translation costs each space, if the system wants to know it.
     pub(super) overheads: Option<Overheads>,
-    /// Where ranges that a TLB translates come from, if one does.
-    ranges: Option<RangesFrom>,
-    /// Which pages make ranges, where an operating system's table says so.
-    pub range_table: Option<RangeTable>,
-    is_any: bool,
+    pub(super) ranges: Option<Ranges>,
+    pub(super) prefault: Option<Prefault>,
+    pub(super) array: Option<Array>,
+    pub(super) traps: Option<Traps>,
+    pub(super) nested: Option<Nested>,
+    pub(super) segments: Option<Segments>,
+    pub(super) spots: Option<Spots>,
+    pub(super) watch: Option<Watch>,
+    answers: Answers,
+}
+
+/// What all features together answer.
+#[derive(Clone, Copy)]
+struct Answers {
+    allow_dense: bool,
+    leave_prices: bool,
+    hear_misses: bool,
+}
+
+/// Those features of hooks that are there, each by the function `one`.
+macro_rules! all {
+    ($hooks:expr, $one:ident) => {{
+        let Hooks {
+            promotion,
+            nodes,
+            small,
+            origins,
+            overheads,
+            ranges,
+            prefault,
+            array,
+            traps,
+            nested,
+            segments,
+            spots,
+            watch,
+            answers: _,
+        } = $hooks;
+        let told = [$one(promotion), $one(nodes), $one(small), $one(origins), $one(overheads)];
+        let asked = [$one(ranges), $one(prefault), $one(array), $one(traps), $one(nested)];
+        let last = [$one(segments), $one(spots), $one(watch)];
+        told.into_iter().chain(asked).chain(last).flatten()
+    }};
 }
 
 impl Hooks {
-    /// Those that `description` asks for; an error comes with the key that is wrong.
+    /// Those that `description` asks for, on a machine of such parts; an error comes with the key that is wrong.
     pub(super) fn of(
         description: &Description,
+        constants: &Constants,
         system: &dyn System,
-        ranges: Option<RangesFrom>,
+        hardware: &TlbUnits,
+        stack: &Stack,
     ) -> Result<Hooks, Refusal> {
         let mut hooks = Hooks {
             promotion: Promotion::of(description, system)?,
             nodes: Nodes::of(description, system)?,
             overheads: Overheads::of(description)?,
-            ranges,
-            range_table: ranges
-                .filter(|from| *from == RangesFrom::Table)
-                .map(|_| RangeTable::default()),
-            is_any: false,
+            small: Small::of(description)?,
+            origins: None,
+            ranges: Ranges::of(hardware),
+            prefault: Prefault::of(constants),
+            array: Array::of(&stack.guest),
+            traps: Traps::of(constants),
+            nested: Nested::of(stack),
+            segments: Segments::of(hardware),
+            spots: None,
+            watch: Watch::of(description, constants),
+            answers: Answers { allow_dense: false, leave_prices: false, hear_misses: true },
         };
-        hooks.is_any = !hooks.allows_dense();
+        hooks.ask();
         Ok(hooks)
     }
 
-    /// Whether anything hears of misses.
+    /// All of them.
+    fn each(&self) -> impl Iterator<Item = &dyn Hook> {
+        fn one<T: Hook>(hook: &Option<T>) -> Option<&dyn Hook> {
+            hook.as_ref().map(|hook| hook as &dyn Hook)
+        }
+        all!(self, one)
+    }
+
+    /// All of them, to be told something.
+    fn each_mut(&mut self) -> impl Iterator<Item = &mut dyn Hook> {
+        fn one<T: Hook>(hook: &mut Option<T>) -> Option<&mut dyn Hook> {
+            hook.as_mut().map(|hook| hook as &mut dyn Hook)
+        }
+        all!(self, one)
+    }
+
+    /// Asks them what does not change from miss to miss.
+    fn ask(&mut self) {
+        let answers = Answers {
+            allow_dense: self.each().all(Hook::allows_dense),
+            leave_prices: self.each().all(Hook::leaves_prices),
+            hear_misses: self.each().any(Hook::hears_misses),
+        };
+        self.answers = answers;
+    }
+
+    /// Whether anything hears of misses and walks.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
-        self.is_any
+        self.answers.hear_misses
     }
 
     /// Whether misses may be run side by side: nothing has to hear of each one in its turn.
-    pub(super) fn allows_dense(&self) -> bool {
-        let Hooks { promotion, nodes, overheads, ranges, range_table: _, is_any: _ } = self;
-        promotion.is_none() && nodes.is_none() && overheads.is_none() && ranges.is_none()
+    #[inline]
+    pub(super) fn allow_dense(&self) -> bool {
+        self.answers.allow_dense
     }
 
     /// Whether no feature adds a price of its own to a miss.
-    pub(super) fn leaves_prices(&self) -> bool {
-        let Hooks { promotion, nodes, overheads: _, ranges: _, range_table: _, is_any: _ } = self;
-        promotion.is_none() && nodes.is_none()
+    #[inline]
+    pub(super) fn leave_prices(&self) -> bool {
+        self.answers.leave_prices
+    }
+
+    /// Which pages make ranges, where an operating system's table says so.
+    pub fn range_table(&self) -> Option<&RangeTable> {
+        self.ranges.as_ref()?.table.as_ref()
+    }
+
+    /// A trace with these processes is about to run.
+    pub(super) fn begin(&mut self, processes: &[Process], ram: &mut Ram) -> Result<(), Refusal> {
+        self.small.as_mut().map_or(Ok(()), |small| small.begin(processes, ram))
+    }
+
+    /// At the end of a trace: what was wished and never came.
+    pub(super) fn unmet(&self) -> Option<Refusal> {
+        self.small.as_ref().and_then(Small::unmet)
+    }
+
+    /// Accesses are about to run before what lies `behind`.
+    pub(super) fn look(&mut self, behind: &impl Behind) {
+        if self.spots.is_some() != behind.speculates() {
+            self.spots = behind.speculates().then_some(Spots);
+            self.ask();
+        }
     }
 
     /// So many instructions of a space ran.
+    #[inline]
     pub(super) fn ran(&mut self, space: u32, instructions: u64) {
         if let Some(overheads) = &mut self.overheads {
             overheads.ran(space, instructions);
         }
     }
 
-    /// Hardware forgets what `flush` names in `space`.
-    pub(super) fn on_flush(&mut self, space: u32, flush: &Flush) {
-        let Some(table) = &mut self.range_table else { return };
-        match flush.scope() {
-            Scope::Nothing => {}
-            Scope::Pages { range, .. } => table.forget(space, range),
-            Scope::Space => table.forget_space(space),
+    /// A lookup for the access at `index` of `batch` has missed every level: what it missed, in which region, in a
+    /// page of which size that may be cold.
+    #[inline(always)]
+    pub(super) fn counted(
+        &mut self,
+        batch: &Batch,
+        index: usize,
+        (space, addr, layout): (u32, VirtAddr, &Layout),
+        (region, page, cold): (u32, PageSize, bool),
+    ) {
+        if let Some(origins) = &mut self.origins {
+            let site = layout.site_of(space, addr);
+            let missed = Missed { region, site, page, cold };
+            origins.miss(batch, index, space, layout, missed);
         }
     }
 
-    /// Begins to count anew; what pages were charged with stays.
+    /// A batch has run.
+    pub(super) fn batch_ends(&mut self, batch: &Batch) {
+        if let Some(origins) = &mut self.origins {
+            origins.batch_ends(batch);
+        }
+    }
+
+    /// Hardware is about to forget what `flush` names in `space`. Says whether that is left out.
+    pub(super) fn on_flush(&mut self, space: u32, flush: &Flush) -> bool {
+        self.each_mut().for_each(|hook| hook.on_flush(space, flush));
+        self.watch.as_mut().is_some_and(Watch::is_forgotten)
+    }
+
+    /// Whether something wants to know what hardware holds after a flush. Small spaces lie where others have pages too:
+    /// with them each hit is compared, and that is all.
+    pub(super) fn look_at_flushes(&self) -> bool {
+        self.small.is_none() && self.watch.as_ref().is_some_and(Watch::looks)
+    }
+
+    /// The TLBs of the processor with that number have forgotten what `flush` names in a context, or were not told.
+    pub(super) fn flushed(
+        &mut self,
+        (number, hardware): (usize, &TlbUnits),
+        stack: &Stack,
+        (flush, asid): (&Flush, Asid),
+    ) {
+        if let Some(watch) = &mut self.watch {
+            watch.look(number, hardware, stack, flush, asid);
+        }
+    }
+
+    /// What was found to be wrong since the last time.
+    pub(super) fn lie(&mut self) -> Option<String> {
+        self.watch.as_mut()?.lie.take()
+    }
+
+    /// What translation costs each space, for a system that wants to know it.
+    pub(super) fn take_overheads(&mut self) -> Vec<(u32, u64)> {
+        self.overheads.as_mut().map_or(Vec::new(), Overheads::take)
+    }
+
+    /// The node of memory that a processor is on, where there are several.
+    pub(super) fn node_of(&self, processor: usize) -> Option<usize> {
+        self.nodes.as_ref().map(|nodes| nodes.topology.of_processor(processor))
+    }
+
+    /// Counts begin anew.
     pub(super) fn forget_counts(&mut self) {
-        let Hooks { promotion, nodes, overheads: _, ranges: _, range_table: _, is_any: _ } = self;
-        if let Some(promotion) = promotion {
-            promotion.forget_counts();
-        }
-        if let Some(nodes) = nodes {
-            nodes.forget_counts();
-        }
+        self.each_mut().for_each(Hook::forget_counts);
+    }
+}
+
+impl Hook for Origins {
+    fn allows_dense(&self) -> bool {
+        true
+    }
+
+    fn leaves_prices(&self) -> bool {
+        true
+    }
+
+    /// It is told of each by [`Hooks::counted`].
+    fn hears_misses(&self) -> bool {
+        false
+    }
+
+    fn forget_counts(&mut self) {
+        Origins::forget_counts(self);
     }
 }
 
@@ -110,12 +318,11 @@ impl Run {
     #[cold]
     pub(super) fn on_miss(
         &mut self,
-        place: Place<'_>,
-        second: usize,
+        place: Lookup<'_>,
         behind: &mut impl Behind,
     ) -> Result<Option<(PhysAddr, PageSize)>, Error> {
         if self.hooks.ranges.is_some()
-            && let Some(found) = self.in_range(place, second)
+            && let Some(found) = self.in_range(place)
         {
             return Ok(Some(found));
         }
@@ -125,54 +332,122 @@ impl Run {
         if self.hooks.promotion.is_some() {
             self.charge(place, behind)?;
         }
+        if self.hooks.prefault.is_some() {
+            self.prefault(place, behind)?;
+        }
         Ok(None)
+    }
+
+    /// The page table is to be read for a walk. Gives what that has found, if something else than the run does it.
+    #[cold]
+    pub(super) fn read_otherwise(
+        &mut self,
+        place: Lookup<'_>,
+        references: &mut Vec<Reference>,
+        behind: &mut impl Behind,
+    ) -> Result<Option<Result<Translation, Fault>>, Error> {
+        match self.hooks.array {
+            Some(Array) => self.walk_array(place, references, behind).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The page table was read for a walk, with these `references`. Gives what hardware gets of that.
+    #[cold]
+    pub(super) fn on_read(
+        &mut self,
+        place: Lookup<'_>,
+        found: Result<Translation, Fault>,
+        references: &mut Vec<Reference>,
+        behind: &mut impl Behind,
+    ) -> Result<Read, Error> {
+        if self.hooks.small.is_some() && self.constants.check && self.view.base != 0 {
+            self.is_own(place, found)?;
+        }
+        self.trap_if_clean(place, found.is_ok(), references)?;
+        let placed = match self.hooks.nested {
+            Some(Nested) => self.place_in_host(place, references, found)?,
+            None => found,
+        };
+        let is_beside = self.hooks.segments.is_some() && self.in_segment(place.addr, found, behind);
+        Ok(if is_beside { Read::Beside(placed) } else { Read::Walked(placed) })
+    }
+
+    /// A walk has faulted. Says whether the next one will not, though the operating system does nothing.
+    #[cold]
+    pub(super) fn on_fault(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
+        // The root that is loaded lacked the entry, not the space.
+        if self.view.base != 0 && self.copies(place, behind) {
+            return true;
+        }
+        if self.hooks.spots.is_some() {
+            self.spot_fault(place, behind);
+        }
+        false
     }
 
     /// A walk has found `page`.
     #[cold]
-    pub(super) fn on_walk(&mut self, page: Translation) {
-        match self.hooks.ranges {
-            Some(RangesFrom::Table) => self.note_range(page),
-            Some(RangesFrom::Line) => self.note_line(page),
-            None => {}
+    pub(super) fn on_walk(
+        &mut self,
+        place: Lookup<'_>,
+        page: Translation,
+        behind: &mut impl Behind,
+    ) {
+        if self.hooks.ranges.is_some() {
+            self.note_ranges(page);
+        }
+        if self.hooks.spots.is_some() {
+            self.spot_walk(place, page, behind);
         }
     }
 
-    /// The TLBs have been filled with the page that a walk `found`.
+    /// The TLBs have been filled with the page that a walk has found in a region, which may be cold.
     #[cold]
     pub(super) fn on_fill(
         &mut self,
-        place: Place<'_>,
-        found: Translation,
+        place: Lookup<'_>,
+        (found, cold, region): (Translation, bool, u32),
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
+        if self.hooks.prefault.as_mut().is_some_and(Prefault::take) && !cold {
+            self.seen.census.region(region).pages += 1;
+        }
         if self.hooks.nodes.is_some() {
             self.refer(place, found, behind)?;
         }
         Ok(())
     }
 
-    /// Forgets what was counted of the pages that `event` takes away.
+    /// The operating system has answered `event`, and the layout does not know of it yet.
     pub(super) fn on_event(&mut self, event: &Event) {
         let Run { hooks, layout, who, .. } = self;
-        let Hooks { promotion, nodes, overheads: _, ranges: _, range_table: _, is_any: _ } = hooks;
-        if promotion.is_none() && nodes.is_none() {
-            return;
-        }
         let regions = layout.regions(who.number);
         let before = regions.and_then(|regions| regions.program_break());
-        let Some(gone) = Gone::by(event, before) else { return };
-        if let Some(promotion) = promotion {
-            match gone {
-                Gone::Bytes(start, bytes) => promotion.forget(who.number, (start, bytes)),
-                Gone::All => promotion.forget_space(who.number),
-            }
+        if let Some(gone) = Gone::by(event, before) {
+            hooks.each_mut().for_each(|hook| hook.on_gone(who.number, &gone));
         }
-        if let Some(nodes) = nodes {
-            match gone {
-                Gone::Bytes(start, bytes) => nodes.forget(who.number, (start, bytes)),
-                Gone::All => nodes.forget_space(who.number),
-            }
+    }
+
+    /// The layout knows of `event` too.
+    pub(super) fn after_event(&mut self, event: &Event) {
+        if let Some(origins) = self.hooks.origins.as_mut().filter(|_| event.changes_mappings()) {
+            origins.mappings_changed();
         }
+    }
+
+    /// The processor that runs enters a space. Says whether all that a switch does was done.
+    pub(super) fn on_switch(
+        &mut self,
+        processor: usize,
+        space: u32,
+        is_first: bool,
+        behind: &mut impl Behind,
+    ) -> bool {
+        let is_done = self.hooks.small.is_some();
+        if is_done {
+            self.enter_small(processor, space, is_first, behind);
+        }
+        is_done
     }
 }

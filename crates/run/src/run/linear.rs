@@ -23,26 +23,39 @@ use hardware::{
 };
 use mmu::TlbEntry;
 use pagetable::{Fault, LinearArray, Node, Reference, Translation};
-use ram::walk::Walk;
+use ram::{Ram, walk::Walk};
 use results::count::census::TABLES;
 
-use super::{Run, access::Place, miss::Pair};
+use super::{Run, access::Lookup, fill::Incoming, hooks::Hook};
+
+/// The page table is an array, and the TLB has pages of it.
+pub(super) struct Array;
+
+impl Array {
+    /// It, if the page table of `ram` is one.
+    pub(super) fn of(ram: &Ram) -> Option<Array> {
+        ram.is_linear().then_some(Array)
+    }
+}
+
+impl Hook for Array {
+    fn forget_counts(&mut self) {}
+}
 
 impl Run {
-    /// A walk of the array.
+    /// A walk of the array, and the `references` that it takes.
     pub(super) fn walk_array(
         &mut self,
-        place: Place<'_>,
+        place: Lookup<'_>,
+        references: &mut Vec<Reference>,
         behind: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
-        let Place { addr, kind, access, .. } = place;
+        let Lookup { addr, kind, access, .. } = place;
         let (start, nested_misses) = self.nearest_table(addr);
-        let mut references = std::mem::take(&mut self.references);
-        references.clear();
-        let found = self.stack.guest.walk_from(start, addr, kind, &mut references);
-        self.trap_if_clean(place, found.is_ok(), &mut references)?;
+        let found = self.stack.guest.walk_from(start, addr, kind, references);
+        self.trap_if_clean(place, found.is_ok(), references)?;
         let known = self.stack.query(self.who.space, addr);
-        if self.check && found.ok() != known.filter(|page| page.rights.allows(kind)) {
+        if self.constants.check && found.ok() != known.filter(|page| page.rights.allows(kind)) {
             return Err(Error::Check(format!(
                 "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
                  page table does not have there",
@@ -58,12 +71,11 @@ impl Run {
             size: addr::PageSize::SIZE_4K,
             nested_misses,
         };
-        let walked = behind.walk(&walk, self.stack.way(&references));
+        let walked = behind.walk(&walk, self.stack.way(references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
         for table in references.iter().filter_map(|reference| reference.next()) {
             self.fill_table(addr, table);
         }
-        self.references = references;
         Ok(found)
     }
 
@@ -86,7 +98,7 @@ impl Run {
         let Processor { hardware: TlbUnits { units, first, second, .. }, asid, .. } =
             &mut self.processors.here;
         let [first, second] = [first, second].map(|of| of[kind as usize]);
-        let counts = self.census.region(region);
+        let counts = self.seen.census.region(region);
         counts.table_cycles += units[first].latency_cycles;
         if let Some(hit) = units[first].lookup_table(entry, *asid) {
             return Some(hit.frame());
@@ -96,8 +108,8 @@ impl Run {
         }
         counts.table_cycles += units[second].latency_cycles;
         let hit = units[second].lookup_table(entry, *asid)?;
-        let pair = Pair { entry: hit.entry(entry, *asid), other: None, has_block: false };
-        self.fill(first, kind, &pair, TABLES);
+        let incoming = Incoming::alone(hit.entry(entry, *asid));
+        self.fill(first, kind, &incoming, TABLES);
         Some(hit.frame())
     }
 
@@ -106,7 +118,7 @@ impl Run {
     fn fill_table(&mut self, addr: VirtAddr, table: Node) {
         let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
         let mut references: Vec<Reference> = Vec::new();
-        if self.has_pairs {
+        if self.around.has_pairs {
             // What the array has there is read beside the entry itself, at no price.
             let _ = self.stack.guest.walk(self.who.space, neighbour, Kind::Load, &mut references);
         }
@@ -116,11 +128,11 @@ impl Run {
             LinearArray.translation_of(addr, table);
         let other = other.map(|node| (node.table, rights));
         let entry = TlbEntry::single(page, frame, self.processors.here.asid, global, rights);
-        let refill = Pair { entry, other, has_block: false };
+        let incoming = Incoming { entry, other, has_block: false };
         let TlbUnits { first, second, .. } = &self.processors.here.hardware;
         for unit in [*second, *first].map(|of| of[Kind::Load as usize]) {
             if unit != NONE {
-                self.fill(unit, Kind::Load, &refill, TABLES);
+                self.fill(unit, Kind::Load, &incoming, TABLES);
             }
         }
     }

@@ -21,53 +21,55 @@
 mod access;
 mod ahead;
 mod clock;
+mod constants;
 mod counted;
+mod counts;
 mod dense;
+mod dirty;
+mod fill;
 pub(crate) mod foreseen;
 pub(crate) mod hooks;
 mod linear;
 mod miss;
+mod nested;
 pub(crate) mod nodes;
 pub(crate) mod overheads;
 mod pace;
+mod prefault;
 pub(crate) mod promotion;
 mod ranges;
 mod rows;
+mod seen;
 mod segments;
 mod shootdown;
 pub(crate) mod small;
+mod spots;
+mod tempo;
 mod turn;
+mod walk;
 mod watch;
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
-use addr::{Kind, PageSize, PhysAddr, Rights};
-use description::{
-    Clock, Description, Error, Inject, PageMask, Refusal, WalkerKind, settings::Written,
-};
+use addr::Kind;
+use description::{Clock, Description, Error, Inject, Refusal, settings::Written};
 use hardware::{
     behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
 };
 use os::{System, Who, at::Change, host::Stack};
-use pagetable::Reference;
-use ram::hashed::hashed;
-use results::{
-    ChangedSetting,
-    count::{census::Census, history::History, labels::Layout, origins::Origins},
-};
+use results::count::labels::Layout;
 use trace::{Batch, Event, Placed, Source};
-use vm::Hashed;
 
-use ahead::Ahead;
-use clock::Prices;
-use counted::Passed;
-use dense::Worth;
+use clock::Timing;
+use constants::Constants;
+use fill::Around;
 use foreseen::Foreseen;
 use hooks::Hooks;
-use pace::Pace;
 use rows::Rows;
-use small::{Small, View};
-use watch::Watch;
+use seen::Seen;
+use small::View;
+use tempo::Tempo;
+use walk::Walking;
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
@@ -92,99 +94,33 @@ pub struct Parts {
 pub struct Run {
     /// What the machine was made of, for what is wrong with it once the trace is known.
     written: Arc<Written>,
+    /// What kind of machine it is.
+    pub constants: Constants,
+    /// What it has counted, and what the trace has told.
+    pub seen: Seen,
     pub processors: InTurn<Processor>,
     pub stack: Stack,
     pub layout: Layout,
     pub system: Box<dyn System>,
-    /// What else hears of misses and flushes.
-    pub hooks: Hooks,
-    /// Small address spaces, if there are some.
-    pub small: Option<Small>,
-    watch: Watch,
-    pub census: Census,
-    pub history: History,
-    /// Where misses come from, where that is asked for.
-    pub origins: Option<Origins>,
-    pub page_crossings: u64,
-    /// Lookups of their pages beyond the first, by kind.
-    pub crossing_lookups: [u64; Kind::COUNT],
-    pub threads: Vec<bool>,
-    pub gap_accesses: u64,
-    pub saw_events: bool,
-    pub saw_physical: bool,
-    pub saw_calls: bool,
-    pub saw_kernel: bool,
-    /// Fetches of the trace, whoever delivers them.
-    pub fetches: u64,
-    /// Whether translations are compared with the page table.
-    pub check: bool,
-    /// Accesses of the trace so far, those that the machine leaves out among them.
-    pub position: u64,
-    /// Accesses that the machine leaves out, so far.
-    pub left_out: u64,
-    /// Accesses that the batch counts and does not hold, as far as the batch has run.
-    passed: Passed,
-    /// Pages touched for the first time, and accesses that had to be granted.
-    pub first_touches: u64,
-    /// Pages that were there before and came back.
-    pub returns: u64,
-    pub protection_faults: u64,
-    /// Whether clean pages come into the TLBs without the right to store.
-    tracks_dirty: bool,
-    /// Whether walks set the bits of page-table entries.
-    marks: bool,
-    by_software: bool,
-    /// Whether the refill handler sets the size of every page.
-    always_sized: bool,
-    /// Whether the walk under way is for a store that found a clean page.
-    dirtied: bool,
-    /// Whether the access under way has missed, and what lies behind speculates.
-    missed: bool,
-    /// Whether each page is mapped before its first walk.
-    pub populated: bool,
     /// Which space runs on which processor, and what its context is.
     contexts: Contexts,
     /// The space that runs, as a register of the processor holds it.
     who: Who,
     /// Where its addresses are for the TLBs.
     view: View,
-    /// Rows as the TLBs are to see them, where that is not as the trace has them.
-    rows: Rows,
-    /// Whether the kernel's are global.
-    has_global_pages: bool,
-    /// Whether caches hold lines by the addresses that TLBs are asked for, and whether contexts tell these
-    /// apart.
-    virtual_caches: bool,
-    has_contexts: bool,
     /// Whether the trace says where accesses are made.
     is_scheduled: bool,
-    prices: Prices,
-    /// Settings that will change, in the order of time, and those that did.
-    changes: VecDeque<Change>,
-    pub changed: Vec<ChangedSetting>,
-    /// Whether it wants to be woken since the last fault.
-    has_new_deadline: bool,
-    /// Whether the operating system was woken by the clock.
-    pub had_deadline: bool,
-    /// What the policies of the first-level TLBs learn of hits, at most.
-    learns: u8,
-    /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
-    granules: (PageSize, Option<PageSize>),
-    large_first: [bool; 4],
-    pace: Pace,
-    /// Whether it pays to run several accesses at once where misses are dense.
-    dense: Worth,
-    /// What the host fetches before it is needed.
-    ahead: Ahead,
-    /// Whether some TLB holds two pages under one tag.
-    has_pairs: bool,
-    /// The pages of the largest block of which some TLB has entries, or 0, and what is known of the pages
-    /// of the last one that was refilled.
-    block_pages: usize,
-    around: Vec<Option<(PhysAddr, Rights)>>,
-    /// Which frames pages may have by their addresses, if these say so.
-    hashed: Option<Hashed>,
-    references: Vec<Reference>,
+    /// Rows as the TLBs are to see them, where that is not as the trace has them.
+    rows: Rows,
+    /// The walk under way.
+    walking: Walking,
+    /// What TLBs are refilled with beside the page that a walk has found.
+    around: Around,
+    /// The operating system's clock, and what is due by it.
+    timing: Timing,
+    tempo: Tempo,
+    /// What else hears of misses and flushes.
+    pub hooks: Hooks,
 }
 
 impl Run {
@@ -208,79 +144,33 @@ impl Run {
         // The trace begins on the first processor.
         let (asid, _) = contexts.enter(0, 0);
         debug_assert_eq!(asid, first.asid);
-        let ranges = first.hardware.ranges.as_ref().map(|ranges| ranges.from);
-        let hooks = Hooks::of(description, system.as_ref(), ranges).map_err(refused)?;
-        let small = Small::of(description).map_err(refused)?;
+        let constants = Constants::of(description, &first.hardware, &stack.guest, check);
+        let hooks = Hooks::of(description, &constants, system.as_ref(), &first.hardware, &stack)
+            .map_err(refused)?;
         let space = stack.guest.first_space().map_err(refused)?;
         let mut layout = Layout::default();
         layout.enter(0);
-        let until_forgotten = match description.os.inject {
-            Some(Inject::SkipShootdown(number)) => Some(number),
-            Some(Inject::FailAllocation(number)) => {
-                stack.guest.refuse(number);
-                None
-            }
-            None => None,
-        };
+        if let Some(Inject::FailAllocation(number)) = description.os.inject {
+            stack.guest.refuse(number);
+        }
         let mut run = Run {
-            written: written.clone(),
-            census: Census::default(),
-            history: History::new(0),
-            origins: None,
-            page_crossings: 0,
-            crossing_lookups: [0; Kind::COUNT],
-            threads: Vec::new(),
-            gap_accesses: 0,
-            saw_events: false,
-            saw_physical: false,
-            saw_calls: false,
-            saw_kernel: false,
-            fetches: 0,
-            check,
-            position: 0,
-            left_out: 0,
-            passed: Passed::default(),
-            first_touches: 0,
-            returns: 0,
-            protection_faults: 0,
-            tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
-            marks: description.walker.kind == WalkerKind::Hardware && !stack.guest.is_linear(),
-            by_software: description.walker.kind == WalkerKind::Software,
-            always_sized: description.walker.page_mask == PageMask::Always,
-            dirtied: false,
-            missed: false,
-            populated: description.os.populated,
+            constants,
+            seen: Seen::new(),
             contexts,
             who: Who { number: 0, space },
             view: View::flat(space),
-            rows: Rows::new(description),
-            has_global_pages: description.core.global_pages,
-            virtual_caches: description.core.virtual_caches,
-            has_contexts: description.core.asid_bits > 0,
             is_scheduled: false,
-            prices: Prices::new(description, clock),
-            changes: changes.into(),
-            changed: Vec::new(),
-            has_new_deadline: false,
-            had_deadline: false,
-            learns: first.hardware.first_level_learns(),
-            granules: description.granules(),
-            large_first: [false; 4],
-            pace: Pace::default(),
-            dense: Worth::default(),
-            ahead: Ahead::default(),
-            has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
-            block_pages: first.hardware.block_pages(),
-            around: Vec::new(),
-            hashed: hashed(description).map_err(refused)?,
-            references: Vec::with_capacity(64),
+            rows: Rows::new(description),
+            walking: Walking::default(),
+            around: Around::of(description, &first.hardware).map_err(refused)?,
+            timing: Timing::new(description, clock, changes),
+            tempo: Tempo::default(),
+            hooks,
+            written: written.clone(),
             processors: InTurn::new(first, others.into_iter()),
             stack,
             layout,
             system,
-            hooks,
-            small,
-            watch: Watch { until_forgotten, check, lie: None },
         };
         run.view.tag = run.tag_of(0);
         Ok(run)
@@ -291,11 +181,8 @@ impl Run {
         let processes = source.processes();
         self.layout.foresee(source.told().clone());
         self.system.begin(processes);
-        match &mut self.small {
-            Some(small) => small.begin(processes, &mut self.stack.guest),
-            None => Ok(()),
-        }
-        .map_err(|Refusal { key, what }| self.written.locate(&key, &what))
+        let begun = self.hooks.begin(processes, &mut self.stack.guest);
+        begun.map_err(|Refusal { key, what }| self.written.locate(&key, &what))
     }
 
     /// At the end of a trace: what was wished and never came.
@@ -303,7 +190,7 @@ impl Run {
         if let Some(wrong) = self.system.unmet() {
             return Err(Error::Place(wrong));
         }
-        let wrong = self.small.as_ref().and_then(Small::unmet);
+        let wrong = self.hooks.unmet();
         wrong.map_or(Ok(()), |Refusal { key, what }| Err(self.written.locate(&key, &what)))
     }
 
@@ -313,28 +200,20 @@ impl Run {
         batch: &Batch,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        self.ahead.look(&self.stack.guest, behind);
-        for segment in &batch.segments {
-            let index = segment.thread as usize;
-            if self.threads.len() <= index {
-                self.threads.resize(index + 1, false);
-            }
-            self.threads[index] = true;
-        }
-        self.saw_physical |= !batch.paddr.is_empty();
+        self.tempo.ahead.look(&self.stack.guest, behind);
+        self.hooks.look(behind);
+        self.seen.begins(batch);
         let mut from = 0;
         let mut hits = batch.hits.iter();
         for placed in &batch.events {
             let to = placed.at as usize;
             self.with_hits::<CHECK>(batch, from..to, &mut hits, behind)?;
             from = to;
-            self.event(placed, self.position + to as u64, behind)?;
+            self.event(placed, self.seen.position + to as u64, behind)?;
         }
         self.with_hits::<CHECK>(batch, from..batch.len(), &mut hits, behind)?;
-        if let Some(origins) = &mut self.origins {
-            origins.batch_ends(batch);
-        }
-        self.position += batch.len() as u64 + self.passed.all(batch);
+        self.hooks.batch_ends(batch);
+        self.seen.ends(batch);
         Ok(())
     }
 
@@ -361,7 +240,7 @@ impl Run {
             }
         }
         counts.instructions += instructions;
-        self.fetches += fetches;
+        self.seen.fetches += fetches;
         self.hooks.ran(self.who.number, instructions);
     }
 
@@ -381,7 +260,7 @@ impl Run {
             self.thread_runs(*thread, behind);
         }
         if let Event::Gap { accesses, instructions } = *event {
-            self.gap_accesses += accesses;
+            self.seen.gap_accesses += accesses;
             // A gap without accesses has instructions of the run that no row counts. Those of a gap with
             // accesses were left out with them, as by a recording that begins late.
             if accesses == 0 {
@@ -393,39 +272,26 @@ impl Run {
             self.forget_counts(access, behind);
             return Ok(());
         }
-        self.saw_calls |= matches!(event, Event::Call(_));
-        self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
+        self.seen.event(event);
         let who = self.who;
         self.ask(access, behind, |system, platform| system.event(who, event, platform))?;
         self.on_event(event);
         self.layout.apply(who.number, event);
-        if let Some(origins) = self.origins.as_mut().filter(|_| event.changes_mappings()) {
-            origins.mappings_changed();
-        }
+        self.after_event(event);
         Ok(())
     }
 
     /// The warm-up is over: counts begin anew with `access`, and all else stays as it is.
     fn forget_counts(&mut self, access: u64, behind: &mut impl Behind) {
-        let (prices, census) = (&self.prices, &mut self.census);
+        let (prices, census) = (&self.timing.prices, &mut self.seen.census);
         self.processors.for_each(|processor| {
             processor.cycles_before += prices.cycles(processor);
             processor.forget_counts(census);
         });
-        self.census.forget_counts();
         self.stack.forget_counts();
         self.system.forget_counts(&mut self.stack.guest);
         self.hooks.forget_counts();
-        if let Some(small) = &mut self.small {
-            small.forget_counts();
-        }
-        self.crossing_lookups = [0; Kind::COUNT];
-        (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);
-        self.history = History::new(access - self.left_out);
-        if let Some(origins) = &mut self.origins {
-            origins.forget_counts();
-        }
-        (self.page_crossings, self.fetches) = (0, 0);
+        self.seen.forget_counts(access);
         behind.forget_counts();
     }
 
@@ -443,10 +309,12 @@ impl Run {
 
     /// Adds the hits of all entries to the counts; the entries stay.
     pub fn drain(&mut self) {
-        self.processors.for_each(|processor| processor.hardware.drain(&mut self.census));
+        self.processors.for_each(|processor| processor.hardware.drain(&mut self.seen.census));
     }
 }
 
+#[cfg(test)]
+mod hooked;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

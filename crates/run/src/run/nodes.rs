@@ -16,12 +16,16 @@ use std::collections::BTreeMap;
 use addr::VirtAddr;
 use description::{self, Description, Error, Refusal};
 use hardware::behind::Behind;
-use os::System;
+use os::{System, events::Gone};
 use pagetable::Translation;
 use ram::topology::Topology;
 use results::MigrationCounts;
 
-use super::{Run, access::Place, hooks::Hooks};
+use super::{
+    Run,
+    access::Lookup,
+    hooks::{Hook, Hooks},
+};
 
 /// What counting a reference takes: an assumption, as for promotion.
 const COUNT_CYCLES: u32 = 30;
@@ -96,26 +100,40 @@ impl Nodes {
             refused: self.refused.clone(),
         })
     }
+}
 
-    /// Counts begin anew; what a page has been referred to stays.
-    pub(super) fn forget_counts(&mut self) {
-        self.misses.iter_mut().for_each(|row| row.fill(0));
-        (self.counted, self.moved_pages, self.moved_base_pages) = (0, 0, 0);
-        self.refused.clear();
+impl Hook for Nodes {
+    /// What a page has been referred to stays.
+    fn forget_counts(&mut self) {
+        let Nodes {
+            topology: _,
+            misses,
+            pages: _,
+            counted,
+            count_cycles: _,
+            page_cycles: _,
+            is_priced: _,
+            moved_pages,
+            moved_base_pages,
+            refused,
+            migrates: _,
+        } = self;
+        misses.iter_mut().for_each(|row| row.fill(0));
+        (*counted, *moved_pages, *moved_base_pages) = (0, 0, 0);
+        refused.clear();
     }
 
-    /// Forgets what `bytes` from `start` on were referred to.
-    pub(super) fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
-        let keys = (space, start)..(space, start.saturating_add(bytes));
-        let gone: Vec<_> = self.pages.range(keys).map(|(key, _)| *key).collect();
-        for key in gone {
-            self.pages.remove(&key);
+    fn on_gone(&mut self, space: u32, gone: &Gone) {
+        match *gone {
+            Gone::Bytes(start, bytes) => {
+                let keys = (space, start)..(space, start.saturating_add(bytes));
+                let gone: Vec<_> = self.pages.range(keys).map(|(key, _)| *key).collect();
+                for key in gone {
+                    self.pages.remove(&key);
+                }
+            }
+            Gone::All => self.pages.retain(|(of, _), _| *of != space),
         }
-    }
-
-    /// Forgets a space.
-    pub(super) fn forget_space(&mut self, space: u32) {
-        self.pages.retain(|(of, _), _| *of != space);
     }
 }
 
@@ -124,7 +142,7 @@ impl Run {
     #[cold]
     pub(super) fn refer(
         &mut self,
-        place: Place<'_>,
+        place: Lookup<'_>,
         found: Translation,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
@@ -168,7 +186,7 @@ impl Run {
             }
             Err(why) => *nodes.refused.entry(why.to_owned()).or_insert(0) += 1,
         }
-        self.has_new_deadline = self.system.deadline().is_some();
+        self.timing.has_new_deadline = self.system.deadline().is_some();
         Ok(())
     }
 }

@@ -13,12 +13,25 @@ use std::collections::BTreeMap;
 
 use description::{Description, Metric, Refusal};
 
+use super::hooks::Hook;
+
 /// Counts of each space since they were asked for last.
 pub struct Overheads {
     walk_cycles: f64,
     cycles_per_instruction: f64,
     /// By the trace's number: instructions and misses.
     by_space: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Hook for Overheads {
+    fn leaves_prices(&self) -> bool {
+        true
+    }
+
+    /// What it counts is for the system, which goes on.
+    fn forget_counts(&mut self) {
+        let Overheads { walk_cycles: _, cycles_per_instruction: _, by_space: _ } = self;
+    }
 }
 
 impl Overheads {

@@ -21,10 +21,14 @@ use std::collections::BTreeMap;
 use addr::{Kind, PageSize, VirtAddr, VirtRange};
 use description::{Description, Error, Refusal};
 use hardware::{behind::Behind, processor::Processor, tlbs::NONE};
-use os::System;
+use os::{System, events::Gone};
 use results::{PromotionCounts, PromotionsOfSize};
 
-use super::{Run, access::Place, hooks::Hooks};
+use super::{
+    Run,
+    access::Lookup,
+    hooks::{Hook, Hooks},
+};
 
 /// What a miss counts for where the machine does not say what one takes.
 const MISS_CYCLES: u32 = 40;
@@ -130,7 +134,7 @@ impl Promotion {
     }
 
     /// Forgets what has been charged in `bytes` from `start` on.
-    pub(super) fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
+    fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
         let Some((largest, _)) = self.sizes.last() else { return };
         let end = start.saturating_add(bytes);
         let from = start & !((largest.bytes() << u32::from(self.paired)) - 1);
@@ -143,16 +147,6 @@ impl Promotion {
         for key in keys {
             self.charges.remove(&key);
         }
-    }
-
-    /// Forgets a space.
-    pub(super) fn forget_space(&mut self, space: u32) {
-        self.charges.retain(|(of, ..), _| *of != space);
-    }
-
-    /// Counts begin anew; charges stay.
-    pub(super) fn forget_counts(&mut self) {
-        self.counts = Counts::default();
     }
 
     /// What counting took, and promotions where the system does not price them, in cycles.
@@ -181,15 +175,39 @@ impl Promotion {
     }
 }
 
+impl Hook for Promotion {
+    /// Charges stay.
+    fn forget_counts(&mut self) {
+        let Promotion {
+            sizes: _,
+            paired: _,
+            base: _,
+            page_cycles: _,
+            count_cycles: _,
+            is_priced: _,
+            charges: _,
+            counts,
+        } = self;
+        *counts = Counts::default();
+    }
+
+    fn on_gone(&mut self, space: u32, gone: &Gone) {
+        match *gone {
+            Gone::Bytes(start, bytes) => self.forget(space, (start, bytes)),
+            Gone::All => self.charges.retain(|(of, ..), _| *of != space),
+        }
+    }
+}
+
 impl Run {
     /// Charges a miss of every TLB, and has what has been paid for promoted.
     #[cold]
     pub(super) fn charge(
         &mut self,
-        place: Place<'_>,
+        place: Lookup<'_>,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        let Place { addr, kind, access, .. } = place;
+        let Lookup { addr, kind, access, .. } = place;
         let Some(mapping) = self.stack.guest.mapping(self.who.space, addr) else { return Ok(()) };
         let size = mapping.translation.page.size();
         let number = self.who.number;
@@ -250,7 +268,7 @@ impl Run {
         for key in gone {
             promotion.charges.remove(&key);
         }
-        self.has_new_deadline = self.system.deadline().is_some();
+        self.timing.has_new_deadline = self.system.deadline().is_some();
         Ok(())
     }
 }

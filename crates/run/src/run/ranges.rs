@@ -8,11 +8,52 @@
 //! ```
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
-use hardware::{processor::Processor, tlbs::NONE};
+use hardware::{
+    processor::Processor,
+    range_unit::RangesFrom,
+    tlbs::{NONE, TlbUnits},
+};
 use mmu::{RangeEntry, TlbEntry};
-use pagetable::Translation;
+use os::ranges::RangeTable;
+use pagetable::{Flush, Scope, Translation};
 
-use super::{Run, access::Place, hooks::Hooks, miss::Pair};
+use super::{Run, access::Lookup, fill::Incoming, hooks::Hook};
+
+/// Where ranges come from that a TLB translates.
+pub(super) struct Ranges {
+    from: RangesFrom,
+    /// Which pages make ranges, where an operating system's table says so.
+    pub(super) table: Option<RangeTable>,
+}
+
+impl Ranges {
+    /// Those of `hardware`, if it has a range TLB.
+    pub(super) fn of(hardware: &TlbUnits) -> Option<Ranges> {
+        let from = hardware.ranges.as_ref()?.from;
+        let table = (from == RangesFrom::Table).then(RangeTable::default);
+        Some(Ranges { from, table })
+    }
+}
+
+impl Hook for Ranges {
+    fn leaves_prices(&self) -> bool {
+        true
+    }
+
+    /// What its TLB counts, that forgets.
+    fn forget_counts(&mut self) {
+        let Ranges { from: _, table: _ } = self;
+    }
+
+    fn on_flush(&mut self, space: u32, flush: &Flush) {
+        let Some(table) = &mut self.table else { return };
+        match flush.scope() {
+            Scope::Nothing => {}
+            Scope::Pages { range, .. } => table.forget(space, range),
+            Scope::Space => table.forget_space(space),
+        }
+    }
+}
 
 /// Entries in a line of 64 bytes of a page table whose entries have 8.
 const LINE_PAGES: u64 = 8;
@@ -22,17 +63,15 @@ impl Run {
     /// machine tracks dirty pages (`walker.tracks_dirty`), the first store to a page walks all the same, to set its
     /// dirty bit.
     #[cold]
-    pub(super) fn in_range(
-        &mut self,
-        place: Place<'_>,
-        second: usize,
-    ) -> Option<(PhysAddr, PageSize)> {
-        let Place { addr, kind, .. } = place;
-        let is_clean = self.tracks_dirty && self.stack.guest.is_clean(self.who.space, addr);
+    pub(super) fn in_range(&mut self, place: Lookup<'_>) -> Option<(PhysAddr, PageSize)> {
+        let Lookup { addr, kind, .. } = place;
+        let is_clean =
+            self.constants.tracks_dirty && self.stack.guest.is_clean(self.who.space, addr);
         let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let second = hardware.second[kind as usize];
         let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
         let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;
-        let page = addr.page(self.granules.0);
+        let page = addr.page(self.constants.granules.0);
         let rights = if is_clean { found.rights.without_write() } else { found.rights };
         let entry = TlbEntry::single(page, found.apply(page.start()), asid, false, rights);
         if second != NONE {
@@ -42,26 +81,26 @@ impl Run {
         let region = self.layout.label_of(self.who.number, addr);
         let translation = Translation::new(page, entry.frames[0]?, found.rights);
         let label = self.label(translation, region);
-        self.fill(place.unit, kind, &Pair { entry, other: None, has_block: false }, label);
-        let when = self.when(place);
-        self.history.l1_miss(when);
+        self.fill(place.unit, kind, &Incoming::alone(entry), label);
+        let when = self.seen.when(place);
+        self.seen.history.l1_miss(when);
         Some((found.apply(addr), page.size()))
+    }
+
+    /// Tells of a page that a walk has found.
+    pub(super) fn note_ranges(&mut self, page: Translation) {
+        match self.hooks.ranges.as_ref().map(|ranges| ranges.from) {
+            Some(RangesFrom::Table) => self.note_range(page),
+            Some(RangesFrom::Line) => self.note_line(page),
+            None => {}
+        }
     }
 
     /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
     #[cold]
-    pub(super) fn note_range(&mut self, page: Translation) {
-        let Run {
-            hooks: Hooks { range_table: Some(table), .. },
-            processors,
-            who,
-            granules,
-            stack,
-            ..
-        } = self
-        else {
-            return;
-        };
+    fn note_range(&mut self, page: Translation) {
+        let Run { hooks, processors, who, constants, stack, .. } = self;
+        let Some(Ranges { table: Some(table), .. }) = &mut hooks.ranges else { return };
         table.note(who.number, page);
         // What is mapped on both sides and was never walked for is part of the range too.
         while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
@@ -82,7 +121,7 @@ impl Run {
         let (Some(ranges), Some((range, first, rights))) = (&mut hardware.ranges, around) else {
             return;
         };
-        let pages = (range.last().get() - range.start().get()) / granules.0.bytes() + 1;
+        let pages = (range.last().get() - range.start().get()) / constants.granules.0.bytes() + 1;
         if ranges.takes(pages) {
             ranges.tlb.fill(RangeEntry { range, first, asid: *asid, rights });
         }
@@ -91,8 +130,8 @@ impl Run {
     /// Tells the range TLB of the run around a base page that a walk has found, out of the line of page-table
     /// entries that the walk has read. Larger pages have entries of their own.
     #[cold]
-    pub(super) fn note_line(&mut self, page: Translation) {
-        let size = self.granules.0;
+    fn note_line(&mut self, page: Translation) {
+        let size = self.constants.granules.0;
         if page.page.size() != size {
             return;
         }

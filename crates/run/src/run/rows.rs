@@ -101,7 +101,7 @@ impl Run {
         to_miss: bool,
         behind: &mut impl Behind,
     ) -> Result<(usize, u64), Error> {
-        let access = self.position + span.start as u64;
+        let access = self.seen.position + span.start as u64;
         if !(self.rows.from..self.rows.to).contains(&access) {
             if batch.addr[span.start] >= self.view.limit {
                 self.outgrows(batch.addr[span.start], access, behind)?;
@@ -127,7 +127,7 @@ impl Run {
         // The index in the batch of a row.
         let place = |row: usize| span.start + rows.place(first + row, is_whole) - before;
         let own = (&rows.addrs[first..last], &rows.metas[first..last]);
-        let left_out = self.left_out;
+        let left_out = self.seen.left_out;
         let ran = self.looked_up::<CHECK, CACHES>(batch, own, span.start, place, to_miss, behind);
         self.rows = rows;
         let ran = ran?;
@@ -137,7 +137,7 @@ impl Run {
             span.start + self.rows.place(first + ran, is_whole) - before
         };
         let delivered = (next - span.start - ran) as u64;
-        self.left_out = left_out + delivered;
+        self.seen.left_out = left_out + delivered;
         Ok((next, delivered))
     }
 }

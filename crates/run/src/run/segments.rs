@@ -1,11 +1,28 @@
-//! What hardware finds in restrictive segments, and which pages lie where their addresses allow it.
+//! What hardware finds in restrictive segments: pages that lie where their addresses allow it.
 
-use addr::{PhysAddr, VirtAddr};
-use hardware::{behind::Behind, processor::Processor};
+use addr::VirtAddr;
+use hardware::{behind::Behind, processor::Processor, tlbs::TlbUnits};
 use pagetable::{Fault, Translation};
-use vm::Hashed;
 
-use super::Run;
+use super::{Run, hooks::Hook};
+
+/// Pages may lie in restrictive segments.
+pub(super) struct Segments;
+
+impl Segments {
+    /// They, if `hardware` looks for pages there.
+    pub(super) fn of(hardware: &TlbUnits) -> Option<Segments> {
+        hardware.restseg.as_ref().map(|_| Segments)
+    }
+}
+
+impl Hook for Segments {
+    fn leaves_prices(&self) -> bool {
+        true
+    }
+
+    fn forget_counts(&mut self) {}
+}
 
 impl Run {
     /// Whether the page of `addr`, for which a walk would end so, is found in a restrictive segment. The
@@ -24,13 +41,5 @@ impl Run {
         let found = restseg.lookup(addr, walked.ok(), is_taken, &mut references);
         behind.beside(&references);
         found
-    }
-
-    /// Whether the page of the smallest size at `addr` has a frame that Mosaic's hashes allow.
-    pub(super) fn is_hashed(&self, addr: VirtAddr, frame: PhysAddr) -> bool {
-        let Some(hashed @ Hashed::Mosaic(_)) = &self.hashed else { return false };
-        let Some(space) = self.stack.guest.hat_space(self.who.number) else { return false };
-        let page = addr.get() >> self.granules.0.shift();
-        hashed.may_have(space, page, 0, self.stack.guest.frame_at(frame))
     }
 }

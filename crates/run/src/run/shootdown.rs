@@ -26,13 +26,7 @@ use ram::{Failure, Ram};
 use results::count::{census::Census, labels::Layout};
 use trace::KERNEL;
 
-use super::{
-    Run,
-    hooks::Hooks,
-    overheads::Overheads,
-    small::{Small, moved},
-    watch::Watch,
-};
+use super::{Run, hooks::Hooks, small::moved};
 
 /// A run as the operating system sees it.
 struct Hosted<'a, B> {
@@ -43,8 +37,6 @@ struct Hosted<'a, B> {
     costs: Option<&'a Costs>,
     census: &'a mut Census,
     behind: &'a mut B,
-    small: Option<&'a Small>,
-    watch: &'a mut Watch,
     hooks: &'a mut Hooks,
     access: u64,
 }
@@ -59,19 +51,18 @@ impl<B: Behind> Platform for Hosted<'_, B> {
     }
 
     fn overheads(&mut self) -> Vec<(u32, u64)> {
-        self.hooks.overheads.as_mut().map_or(Vec::new(), Overheads::take)
+        self.hooks.take_overheads()
     }
 
     fn shoot(&mut self, flush: Flush) {
         let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
         self.stack.guest.recall(&flush);
         if let Some(space) = self.stack.guest.number_of(flush.space()).filter(|_| asks) {
-            self.hooks.on_flush(space, &flush);
-            if !self.watch.is_forgotten() {
+            let is_left_out = self.hooks.on_flush(space, &flush);
+            if !is_left_out {
                 self.shoot_down(&flush, space);
             }
-            // Small spaces lie where others have pages too: each hit is compared, and that is all.
-            if self.watch.check && self.small.is_none() {
+            if self.hooks.look_at_flushes() {
                 self.look(&flush, space);
             }
         }
@@ -134,8 +125,13 @@ impl<B: Behind> Hosted<'_, B> {
     /// Flushes on one processor, and gives how many entries of its TLBs went; `None` if it can
     /// hold nothing of `space`.
     fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
-        if let Some(small) = self.small {
-            return self.flush_small(number, flush, space, small);
+        if let Some(small) = &self.hooks.small {
+            let hat = self.stack.guest.hat_space(space)?;
+            let bases = match space {
+                KERNEL => [Some(0), None],
+                _ => small.bases(number, hat),
+            };
+            return self.flush_small(number, flush, bases, small.slot_bytes());
         }
         let asid = match space {
             // The kernel's pages are those of whoever runs.
@@ -165,23 +161,19 @@ impl<B: Behind> Hosted<'_, B> {
         Some(entries)
     }
 
-    /// The same where spaces lie in slots: wherever there can be entries of `space`.
+    /// As [`Hosted::flush_on`] where spaces lie in slots of so many bytes: wherever there can be entries of a space, by
+    /// what is added to its addresses there.
     fn flush_small(
         &mut self,
         number: usize,
         flush: &Flush,
-        space: u32,
-        small: &Small,
+        bases: [Option<u64>; 2],
+        slot_bytes: u64,
     ) -> Option<u64> {
-        let hat = self.stack.guest.hat_space(space)?;
-        let bases = match space {
-            KERNEL => [Some(0), None],
-            _ => small.bases(number, hat),
-        };
         let mut entries = None;
         for base in bases.into_iter().flatten() {
             let sum = entries.get_or_insert(0);
-            let Some(range) = moved(flush, base, small.slot_bytes()) else { continue };
+            let Some(range) = moved(flush, base, slot_bytes) else { continue };
             *sum += self.processors.of(number).hardware.flush_range(range, self.census);
             self.behind.forget(number, Forget::Pages(range, Asid(0)));
             if flush.tables().is_some() {
@@ -196,7 +188,7 @@ impl<B: Behind> Hosted<'_, B> {
         for number in 0..self.processors.count() {
             if let Some(asid) = self.contexts.of(number, space) {
                 let hardware = &self.processors.of(number).hardware;
-                self.watch.look(number, hardware, self.stack, flush, asid);
+                self.hooks.flushed((number, hardware), self.stack, (flush, asid));
             }
         }
     }
@@ -210,24 +202,20 @@ impl Run {
         behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, stack, layout, processors, contexts, prices, census, hooks, .. } = self;
+        let Run { system, stack, layout, processors, contexts, timing, seen, hooks, .. } = self;
         system.settle(&stack.guest, layout);
-        let watch = &mut self.watch;
-        if let Some(nodes) = &hooks.nodes {
-            stack.guest.runs_on(nodes.topology.of_processor(processors.on()));
+        if let Some(node) = hooks.node_of(processors.on()) {
+            stack.guest.runs_on(node);
         }
-        let small = self.small.as_ref();
-        let costs = prices.costs();
+        let costs = timing.prices.costs();
         let mut platform = Hosted {
             stack,
             layout,
             processors,
             contexts,
             costs,
-            census,
+            census: &mut seen.census,
             behind,
-            small,
-            watch,
             hooks,
             access,
         };
@@ -236,7 +224,7 @@ impl Run {
         let counts = &mut processors.here.counts;
         counts.work_cycles += work_cycles;
         counts.io_cycles += io_cycles;
-        match self.watch.lie.take() {
+        match self.hooks.lie() {
             Some(lie) => Err(Error::Check(format!("access {access}: {lie}"))),
             None => done.map_err(|failure| self.failed(failure, access)),
         }

@@ -109,12 +109,12 @@ fn a_shootdown_goes_where_its_space_is() {
             Ok(())
         })
         .unwrap();
-        let misses = run.first_touches;
+        let misses = run.seen.first_touches;
         touch(&mut run, &mut walker).unwrap();
-        assert_eq!(run.first_touches, misses, "{policy}: the second space lost its page");
+        assert_eq!(run.seen.first_touches, misses, "{policy}: the second space lost its page");
         switch(&mut run, &mut walker, 0);
         touch(&mut run, &mut walker).unwrap();
-        assert_eq!(run.first_touches, misses + 1, "{policy}");
+        assert_eq!(run.seen.first_touches, misses + 1, "{policy}");
     }
 }
 

@@ -103,8 +103,8 @@ impl Run {
             self.enter(processor, space, behind);
         }
         self.view = if space == KERNEL {
-            self.saw_kernel = true;
-            View { is_global: self.has_global_pages, ..View::flat(self.who.space) }
+            self.seen.kernel = true;
+            View { is_global: self.constants.has_global_pages, ..View::flat(self.who.space) }
         } else {
             View { tag: self.tag_of(space), ..self.view_of(processor) }
         };
@@ -114,7 +114,7 @@ impl Run {
     /// kernel's lines, as global pages, and where there are no contexts all others too.
     pub(super) fn tag_of(&self, space: u32) -> u64 {
         let asid = self.processors.here.asid;
-        if self.virtual_caches && self.has_contexts && space != KERNEL {
+        if self.constants.virtual_caches && self.constants.has_contexts && space != KERNEL {
             tag_of_context(asid)
         } else {
             0
@@ -127,14 +127,13 @@ impl Run {
         let (asid, stale) = self.contexts.enter(processor, space);
         behind.switched();
         self.processors.here.asid = asid;
-        let counts = &mut self.processors.here.counts;
-        counts.switches += u64::from(!is_first);
-        if self.small.is_some() {
-            self.enter_small(processor, space, is_first, behind);
+        self.processors.here.counts.switches += u64::from(!is_first);
+        if self.on_switch(processor, space, is_first, behind) {
             return;
         }
         if !is_first {
-            let costs = self.prices.costs();
+            let costs = self.timing.prices.costs();
+            let counts = &mut self.processors.here.counts;
             counts.root_loads += 1;
             counts.emptying_switches += u64::from(stale != Stale::Nothing);
             counts.switch_cycles += costs.map_or(0, |costs| u64::from(costs.switch_cycles));
@@ -152,13 +151,13 @@ impl Run {
             }
             let hardware = &mut processor.hardware;
             match forget {
-                Forget::Space(asid) => hardware.flush_asid(asid, &mut self.census),
+                Forget::Space(asid) => hardware.flush_asid(asid, &mut self.seen.census),
                 Forget::All | Forget::Range(..) | Forget::Pages(..) => {
-                    hardware.flush_non_global(&mut self.census)
+                    hardware.flush_non_global(&mut self.seen.census)
                 }
             };
             behind.forget(number, forget);
-            if let (true, Forget::Space(asid)) = (self.virtual_caches, forget) {
+            if let (true, Forget::Space(asid)) = (self.constants.virtual_caches, forget) {
                 behind.forget(number, Forget::Pages(VirtRange::ALL, asid));
             }
         }

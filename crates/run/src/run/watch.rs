@@ -11,24 +11,43 @@
 //! An entry with fewer rights than the page table gives is no lie: the access that it denies walks.
 
 use addr::Asid;
+use description::{Description, Inject};
 use hardware::tlbs::TlbUnits;
 use mmu::RangeEntry;
 use os::host::Stack;
 use pagetable::{Flush, Scope};
 use results::count::census::TABLES;
 
+use super::{constants::Constants, hooks::Hook};
+
 /// What watches shootdowns.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// How many more it takes to the one that is forgotten, if one is to be.
-    pub(super) until_forgotten: Option<u64>,
+    until_forgotten: Option<u64>,
     /// Whether TLBs are looked at after each.
-    pub(super) check: bool,
+    check: bool,
     /// The first entry that was found and should not have been.
     pub(super) lie: Option<String>,
 }
 
 impl Watch {
+    /// As `description` and whoever runs it ask for, if they do.
+    pub(super) fn of(description: &Description, constants: &Constants) -> Option<Watch> {
+        let until_forgotten = match description.os.inject {
+            Some(Inject::SkipShootdown(number)) => Some(number),
+            Some(Inject::FailAllocation(_)) | None => None,
+        };
+        let check = constants.check;
+        let is_asked = check || until_forgotten.is_some();
+        is_asked.then_some(Watch { until_forgotten, check, lie: None })
+    }
+
+    /// Whether it looks at TLBs.
+    pub(super) fn looks(&self) -> bool {
+        self.check
+    }
+
     /// Whether this shootdown, which has something to forget, is the one that is forgotten.
     pub(super) fn is_forgotten(&mut self) -> bool {
         let Some(left) = &mut self.until_forgotten else { return false };
@@ -53,6 +72,25 @@ impl Watch {
         if self.lie.is_none() {
             self.lie = stale(processor, hardware, stack, flush, asid);
         }
+    }
+}
+
+impl Hook for Watch {
+    fn allows_dense(&self) -> bool {
+        true
+    }
+
+    fn leaves_prices(&self) -> bool {
+        true
+    }
+
+    fn hears_misses(&self) -> bool {
+        false
+    }
+
+    /// Shootdowns are numbered from the first access.
+    fn forget_counts(&mut self) {
+        let Watch { until_forgotten: _, check: _, lie: _ } = self;
     }
 }
 

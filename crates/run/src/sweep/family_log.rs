@@ -51,7 +51,7 @@ pub(super) struct FamilyLog {
 
 /// What a front has said so far that it may refer to.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct Numbering {
     on: usize,
     /// By processor, as far as they are known: each has its own nodes.
     numbers: Vec<Numbers>,
@@ -73,7 +73,7 @@ impl FamilyLog {
     }
 
     #[inline]
-    pub(super) fn walk(&mut self, known: &mut Known, walk: &Walk, references: &[Reference]) {
+    pub(super) fn walk(&mut self, known: &mut Numbering, walk: &Walk, references: &[Reference]) {
         let before = self.steps.len();
         for reference in references {
             known.key.push(shape(reference));
@@ -93,7 +93,7 @@ impl FamilyLog {
     }
 
     #[inline]
-    pub(super) fn refilled(&mut self, known: &mut Known, refill: Refill) {
+    pub(super) fn refilled(&mut self, known: &mut Numbering, refill: Refill) {
         known.key.extend([refill.region, refill.bits(), known.on as u32]);
         let class = match known.classes.get(known.key.as_slice()) {
             Some(class) => *class,
@@ -105,12 +105,12 @@ impl FamilyLog {
         known.key.clear();
     }
 
-    pub(super) fn on(&mut self, known: &mut Known, processor: usize) {
+    pub(super) fn on(&mut self, known: &mut Numbering, processor: usize) {
         known.on = processor;
         self.messages.push(Message::On { processor: processor as u32 });
     }
 
-    pub(super) fn forget(&mut self, known: &mut Known, processor: usize, forget: Forget) {
+    pub(super) fn forget(&mut self, known: &mut Numbering, processor: usize, forget: Forget) {
         let Some(numbers) = known.numbers.get_mut(processor) else { return };
         let gone = numbers.forget(forget);
         let (processor, nodes) = (processor as u32, gone.len() as u32);
@@ -129,7 +129,7 @@ impl FamilyLog {
     }
 }
 
-impl Known {
+impl Numbering {
     /// The numbers of nodes for the processor that runs.
     #[inline]
     fn numbers(&mut self) -> &mut Numbers {

@@ -13,7 +13,7 @@ use pagetable::{Node, Reference};
 use ram::walk::{HostWalk, Walk, Way};
 
 use super::{
-    family_log::{FamilyLog, Known},
+    family_log::{FamilyLog, Numbering},
     repeats::Repeats,
 };
 
@@ -50,7 +50,7 @@ pub(super) struct Log {
     pub(super) whole: bool,
     pub(super) to_families: bool,
     pub(super) for_families: FamilyLog,
-    pub(super) known: Known,
+    pub(super) known: Numbering,
     messages: Vec<Message>,
     walks: Vec<Walk>,
     references: Vec<Reference>,

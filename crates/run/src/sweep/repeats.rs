@@ -89,7 +89,7 @@ impl Repeats {
 
     /// Begins to count anew.
     pub(super) fn forget_counts(&mut self) {
-        self.0.for_each(|filters| filters.counts = [0; Kind::COUNT]);
+        self.0.for_each(|Filters { filters: _, of_kind: _, counts }| *counts = [0; Kind::COUNT]);
     }
 
     /// Whether an access of the program is a repeat, and then counts it.

@@ -204,7 +204,28 @@ impl Collector {
                 (making.inherits, making.space, making.heap) = (false, self.process, None);
                 self.spaces.insert(self.process, FxHashMap::default());
             }
-            _ => {}
+            // Calls that failed, and what the work of a memory manager does not need to be told.
+            Event::Munmap { .. }
+            | Event::Mprotect { .. }
+            | Event::Madvise { .. }
+            | Event::ProcessMadvise { .. }
+            | Event::Mlock { .. }
+            | Event::Munlock { .. }
+            | Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::Msync { .. }
+            | Event::Shmat { .. }
+            | Event::Shmdt { .. }
+            | Event::Mbind { .. }
+            | Event::HugePages { .. }
+            | Event::PageSize { .. }
+            | Event::Call(_)
+            | Event::Run { .. }
+            | Event::ContextSwitch { .. }
+            | Event::WarmupEnd
+            | Event::Gap { .. }
+            | trace::events!(program)
+            | trace::events!(lives) => {}
         }
     }
 

@@ -121,7 +121,11 @@ impl CsvText {
             }
             Event::Process { number } if self.process => self.number = *number,
             Event::Run { .. } if self.process => {}
-            _ => self.events += 1,
+            Event::Call(_)
+            | crate::events!(memory)
+            | crate::events!(program)
+            | crate::events!(lives)
+            | crate::events!(stream) => self.events += 1,
         }
     }
 

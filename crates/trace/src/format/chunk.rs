@@ -1,6 +1,6 @@
 //! The beginning of a chunk's body: its counts and the lengths of its streams.
 
-use super::compression::{Compressor, Decompressor};
+use super::compression::{Compressor, Content, Decompressor};
 use super::wire::Bytes;
 use super::{
     BODY_BYTES_MAX, CHUNK_ACCESSES_MAX, Damage, EVENT_BYTES_FULL, EVENT_BYTES_MAX,
@@ -15,6 +15,18 @@ pub(super) const STREAMS_ALONE: usize = 7;
 /// The streams' names, in their order.
 pub(super) const NAMES: [&str; STREAMS] =
     ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical", "stamps"];
+
+/// What the streams hold, in their order.
+const CONTENTS: [Content; STREAMS] = [
+    Content::Other,
+    Content::Other,
+    Content::Sequence,
+    Content::Codes,
+    Content::Residual,
+    Content::Other,
+    Content::Other,
+    Content::Other,
+];
 
 const FLAG_PHYSICAL: u32 = 1;
 const FLAG_PROCESS: u32 = 2;
@@ -137,7 +149,7 @@ impl Head {
     pub(super) fn write(
         &self,
         streams: [&[u8]; STREAMS],
-        compressor: &mut Compressor<'_>,
+        compressor: &mut Compressor,
         out: &mut Vec<u8>,
     ) -> std::io::Result<u32> {
         out.clear();
@@ -160,18 +172,8 @@ impl Head {
         let mut accesses_crc = crc32fast::Hasher::new();
         for (index, stream) in streams.into_iter().enumerate().take(self.streams()) {
             let start = out.len();
-            // A stream that does not shrink is refused by zstd for want of room, and stored.
-            out.resize(start + stream.len(), 0);
-            let room = stream.len().saturating_sub(1);
-            let stored = match compressor.compress_to_buffer(stream, &mut out[start..start + room])
-            {
-                Ok(stored) => stored,
-                Err(_) => {
-                    out[start..].copy_from_slice(stream);
-                    stream.len()
-                }
-            };
-            out.truncate(start + stored);
+            out.extend_from_slice(compressor.compress(CONTENTS[index], stream)?.unwrap_or(stream));
+            let stored = out.len() - start;
             if is_of_accesses(index) {
                 accesses_crc.update(&out[start..]);
             }

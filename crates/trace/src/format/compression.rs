@@ -1,11 +1,171 @@
-//! The streams' compression: zstd's. Miri runs no C, so that under it streams are stored as they
-//! are, as the format allows, and the loops around them can be checked all the same.
+//! The streams' compression: zstd's, with settings that follow what it gains.
+//!
+//! zstd's time goes into the repetitions that it finds, about 10 ns each, so that a stream of many short ones takes
+//! longest and shrinks least. At a negative level, which asks for speed, such a stream gets other settings:
+//!
+//! ```text
+//!   sequence                    repetitions of seven bytes and more
+//!   codes     shrank well       the level
+//!             shrank little     each byte a Huffman code, no repetitions      until one chunk in sixteen shrinks well
+//!   residual  shrank well       the level
+//!             shrank little     a faster level                                until a chunk shrinks well with that
+//! ```
+//!
+//! "Shrank" is what the stream did in the chunk before, so that equal accesses are always stored equally. Any decoder of zstd
+//! reads all of these. docs/encoding.md has the measurements behind the limits.
+//!
+//! Miri runs no C, so that under it streams are stored as they are, as the format allows, and the loops around them
+//! can be checked all the same.
+
+use std::io;
 
 #[cfg(not(miri))]
-pub(crate) use zstd::bulk::{Compressor, Decompressor};
+use zstd::bulk::Compressor as Zstd;
+#[cfg(not(miri))]
+pub(crate) use zstd::bulk::Decompressor;
+#[cfg(not(miri))]
+use zstd::zstd_safe::{CParameter, ParamSwitch};
 
 #[cfg(miri)]
-pub(crate) use stored::{Compressor, Decompressor};
+pub(crate) use stored::Decompressor;
+#[cfg(miri)]
+use stored::Zstd;
+
+/// What a stream holds, as far as its compression depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    /// The local shape of each execution.
+    Sequence,
+    /// The code of each operation.
+    Codes,
+    /// The bytes of distances that were not predicted.
+    Residual,
+    /// Anything else.
+    Other,
+}
+
+/// Settings of zstd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Settings {
+    level: i32,
+    /// The shortest repetition that is looked for; 0 for what the level has.
+    match_min: u32,
+    /// Whether bytes outside of repetitions get Huffman codes; at negative levels they are otherwise stored.
+    huffman: bool,
+}
+
+/// The settings of a stream are chosen anew after so many chunks in which it was not searched for repetitions.
+const CHUNKS_UNSEARCHED: u32 = 15;
+/// A level at which zstd finds next to no repetitions.
+const LEVEL_UNSEARCHED: i32 = -131_072;
+/// What is added to the level for a residual that shrinks little.
+const LEVEL_FASTER: i32 = -13;
+/// Codes have shrunk well if what is stored is at most this part of them.
+const CODES_WELL: f64 = 0.2;
+/// A residual has shrunk well at the level if what is stored is at most this part of it,
+const RESIDUAL_WELL: f64 = 0.4;
+/// and at the faster level, if it is at most this.
+const RESIDUAL_WELL_FASTER: f64 = 0.45;
+
+/// Compresses the streams of one chunk after the other.
+pub(crate) struct Compressor {
+    zstd: Zstd<'static>,
+    level: i32,
+    now: Settings,
+    /// Where streams are compressed to; kept for its memory.
+    scratch: Vec<u8>,
+    /// Chunks left whose codes are not searched for repetitions.
+    codes_unsearched: u32,
+    /// Whether the residual is compressed at the faster level.
+    residual_faster: bool,
+}
+
+impl Compressor {
+    /// A compressor at zstd's `level`.
+    pub(crate) fn new(level: i32) -> io::Result<Compressor> {
+        let now = Settings { level, match_min: 0, huffman: false };
+        let zstd = Zstd::new(level)?;
+        let scratch = Vec::new();
+        Ok(Compressor { zstd, level, now, scratch, codes_unsearched: 0, residual_faster: false })
+    }
+
+    /// What is to be stored of `stream`, the next chunk's stream of that `content`; `None` if it does not shrink.
+    pub(super) fn compress(
+        &mut self,
+        content: Content,
+        stream: &[u8],
+    ) -> io::Result<Option<&[u8]>> {
+        self.set(self.settings(content))?;
+        // zstd has room for whatever comes of it, since after a failure it takes no other settings.
+        let bound = bound(stream.len());
+        if self.scratch.len() < bound {
+            self.scratch.resize(bound, 0);
+        }
+        let stored = self.zstd.compress_to_buffer(stream, &mut self.scratch[..]).ok();
+        let stored = stored.filter(|&bytes| bytes < stream.len());
+        let part = stored.unwrap_or(stream.len()) as f64 / stream.len().max(1) as f64;
+        match content {
+            Content::Codes if self.codes_unsearched > 0 => self.codes_unsearched -= 1,
+            Content::Codes if part > CODES_WELL => self.codes_unsearched = CHUNKS_UNSEARCHED,
+            Content::Residual if self.residual_faster => {
+                self.residual_faster = part > RESIDUAL_WELL_FASTER;
+            }
+            Content::Residual => self.residual_faster = part > RESIDUAL_WELL,
+            Content::Sequence | Content::Codes | Content::Other => {}
+        }
+        Ok(stored.map(|bytes| &self.scratch[..bytes]))
+    }
+
+    fn settings(&self, content: Content) -> Settings {
+        let usual = Settings { level: self.level, match_min: 0, huffman: false };
+        if self.level >= 0 {
+            return usual;
+        }
+        match content {
+            Content::Sequence => Settings { match_min: 7, ..usual },
+            Content::Codes if self.codes_unsearched > 0 => {
+                Settings { level: LEVEL_UNSEARCHED, huffman: true, ..usual }
+            }
+            Content::Residual if self.residual_faster => {
+                Settings { level: self.level + LEVEL_FASTER, ..usual }
+            }
+            Content::Codes | Content::Residual | Content::Other => usual,
+        }
+    }
+
+    #[cfg(not(miri))]
+    fn set(&mut self, settings: Settings) -> io::Result<()> {
+        if settings.level != self.now.level {
+            self.zstd.set_parameter(CParameter::CompressionLevel(settings.level))?;
+        }
+        if settings.match_min != self.now.match_min {
+            self.zstd.set_parameter(CParameter::MinMatch(settings.match_min))?;
+        }
+        if settings.huffman != self.now.huffman {
+            let switch = if settings.huffman { ParamSwitch::Enable } else { ParamSwitch::Auto };
+            self.zstd.set_parameter(CParameter::LiteralCompressionMode(switch))?;
+        }
+        self.now = settings;
+        Ok(())
+    }
+
+    #[cfg(miri)]
+    fn set(&mut self, settings: Settings) -> io::Result<()> {
+        self.now = settings;
+        Ok(())
+    }
+}
+
+/// The most bytes that zstd makes of so many.
+#[cfg(not(miri))]
+fn bound(bytes: usize) -> usize {
+    zstd::zstd_safe::compress_bound(bytes)
+}
+
+#[cfg(miri)]
+fn bound(bytes: usize) -> usize {
+    bytes
+}
 
 #[cfg(miri)]
 mod stored {
@@ -13,11 +173,11 @@ mod stored {
     use std::marker::PhantomData;
 
     /// Compresses nothing.
-    pub(crate) struct Compressor<'a>(PhantomData<&'a ()>);
+    pub(crate) struct Zstd<'a>(PhantomData<&'a ()>);
 
-    impl Compressor<'_> {
+    impl Zstd<'_> {
         pub(crate) fn new(_level: i32) -> io::Result<Self> {
-            Ok(Compressor(PhantomData))
+            Ok(Zstd(PhantomData))
         }
 
         pub(crate) fn compress_to_buffer(&mut self, _: &[u8], _: &mut [u8]) -> io::Result<usize> {
@@ -39,6 +199,84 @@ mod stored {
             _: &mut Vec<u8>,
         ) -> io::Result<usize> {
             Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    use super::*;
+
+    /// Bytes that only a Huffman code makes shorter: half of them are 0, and no order repeats.
+    fn skewed(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+        (0..20_000).map(|_| (random.next_u64() % 32).saturating_sub(16) as u8).collect()
+    }
+
+    fn again(stored: &[u8], bytes: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes);
+        Decompressor::new().unwrap().decompress_to_buffer(stored, &mut out).unwrap();
+        out
+    }
+
+    /// Streams that shrink little get other settings, and the usual ones again once they shrink well; whatever the
+    /// settings, they come back.
+    #[test]
+    fn settings_follow_what_streams_gain() {
+        println!("seed 5");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut compressor = Compressor::new(-7).unwrap();
+        for content in [Content::Codes, Content::Residual] {
+            let usual = compressor.settings(content);
+            for chunk in 0..40 {
+                let is_skewed = chunk < 20;
+                let stream = if is_skewed { skewed(&mut random) } else { vec![chunk; 20_000] };
+                let noise: Vec<u8> = (0..500).map(|_| random.next_u64() as u8).collect();
+                assert!(compressor.compress(Content::Other, &noise).unwrap().is_none());
+                let before = compressor.settings(content);
+                let stored = compressor.compress(content, &stream).unwrap().map(<[u8]>::to_vec);
+                let stored = stored.unwrap_or_else(|| stream.clone());
+                if before != usual && is_skewed && content == Content::Codes {
+                    assert!(stored.len() < stream.len() * 7 / 10, "{} bytes", stored.len());
+                }
+                if stored.len() < stream.len() {
+                    assert_eq!(again(&stored, stream.len()), stream);
+                }
+                let is_usual = match content {
+                    // Searched in the first chunk, and again in the sixteenth after each that shrank little.
+                    Content::Codes => chunk % 16 == 0 || chunk > 32,
+                    // The twenty-first is the first that shrinks well.
+                    _ => chunk == 0 || chunk > 20,
+                };
+                assert_eq!(before == usual, is_usual, "chunk {chunk}, {content:?}");
+            }
+        }
+    }
+
+    /// What is stored of a stream follows from the streams before it alone, and at levels from 0 on it is the level's.
+    #[test]
+    fn equal_streams_are_stored_equally() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(6);
+        let streams: Vec<Vec<u8>> = (0..20).map(|_| skewed(&mut random)).collect();
+        for level in [-7, 1] {
+            let stored = || -> Vec<Option<Vec<u8>>> {
+                let mut compressor = Compressor::new(level).unwrap();
+                let contents =
+                    [Content::Sequence, Content::Codes, Content::Residual, Content::Other];
+                let all =
+                    streams.iter().flat_map(|stream| contents.map(|content| (stream, content)));
+                all.map(|(stream, content)| {
+                    compressor.compress(content, stream).unwrap().map(<[u8]>::to_vec)
+                })
+                .collect()
+            };
+            let first = stored();
+            assert!(first == stored());
+            let is_one =
+                first.chunks(4).all(|chunk| chunk.iter().all(|stored| *stored == chunk[0]));
+            assert_eq!(is_one, level > 0);
         }
     }
 }

@@ -26,7 +26,6 @@ use sha2::{Digest, Sha256};
 use crate::kernel::path::Region;
 use crate::{Arch, Batch, Error, Filter, Header, Meta, Segment, Source};
 
-pub(crate) use spec::with_unit;
 pub use spec::{Parameters, Pattern};
 
 const BATCH_ACCESSES: u64 = 1 << 16;

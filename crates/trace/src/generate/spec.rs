@@ -12,6 +12,7 @@ use super::uniform::Uniform;
 use super::zipf::{ITEM_BYTES, Zipfian};
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Room, place, random};
 use crate::kernel::path::{Linux, Place, READ_BYTES};
+use crate::units::{unit, with_unit};
 use crate::{Error, Meta};
 
 /// The most of each that a turn of a process has.
@@ -252,6 +253,27 @@ impl Pattern {
         }
     }
 
+    /// What is wrong with its parameters.
+    fn refuse(&self, what: &str) -> Error {
+        Error::Parameters(format!("generate {}: {what}", self.name()))
+    }
+
+    /// How many parts of a size something has. Each holds an access, and so none reaches over the region's end.
+    fn parts(&self, (what, bytes): (&str, u64), (part, each): (&str, u64)) -> Result<u64, Error> {
+        for (what, bytes) in [(what, bytes), (part, each)] {
+            if bytes == 0 || bytes % ACCESS_BYTES != 0 {
+                return Err(self.refuse(&format!(
+                    "a {what} of {bytes} bytes; accesses are of 8, so give a multiple of 8"
+                )));
+            }
+        }
+        if bytes < each {
+            let what = format!("a {what} of {bytes} bytes holds no {part} of {each} bytes");
+            return Err(self.refuse(&what));
+        }
+        Ok(bytes / each)
+    }
+
     /// Its regions, and what makes its accesses.
     fn start(
         &self,
@@ -259,24 +281,8 @@ impl Pattern {
         metas: Metas,
         room: Room,
     ) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
-        let refuse = |what: String| Error::Parameters(format!("generate {}: {what}", self.name()));
         let mut random = random(seed);
-        // Each part of a region holds an access, and so none reaches over the region's end.
-        let parts = |what: &str, bytes: u64, part: &str, each: u64| {
-            for (what, bytes) in [(what, bytes), (part, each)] {
-                if bytes == 0 || bytes % ACCESS_BYTES != 0 {
-                    return Err(refuse(format!(
-                        "a {what} of {bytes} bytes; accesses are of 8, so give a multiple of 8"
-                    )));
-                }
-            }
-            if bytes < each {
-                return Err(refuse(format!(
-                    "a {what} of {bytes} bytes holds no {part} of {each} bytes"
-                )));
-            }
-            Ok(bytes / each)
-        };
+        let parts = |what, bytes, part, each| self.parts((what, bytes), (part, each));
         match *self {
             Pattern::Uniform { size_bytes, stores } => {
                 parts("size", size_bytes, "word", ACCESS_BYTES)?;
@@ -289,7 +295,9 @@ impl Pattern {
                 let items = parts("size", size_bytes, "line", ITEM_BYTES)?;
                 let [region] = place(room, [("zipf", size_bytes)])?;
                 let Ok(ranks) = Zipf::new(items as f64, exponent) else {
-                    return Err(refuse(format!("an exponent of {exponent} is no distribution")));
+                    return Err(
+                        self.refuse(&format!("an exponent of {exponent} is no distribution"))
+                    );
                 };
                 let order = Permutation::new(items, &mut random);
                 let stores = Chance::of(stores);
@@ -337,33 +345,11 @@ impl Pattern {
                 Ok((regions.to_vec(), Box::new(fill)))
             }
             Pattern::Pingpong { nops, jumps, reads, idle, ipc, linux } => {
-                // A turn touches the first byte of the call's line at least.
-                let wanted = [
-                    ("call and nops", (nops + 128).next_multiple_of(4096)),
-                    ("jumps", (jumps * JUMP_BYTES + 64).next_multiple_of(4096)),
-                    ("reads", (reads * READ_BYTES + 64).next_multiple_of(4096)),
-                ];
-                let room = room.of_programs();
-                let mut regions = place(room, wanted)?;
-                for code in &mut regions[..2] {
-                    code.rights = 5;
-                }
-                let sends = match (linux, ipc) {
-                    (0, 0) => Sends::Nobody,
-                    (0, ipc) => Sends::Microkernel(ipc),
-                    (linux, ipc) => {
-                        let ipc = if ipc == 0 { CALL.ipc } else { ipc };
-                        Sends::Pipes(Linux { is_server: linux == 2, ipc, ..CALL })
-                    }
-                };
-                let place = Place::new(room.bits, room.start);
-                let working_set = (nops, jumps, reads);
-                let fill = script::pingpong(&regions, working_set, idle == 1, sends, place);
-                Ok((regions.to_vec(), Box::new(fill)))
+                pingpong(room, (nops, jumps, reads), idle == 1, (linux, ipc))
             }
             Pattern::Syscall { linux, trap, work, code, data, copied_bytes, ipc } => {
                 if copied_bytes > COPIED_MAX || copied_bytes % 64 != 0 {
-                    return Err(refuse(format!(
+                    return Err(self.refuse(&format!(
                         "copied={copied_bytes}: lines of 64 bytes can be, up to {COPIED_MAX}"
                     )));
                 }
@@ -387,6 +373,37 @@ impl Pattern {
             }
         }
     }
+}
+
+/// The regions of a pingpong of two programs with such working sets, and what makes its accesses.
+fn pingpong(
+    room: Room,
+    (nops, jumps, reads): (u64, u64, u64),
+    is_idle: bool,
+    (linux, ipc): (u64, u64),
+) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
+    // A turn touches the first byte of the call's line at least.
+    let wanted = [
+        ("call and nops", (nops + 128).next_multiple_of(4096)),
+        ("jumps", (jumps * JUMP_BYTES + 64).next_multiple_of(4096)),
+        ("reads", (reads * READ_BYTES + 64).next_multiple_of(4096)),
+    ];
+    let room = room.of_programs();
+    let mut regions = place(room, wanted)?;
+    for code in &mut regions[..2] {
+        code.rights = 5;
+    }
+    let sends = match (linux, ipc) {
+        (0, 0) => Sends::Nobody,
+        (0, ipc) => Sends::Microkernel(ipc),
+        (linux, ipc) => {
+            let ipc = if ipc == 0 { CALL.ipc } else { ipc };
+            Sends::Pipes(Linux { is_server: linux == 2, ipc, ..CALL })
+        }
+    };
+    let place = Place::new(room.bits, room.start);
+    let fill = script::pingpong(&regions, (nops, jumps, reads), is_idle, sends, place);
+    Ok((regions.to_vec(), Box::new(fill)))
 }
 
 /// Where a parameter is kept, and what it may be.
@@ -419,32 +436,6 @@ impl Field<'_> {
         }
         Ok(())
     }
-}
-
-/// A number with one of `units`, each `step` times the one before; with decimals (`134.3M`) where that
-/// leaves a whole number.
-pub(crate) fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
-    let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
-    let power = units.iter().position(|unit| *unit == &text[digits.len()..])? as u32;
-    let (whole, decimals) = digits.split_once('.').unwrap_or((digits, "0"));
-    if ![whole, decimals].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit())) {
-        return None;
-    }
-    let scale = step.checked_pow(power)?;
-    let tens = 10u64.checked_pow(decimals.len() as u32)?;
-    let part = decimals.parse::<u64>().ok()?.checked_mul(scale)?;
-    let rest = part.is_multiple_of(tens).then_some(part / tens)?;
-    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(rest)
-}
-
-/// The same in reverse, with the largest unit that leaves a whole number.
-fn unit(value: u64, units: &[&str], step: u64) -> String {
-    let (mut value, mut power) = (value, 0);
-    while value != 0 && value.is_multiple_of(step) && power + 1 < units.len() {
-        value /= step;
-        power += 1;
-    }
-    format!("{value}{}", units[power])
 }
 
 impl Parameters {

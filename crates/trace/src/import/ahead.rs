@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread;
 use std::time::Duration;
 
-use crate::mix::Switches;
+use crate::switches::Switches;
 use crate::{Batch, Error, Header, Process, Source, Stored};
 
 /// Batches that wait: enough to even out, few enough to stay in the cache of the processor.

@@ -1,8 +1,7 @@
 //! Traces of other tools as sources: nothing is copied, and nothing in a file is trusted.
 //!
 //! ```text
-//!   path or spec --open()--> sniff --+--> own::open         a stored trace of ours
-//!                                    +--> generate          "generate:uniform,..."
+//!   path or spec --file()--> sniff --+--> own::open         a stored trace of ours
 //!                                    +--> DrMemTrace        a folder or a file of DynamoRIO's
 //!                                    +--> Stream<ChampSim>  \
 //!                                    +--> Stream<Lackey>    |
@@ -24,7 +23,7 @@ mod csv;
 mod digits;
 mod dinero;
 mod drmemtrace;
-mod fit;
+pub(crate) mod fit;
 mod foreign;
 mod input;
 mod kinds;
@@ -42,16 +41,19 @@ mod threads;
 mod usimm;
 mod zip;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
 use crate::kernel::{Kernel, KernelPath};
-use crate::mix::{MIX, Mix};
-use crate::{Arch, Bounds, DataOnly, Error, Header, Source, Spread, Window, generate};
-use ahead::Ahead;
+use crate::{Arch, Bounds, DataOnly, Error, Header, Source, Spread, Window};
+pub(crate) use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use codec::Codec;
 use csv::Csv;
@@ -143,50 +145,71 @@ impl FromStr for Format {
     }
 }
 
+/// What may be given by its name.
+fn named<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: fmt::Display>,
+{
+    let name = Option::<String>::deserialize(from)?;
+    name.map(|name| name.parse()).transpose().map_err(D::Error::custom)
+}
+
+fn fetches<'de, D: Deserializer<'de>>(from: D) -> Result<Fetches, D::Error> {
+    Fetches::deserialize(from).map_err(|error| D::Error::custom(format!("fetches: {error}")))
+}
+
+fn interleave<'de, D: Deserializer<'de>>(from: D) -> Result<Interleave, D::Error> {
+    Interleave::deserialize(from).map_err(|error| D::Error::custom(format!("interleave: {error}")))
+}
+
+fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
+}
+
 /// How a trace of another tool is read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+///
+/// It is read from a document with all keys; a key is the field's name, or the one beside it, by which users
+/// know it. A path is an [`OsString`], as it need not be text.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Options {
     /// The format; without one it is found out from the file's first bytes.
+    #[serde(deserialize_with = "named")]
     pub format: Option<Format>,
     /// Whether damage ends the trace with a warning instead of an error, so that what is whole
     /// before it is kept.
     pub keep_going: bool,
     /// How instructions are given.
+    #[serde(deserialize_with = "fetches")]
     pub fetches: Fetches,
     /// The instruction set of the program, where the format does not tell it. Its rules hold for the
     /// addresses: the tags of [`Arch::Aarch64`] are left out.
+    #[serde(deserialize_with = "named")]
     pub arch: Option<Arch>,
     /// What columns of a table are called in it: ours first, as in `("addr", "vaddr")`. Where a table
     /// has no line of names its columns are called by their numbers, from 1.
     pub columns: Vec<(String, String)>,
     /// The order of several threads' files.
+    #[serde(deserialize_with = "interleave")]
     pub interleave: Interleave,
     /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One in the trace's
     /// folder is found without being named.
+    #[serde(deserialize_with = "path")]
     pub v2p: Option<PathBuf>,
     /// The only process of a recording of several that is given: its number at the system, or a
     /// program that it ran.
     pub process: Option<String>,
     /// Whether fetches are left out, in any format.
+    #[serde(rename = "no_fetch")]
     pub data_only: bool,
     /// By how many bytes mappings are put apart, in any format.
     pub spread: Option<u64>,
     /// The part of what is left that is given, in any format.
     pub bounds: Bounds,
     /// Whose path is added where programs call a kernel, in any format.
+    #[serde(deserialize_with = "named")]
     pub kernel: Option<Kernel>,
-}
-
-/// What starts the parameters of a generator.
-const GENERATE: &str = "generate:";
-
-/// Opens whatever has accesses to give.
-///
-/// `path_or_spec` is a file or folder of any [`Format`], `-` for standard input,
-/// `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
-/// several of these ([`crate::mix`]).
-pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
-    part(whole(path_or_spec, options)?, options)
 }
 
 /// What `options` ask for of `source`, whatever its format.
@@ -209,19 +232,12 @@ pub fn part(
     })
 }
 
-/// All of what `path_or_spec` names.
-pub(crate) fn whole(
+/// All of the file or folder that `path_or_spec` names; `recording` opens one of ours that has several processes.
+pub(crate) fn file(
     path_or_spec: &str,
     options: &Options,
+    recording: impl FnOnce(&Path) -> Result<Option<Box<dyn Source + Send>>, Error>,
 ) -> Result<Box<dyn Source + Send>, Error> {
-    check_columns(options)?;
-    if let Some(spec) = path_or_spec.strip_prefix(MIX) {
-        return Ahead::start(Box::new(Mix::open(spec, options)?));
-    }
-    if let Some(spec) = path_or_spec.strip_prefix(GENERATE) {
-        fit::check(path_or_spec, None, options)?;
-        return generate::parse(spec);
-    }
     let (mut format, path) = split(path_or_spec, options)?;
     if path.is_dir() && format != Some(Format::Pagewalk) {
         return folder(path, format, options);
@@ -243,8 +259,8 @@ pub(crate) fn whole(
         }
         _ => {
             check_unwrapped(path)?;
-            match Mix::of_recording(path, options)? {
-                Some(mix) => Ahead::start(Box::new(mix)),
+            match recording(path)? {
+                Some(all) => Ahead::start(all),
                 None => own::open(path, options.keep_going, options.process.as_deref()),
             }
         }
@@ -316,7 +332,8 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
     Ok((options.format.or(own.then_some(Format::Pagewalk)), whole))
 }
 
-fn check_columns(options: &Options) -> Result<(), Error> {
+/// That columns are renamed which there are.
+pub(crate) fn check_columns(options: &Options) -> Result<(), Error> {
     match options.columns.iter().find(|(ours, _)| !COLUMNS.contains(&ours.as_str())) {
         None => Ok(()),
         Some((ours, _)) => Err(Error::Parameters(format!(

@@ -55,6 +55,15 @@ impl Pinatrace {
             None => Line::Foreign,
         })
     }
+
+    /// The error for a file that has only comments, if one of them is `#eof`, the last line of each of the tool's files.
+    pub(crate) fn empty(bytes: &[u8]) -> Option<&'static str> {
+        let mut lines = bytes.split(|&byte| byte == b'\n');
+        lines.any(|line| line.trim_ascii() == b"#eof").then_some(
+            "a file of Pin's pinatrace that has only its last line, #eof: the pintool has recorded no access. Run the \
+             program under it again, and look whether the program starts",
+        )
+    }
 }
 
 impl Decode for Pinatrace {

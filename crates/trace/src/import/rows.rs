@@ -14,13 +14,15 @@
 //! multiple of 8 KiB, so that base pages and lines of caches are touched as often as by the access.
 
 use addr::Kind;
+use serde::Deserialize;
 
 use crate::carry::Carry;
 use crate::count::counted;
 use crate::{Batch, Event, Meta};
 
 /// How an importer gives the instructions of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Fetches {
     /// One row for instructions that follow each other, as recorded traces have them.
     #[default]

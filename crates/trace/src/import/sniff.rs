@@ -43,6 +43,8 @@ pub(crate) fn sniff(
             Some(what) => no(what),
             None => Ok(named),
         },
+        (None, None) if input.ended() && has_no_record(bytes) => no(Pinatrace::empty(bytes)
+            .unwrap_or("the file has empty lines and comments alone, and no access in it")),
         (None, None) if is_text(bytes) => match text(bytes) {
             Ok(Some(format)) => Ok(format),
             Ok(None) => match Csv::new(bytes, &options.columns) {
@@ -151,6 +153,12 @@ fn mistaken(named: Format, bytes: &[u8]) -> Option<&'static str> {
         Format::Parquet => Some("this is no Parquet file"),
         Format::Pagewalk | Format::DrMemTrace => None,
     }
+}
+
+/// Whether all lines of `bytes` are empty or comments.
+fn has_no_record(bytes: &[u8]) -> bool {
+    let is_nothing = |line: &[u8]| line.is_empty() || line.starts_with(b"#");
+    bytes.split(|&byte| byte == b'\n').all(|line| is_nothing(line.trim_ascii())) && is_text(bytes)
 }
 
 /// Whether `bytes` are text rather than records.

@@ -60,7 +60,23 @@ impl Tags {
             Event::Mremap { addr, new_addr, .. } => {
                 (*addr, *new_addr) = (self.strip(*addr), self.strip(*new_addr));
             }
-            _ => {}
+            // What importers do not give, or has no address that may be tagged.
+            Event::Mapping { .. }
+            | Event::ProcessMadvise { .. }
+            | Event::Mlock { .. }
+            | Event::Munlock { .. }
+            | Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::Msync { .. }
+            | Event::Shmat { .. }
+            | Event::Shmdt { .. }
+            | Event::Mbind { .. }
+            | Event::HugePages { .. }
+            | Event::PageSize { .. }
+            | Event::Call(_)
+            | crate::events!(program)
+            | crate::events!(lives)
+            | crate::events!(stream) => {}
         }
         event
     }

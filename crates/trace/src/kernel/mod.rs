@@ -25,8 +25,9 @@ use std::ops::Range;
 use addr::Kind;
 use sha2::{Digest, Sha256};
 
-use crate::mix::Switches;
 use crate::process::Program;
+pub use crate::process::SERVER;
+use crate::switches::Switches;
 use crate::{
     Arch, Batch, Call, Error, Event, FileKind, Header, KERNEL, Meta, Placed, Process, Source,
 };
@@ -34,8 +35,6 @@ use path::{LINE, Linux, PAGE, Piece, Place, Region, Turn};
 
 pub use model::Kernel;
 
-/// The space of a Linux at user level.
-pub const SERVER: u32 = KERNEL - 1;
 /// Its name where programs are named.
 const SERVER_NAME: &str = "linux";
 /// Pages of a window through which Linux sees a program's memory, and of one with contents of files.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::path::{Linux, PAGE};
 use crate::Error;
-use crate::generate::with_unit;
+use crate::units::with_unit;
 
 /// The most cycles or instructions of a part of a call, and pages that it touches.
 const CYCLES_MAX: u64 = 60_000;

@@ -25,15 +25,15 @@ mod spec;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::import::{Opening, Options, own, whole};
+use crate::import::{Opening, Options, own};
 use crate::{Arch, Batch, Error, Event, Filter, Header, Process, Reader, Source, Stored};
 use calls::{Pipes, Wait};
 use program::{Program, Stop};
 use schedule::Schedule;
 
+pub use crate::switches::Switches;
 pub use spec::{Order, Spec};
 
 /// Accesses of a batch, about.
@@ -44,22 +44,6 @@ pub(crate) const MIX: &str = "mix:";
 
 /// Linux: the parent waits until the child executes another program or ends.
 const CLONE_VFORK: u64 = 0x4000;
-
-/// How often a processor went from one program to another, for the results.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Switches {
-    /// What ordered the programs.
-    pub order: &'static str,
-    /// Instructions after which another program has its turn; none where the recording alone
-    /// orders them.
-    pub quantum_instructions: Option<u64>,
-    /// Processors.
-    pub cpus: u32,
-    /// Switches of a processor from one program to another, by their cause.
-    pub by_cause: BTreeMap<&'static str, u64>,
-    /// Waits that ended because nobody could run any more: for what is not in the recording.
-    pub unexplained: u64,
-}
 
 /// One of the traces of a mix: all of it, or its processes.
 pub struct Part {
@@ -89,23 +73,8 @@ impl Part {
         }
     }
 
-    /// The trace `name`: the processes of a recording in an order that knows of them.
-    fn open(name: &str, order: Order, options: &Options) -> Result<Part, Error> {
-        let path = Path::new(name);
-        let Some(reader) = own::recording(path, options)? else {
-            return Ok(Part::whole(name.to_owned(), whole(name, options)?));
-        };
-        match order {
-            Order::Blocking | Order::Turns => Ok(Part::recording(name, reader, options)),
-            Order::Stamps => {
-                let merged = own::whole(reader, path, options.keep_going)?;
-                Ok(Part::whole(name.to_owned(), merged))
-            }
-        }
-    }
-
     /// The processes of the recording `reader` called `name`.
-    fn recording(name: &str, reader: Reader, options: &Options) -> Part {
+    pub(crate) fn recording(name: &str, reader: Reader, options: &Options) -> Part {
         Part {
             name: name.to_owned(),
             header: reader.header().clone(),
@@ -212,19 +181,6 @@ impl Numbers {
 }
 
 impl Mix {
-    /// Opens all that `spec` names, without the part before the first `:`. `options` are for each
-    /// of its traces.
-    pub fn open(spec: &str, options: &Options) -> Result<Mix, Error> {
-        let spec: Spec = spec.parse()?;
-        let mut parts = Vec::new();
-        for (name, times) in &spec.traces {
-            for _ in 0..*times {
-                parts.push(Part::open(name, spec.order, options)?);
-            }
-        }
-        Mix::new(spec, parts)
-    }
-
     /// The recording at `path` in the usual order, if it is one of several processes.
     pub(crate) fn of_recording(path: &Path, options: &Options) -> Result<Option<Mix>, Error> {
         let Some(name) = path.to_str() else { return Ok(None) };

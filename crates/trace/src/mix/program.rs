@@ -240,10 +240,12 @@ impl Program {
     /// Whether others may have to do with `event`.
     fn asks(&self, event: &Event, numbers: &Numbers) -> bool {
         match event {
-            Event::Fork { result, .. } => self.process.is_some() && *result > 0,
-            Event::Execve { result, .. } => self.shares_space && *result == 0,
-            Event::Call(_) => numbers.waits && self.process.is_some(),
-            _ => false,
+            Event::Fork { result: 1.., .. } if self.process.is_some() => true,
+            Event::Execve { result: 0, .. } if self.shares_space => true,
+            Event::Call(_) if numbers.waits && self.process.is_some() => true,
+            Event::Call(_) => false,
+            crate::events!(memory) | crate::events!(program) => false,
+            crate::events!(lives) | crate::events!(stream) => false,
         }
     }
 

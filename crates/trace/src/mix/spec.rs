@@ -3,8 +3,8 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::Error;
-use crate::generate::with_unit;
 use crate::import::is_pipe;
+use crate::units::with_unit;
 
 /// What decides which program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::{BATCH_ACCESSES, ChunkInfo, OpenFile};
-use crate::format::{Decoder, Decompressor, FRAME_BYTES, FrameHead, FrameKind};
+use crate::format::{Damage, Decoder, Decompressor, FRAME_BYTES, FrameHead, FrameKind};
 use crate::{Batch, Error};
 
 /// The chunks of a file that are still to be read, and the one that is being decoded.
@@ -85,6 +85,16 @@ impl Chunks {
             }
             return Ok(true);
         }
+    }
+
+    /// The next chunk, to be taken apart; `None` after the last.
+    pub(super) fn next_decoder(&mut self) -> Result<Option<&mut Decoder>, Error> {
+        Ok(self.open()?.then_some(&mut self.decoder))
+    }
+
+    /// What is wrong with the chunk that was given last.
+    pub(super) fn damage(&self, damage: &Damage) -> Error {
+        self.damaged(self.offset, &damage.0)
     }
 
     /// Reads and checks the next chunk; false if there is none.

@@ -106,122 +106,38 @@ impl Layout {
     /// that moved otherwise.
     pub(super) fn apply(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
         match event {
-            Event::Mapping { start, bytes, rights, origin, offset, file } => {
-                if origin == Origin::Heap {
-                    self.program_break = start.checked_add(bytes);
-                }
-                // A forked child's mappings were its parent's, and moved with those.
-                for (part, to) in self.map_over(start, bytes, 0)? {
-                    let offset = offset.map(|offset| offset.wrapping_add(part.first - start));
-                    let (start, bytes, origin) = (to, part.bytes(), origin.clone());
-                    out.push(Event::Mapping { start, bytes, rights, origin, offset, file });
-                }
-            }
-            Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result } => {
-                let Some(start) = succeeded(result) else {
-                    let addr = self.at(addr);
-                    let failed =
-                        Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result };
-                    out.push(failed);
-                    return Ok(());
-                };
-                let is_named = flags & MAP_NAMED != 0 || (addr != 0 && addr == start);
-                let placed = match is_named {
-                    true => self.map_over(start, bytes, offset)?,
-                    false => self.map_apart(start, bytes, offset)?,
-                };
-                for (part, to) in placed {
-                    let (path, offset) = (path.clone(), offset.wrapping_add(part.first - start));
-                    let addr = if addr == start { to } else { addr };
-                    let (bytes, result) = (part.bytes(), to as i64);
-                    let placed =
-                        Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result };
-                    out.push(placed);
-                }
-            }
+            Event::Mapping { .. } => self.known(event, out)?,
+            Event::Mmap { .. } => self.map(event, out)?,
+            Event::Mremap { .. } => self.remap(event, out)?,
+            Event::Shmat { .. } => self.attach(event, out)?,
             Event::Munmap { addr, bytes, result } => {
-                for (addr, bytes) in self.now_at(addr, bytes) {
-                    out.push(Event::Munmap { addr, bytes, result });
-                }
+                self.parts(event, out);
                 if result == 0 {
                     self.carve(addr, bytes);
                 }
             }
-            Event::Mprotect { addr, bytes, prot, result } => {
-                let parts = self.now_at(addr, bytes);
-                out.extend(parts.map(|(addr, bytes)| Event::Mprotect {
-                    addr,
-                    bytes,
-                    prot,
-                    result,
-                }));
-            }
-            Event::Mremap { .. } => self.remap(event, out)?,
+            Event::Mprotect { .. }
+            | Event::Madvise { .. }
+            | Event::Mlock { .. }
+            | Event::Munlock { .. }
+            | Event::Msync { .. }
+            | Event::Mbind { .. }
+            | Event::PageSize { .. } => self.parts(event, out),
             Event::Brk { result, .. } => {
                 if let Some(now) = succeeded(result) {
                     self.set_break(now, out)?;
                 }
                 out.push(event);
             }
-            Event::Madvise { addr, bytes, advice, result } => {
-                let parts = self.now_at(addr, bytes);
-                out.extend(parts.map(|(addr, bytes)| Event::Madvise {
-                    addr,
-                    bytes,
-                    advice,
-                    result,
-                }));
-            }
             Event::ProcessMadvise { pidfd, ranges, ranges_count, advice, result } => {
                 let ranges = self.at(ranges);
                 out.push(Event::ProcessMadvise { pidfd, ranges, ranges_count, advice, result });
-            }
-            Event::Mlock { addr, bytes, flags, result } => {
-                let parts = self.now_at(addr, bytes);
-                out.extend(parts.map(|(addr, bytes)| Event::Mlock { addr, bytes, flags, result }));
-            }
-            Event::Munlock { addr, bytes, result } => {
-                let parts = self.now_at(addr, bytes);
-                out.extend(parts.map(|(addr, bytes)| Event::Munlock { addr, bytes, result }));
-            }
-            Event::Msync { addr, bytes, flags, result } => {
-                let parts = self.now_at(addr, bytes);
-                out.extend(parts.map(|(addr, bytes)| Event::Msync { addr, bytes, flags, result }));
-            }
-            Event::Shmat { id, addr, flags, bytes, file, result } => {
-                let (mut addr, mut result) = (addr, result);
-                if let (Some(start), Some(bytes)) = (succeeded(result), bytes) {
-                    self.segments.insert(start, bytes);
-                    let placed = match addr {
-                        0 => self.map_apart(start, bytes, 0)?,
-                        _ => self.map_over(start, bytes, 0)?,
-                    };
-                    // A segment is in one piece: over several it goes where the first of them is.
-                    if let Some(&(_, to)) = placed.first() {
-                        (addr, result) = (if addr == start { to } else { addr }, to as i64);
-                    }
-                }
-                out.push(Event::Shmat { id, addr, flags, bytes, file, result });
             }
             Event::Shmdt { addr, result } => {
                 out.push(Event::Shmdt { addr: self.at(addr), result });
                 if let (0, Some(bytes)) = (result, self.segments.remove(&addr)) {
                     self.carve(addr, bytes);
                 }
-            }
-            Event::Mbind { addr, bytes, mode, nodes, flags, result } => {
-                out.extend(self.now_at(addr, bytes).map(|(addr, bytes)| Event::Mbind {
-                    addr,
-                    bytes,
-                    mode,
-                    nodes,
-                    flags,
-                    result,
-                }));
-            }
-            Event::PageSize { addr, bytes, page_bytes } => {
-                let parts = self.now_at(addr, bytes);
-                out.extend(parts.map(|(addr, bytes)| Event::PageSize { addr, bytes, page_bytes }));
             }
             Event::Site { number, mut stack } => {
                 stack.iter_mut().for_each(|addr| *addr = self.at(*addr));
@@ -250,12 +166,82 @@ impl Layout {
             | Event::Exit { .. }
             | Event::ThreadStart { .. }
             | Event::ThreadEnd
-            | Event::Run { .. }
-            | Event::Process { .. }
-            | Event::ContextSwitch { .. }
-            | Event::WarmupEnd
-            | Event::Gap { .. } => out.push(event),
+            | crate::events!(stream) => out.push(event),
         }
+        Ok(())
+    }
+
+    /// A call over a range of addresses: one for each part of it that moved otherwise.
+    fn parts(&self, mut event: Event, out: &mut Vec<Event>) {
+        let Some((addr, bytes)) = event.range_mut().map(|(addr, bytes)| (*addr, *bytes)) else {
+            return out.push(event);
+        };
+        for part in self.now_at(addr, bytes) {
+            if let Some((addr, bytes)) = event.range_mut() {
+                (*addr, *bytes) = part;
+            }
+            out.push(event.clone());
+        }
+    }
+
+    /// What is mapped when the recording begins.
+    fn known(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
+        let Event::Mapping { start, bytes, rights, origin, offset, file } = event else {
+            return Ok(());
+        };
+        if origin == Origin::Heap {
+            self.program_break = start.checked_add(bytes);
+        }
+        // A forked child's mappings were its parent's, and moved with those.
+        for (part, to) in self.map_over(start, bytes, 0)? {
+            let offset = offset.map(|offset| offset.wrapping_add(part.first - start));
+            let (start, bytes, origin) = (to, part.bytes(), origin.clone());
+            out.push(Event::Mapping { start, bytes, rights, origin, offset, file });
+        }
+        Ok(())
+    }
+
+    /// A call of `mmap`.
+    fn map(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
+        let Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result } = event else {
+            return Ok(());
+        };
+        let Some(start) = succeeded(result) else {
+            let addr = self.at(addr);
+            out.push(Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result });
+            return Ok(());
+        };
+        let is_named = flags & MAP_NAMED != 0 || (addr != 0 && addr == start);
+        let placed = match is_named {
+            true => self.map_over(start, bytes, offset)?,
+            false => self.map_apart(start, bytes, offset)?,
+        };
+        for (part, to) in placed {
+            let (path, offset) = (path.clone(), offset.wrapping_add(part.first - start));
+            let addr = if addr == start { to } else { addr };
+            let (bytes, result) = (part.bytes(), to as i64);
+            out.push(Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result });
+        }
+        Ok(())
+    }
+
+    /// A call of `shmat`.
+    fn attach(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
+        let Event::Shmat { id, mut addr, flags, bytes, file, mut result } = event else {
+            return Ok(());
+        };
+        if let (Some(start), Some(bytes)) = (succeeded(result), bytes) {
+            self.segments.insert(start, bytes);
+            let placed = match addr {
+                0 => self.map_apart(start, bytes, 0)?,
+                _ => self.map_over(start, bytes, 0)?,
+            };
+            // A segment is in one piece: over several it goes where the first of them is.
+            if let Some(&(_, to)) = placed.first() {
+                (addr, result) = (if addr == start { to } else { addr }, to as i64);
+            }
+        }
+        out.push(Event::Shmat { id, addr, flags, bytes, file, result });
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use std::ops::DerefMut;
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
-use crate::mix::Switches;
+use crate::switches::Switches;
 use crate::{Arch, Batch, CLONE_VM, Error, Event, Filter, Header, KERNEL, Placed, Process, Source};
 use layout::{Full, Layout};
 

@@ -1,4 +1,5 @@
-use trace::import::{Fetches, Format, Interleave, Options, from_reader, open};
+use trace::import::{Fetches, Format, Interleave, Options, from_reader};
+use trace::open;
 use trace::{Arch, Event, Source};
 
 use crate::sniffing::{Folder, store};

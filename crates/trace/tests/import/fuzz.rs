@@ -11,7 +11,8 @@
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
-use trace::import::{Fetches, Format, Interleave, Options, from_reader, open};
+use trace::import::{Fetches, Format, Interleave, Options, from_reader};
+use trace::open;
 use trace::{Batch, Source};
 
 use crate::compression::packed;

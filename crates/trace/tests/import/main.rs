@@ -3,6 +3,7 @@
 mod champsim;
 mod compression;
 mod csv;
+mod document;
 mod drmemtrace;
 mod fuzz;
 mod lackey;

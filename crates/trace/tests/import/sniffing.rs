@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
-use trace::import::{Fetches, Format, Interleave, Options, open};
+use trace::import::{Fetches, Format, Interleave, Options};
+use trace::open;
 use trace::{Error, Source};
 
 use crate::support::*;
@@ -40,6 +41,10 @@ fn what_is_no_trace_is_refused_with_what_to_do() {
     let raw = (6u64 << 61 | 6).to_le_bytes();
     for (bytes, part) in [
         (b"".as_slice(), "the file is empty"),
+        (b"#eof\n", "pinatrace that has only its last line, #eof"),
+        (b"# of a pintool\r\n\r\n#eof\r\n", "pinatrace that has only its last line, #eof"),
+        (b"# addresses\n\n", "empty lines and comments alone"),
+        (b" \n\t\r\n", "empty lines and comments alone"),
         (b"PAR1\x15\x04\x15", "read from a file, not from a pipe"),
         (&big, "big-endian"),
         (&short, "32-bit"),

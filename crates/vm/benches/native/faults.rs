@@ -6,7 +6,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, SparseMemory, X86_64};
 use physmem::Physmem;
-use vm::{Io, Kernel, Marks, Physical, Platform, Reference, Settings, Source, Vm};
+use vm::{Io, Kernel, Marks, Physical, Platform, Settings, Source, Vm};
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const MEMORY: u64 = 4 << 30;
@@ -28,20 +28,8 @@ const STRETCHES: u64 = 16;
 /// One round: nanoseconds per page of a first touch, of a missing translation, of unmapping, each in
 /// the fastest stretch.
 fn round(pages: u64) -> [f64; 3] {
-    let settings = Settings {
-        sizes: &[BASE],
-        sizing: "base",
-        paired: false,
-        replacement: "clock",
-        reference: Reference::Hardware,
-        swap_pages: 0,
-        marks: Marks::of(MEMORY >> BASE.shift(), BASE),
-        reserving: None,
-        nodes: 1,
-        colors: 1,
-        thp: None,
-        hashed: None,
-    };
+    let settings =
+        Settings { marks: Marks::of(MEMORY >> BASE.shift(), BASE), ..Settings::default() };
     let memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
     let memory = Physical::new(memory);
     let vm = Vm::new(settings, MEMORY >> BASE.shift()).expect("the marks fit");

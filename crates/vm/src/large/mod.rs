@@ -38,13 +38,14 @@ use physmem::{Allocator, FrameId};
 
 use crate::{
     error::{Error, Stop},
-    fault::{Needed, Said},
+    fault::{Needed, RegionPage},
     frames::{DIRTY, REFERENCED},
     kernel::Kernel,
     map::note_used,
-    object::{ObjectId, Place},
+    module::Fallback,
+    object::{ObjectId, PageLocation},
     platform::Platform,
-    policy::{Ask, Choice, Fallback},
+    policy::{Ask, Choice},
     region::{Backing, Region},
     vm::{AddressSpace, Within},
     work::{How, Why},
@@ -82,7 +83,7 @@ where
         if let Some(thp) = &self.vm.thp {
             return self.bring_linux(at, page, kind, thp);
         }
-        let said = Said::of(region, page);
+        let said = RegionPage::of(region, page);
         let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
         // A large page of a reservation is clean or dirty as a whole: its first store makes it small.
@@ -235,8 +236,8 @@ where
                     shared |= !is_own;
                     match anon.place {
                         // Each would need two frames: for what was swapped, and for the copy.
-                        Place::Swapped(_) if store && !is_own => return Err(Why::Shared),
-                        Place::Resident(_) if store && !is_own => (None, false),
+                        PageLocation::Swapped(_) if store && !is_own => return Err(Why::Shared),
+                        PageLocation::Resident(_) if store && !is_own => (None, false),
                         place => (Some(place), is_own),
                     }
                 }
@@ -245,14 +246,14 @@ where
                 (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                     let place = self.object_place_of(object, first + into);
                     let is_shared = matches!(region.backing, Backing::Shared { .. });
-                    let is_dirty = matches!(place, Some(Place::Resident(frame))
+                    let is_dirty = matches!(place, Some(PageLocation::Resident(frame))
                         if self.pfdat(frame).flags & DIRTY != 0);
                     (place, is_shared && (store || is_dirty))
                 }
             };
             writable &= may_store;
-            swapped |= matches!(place, Some(Place::Swapped(_)));
-            if let Some(Place::Resident(frame)) = place {
+            swapped |= matches!(place, Some(PageLocation::Swapped(_)));
+            if let Some(PageLocation::Resident(frame)) = place {
                 let expected = (page - pages.start) as u32 * per_page;
                 is_run &= here == page - pages.start
                     && first.is_none_or(|first| frame.0 == first.0 + expected);
@@ -356,7 +357,13 @@ where
         for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
             let mut given = Some(frame);
             if stopped.is_none() {
-                match self.page_for(at, (page, &Said::of(region, page)), kind, &mut given, how) {
+                match self.page_for(
+                    at,
+                    (page, &RegionPage::of(region, page)),
+                    kind,
+                    &mut given,
+                    how,
+                ) {
                     Ok(Needed { rights: allowed, left: more, .. }) => {
                         left.extend(more);
                         rights = Rights::from_bits(rights.bits() & allowed.bits());
@@ -456,7 +463,7 @@ where
     }
 
     /// Where a page of an object is, if it is somewhere.
-    pub(crate) fn object_place_of(&self, id: ObjectId, index: u64) -> Option<Place> {
+    pub(crate) fn object_place_of(&self, id: ObjectId, index: u64) -> Option<PageLocation> {
         self.vm.objects.with(self.site, id, |object| object.pages.get(&index).copied())
     }
 }

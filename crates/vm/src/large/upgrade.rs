@@ -23,9 +23,9 @@ use physmem::{Allocator, FrameId};
 use super::{Presence, outside};
 use crate::{
     error::{Error, Stop},
-    fault::Said,
+    fault::RegionPage,
     kernel::Kernel,
-    object::Place,
+    object::PageLocation,
     platform::{Decided, Platform},
     region::{Backing, Region},
     vm::{AddressSpace, Within},
@@ -100,7 +100,18 @@ where
         let count = to.count_of(self.vm.base);
         let group = count << u32::from(self.vm.paired);
         let (mut first, mut done) = (asked.start & !(group - 1), 0);
-        while first < asked.end {
+        // However much is asked for, only what is mapped is looked at.
+        while let Some(region) = at.known.regions.from(first) {
+            first = first.max(region.pages.start & !(group - 1));
+            if first >= asked.end {
+                break;
+            }
+            let is_reserved = Kind::ALL.iter().all(|&kind| !region.rights.allows(kind));
+            let end = region.pages.end & !(group - 1);
+            if is_reserved && region.pages.start <= first && first < end {
+                first = end;
+                continue;
+            }
             let blocks = (first..first + group).step_by(count as usize);
             let blocks: Vec<Range<u64>> = blocks
                 .map(|first| first..first + count)
@@ -223,8 +234,8 @@ where
             }
         };
         let frame = |page| match place(page) {
-            Some(Place::Resident(frame)) => Some(frame),
-            Some(Place::Swapped(_)) | None => None,
+            Some(PageLocation::Resident(frame)) => Some(frame),
+            Some(PageLocation::Swapped(_)) | None => None,
         };
         block.clone().map(frame).collect()
     }
@@ -261,7 +272,7 @@ where
         for (page, frame) in holes {
             let mut given = Some(frame);
             if stopped.is_none() {
-                let said = Said::of_kernel(region, page);
+                let said = RegionPage::of_kernel(region, page);
                 match self.page_for(at, (page, &said), Kind::Load, &mut given, &mut how) {
                     Ok(needed) => left.extend(needed.left),
                     Err(stop) => stopped = Some(stop),

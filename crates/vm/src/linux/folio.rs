@@ -9,111 +9,20 @@
 //!
 //! So a process that unmaps or discards a part of a large page gives no memory back at once.
 
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    vec::Vec,
-};
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use hat::locking::{Locks, Mutex, Scheme, Site};
 use pagetable::Mounted;
-use physmem::{Allocator, FrameId, Identity, Pfdat};
+use physmem::{Allocator, FrameId};
 
 use crate::{
     kernel::Kernel,
-    linux::Thp,
-    object::Place,
+    object::PageLocation,
     platform::Platform,
+    thp::{Folio, Thp},
     vm::{Vm, Within},
 };
-
-/// The folios of several base frames.
-#[derive(Default)]
-pub(crate) struct Folios {
-    by_first: BTreeMap<u32, Folio>,
-    /// Those with frames that nobody maps, in the order in which that came to be.
-    deferred: VecDeque<u32>,
-    /// Frames that nobody maps.
-    held: u64,
-    /// Folios that were split.
-    split: u64,
-}
-
-struct Folio {
-    /// log2 of its frames.
-    order: u32,
-    /// Frames of base pages that nobody maps.
-    unmapped: Vec<FrameId>,
-}
-
-/// What becomes of a frame that nobody maps any more.
-pub(crate) enum Fate {
-    /// It is free.
-    Free,
-    /// It stays with its folio.
-    Held,
-    /// With it all of its folio is free: from this frame on, so many as log2.
-    Whole(FrameId, u32),
-}
-
-impl Folios {
-    /// The folio that `frame` is part of, by its first frame.
-    fn of(&self, frame: FrameId) -> Option<u32> {
-        let (&first, folio) = self.by_first.range(..=frame.0).next_back()?;
-        let end = u64::from(first) + (1 << folio.order);
-        (u64::from(frame.0) < end).then_some(first)
-    }
-
-    /// The frames of the folio that `frame` is part of.
-    pub(crate) fn frames_around(&self, frame: FrameId) -> Option<Range<u32>> {
-        let first = self.of(frame)?;
-        let order = self.by_first.get(&first)?.order;
-        Some(first..first + (1 << order))
-    }
-
-    /// Nobody maps `frame` any more, which is `2^step` frames.
-    pub(crate) fn unmapped(&mut self, frame: FrameId, step: u32) -> Fate {
-        if self.by_first.is_empty() {
-            return Fate::Free;
-        }
-        let Some(first) = self.of(frame) else { return Fate::Free };
-        let Some(folio) = self.by_first.get_mut(&first) else { return Fate::Free };
-        folio.unmapped.push(frame);
-        self.held += 1;
-        let (count, order) = (folio.unmapped.len() as u64, folio.order);
-        if count == 1 {
-            self.deferred.push_back(first);
-        }
-        if count < 1 << (order - step) {
-            return Fate::Held;
-        }
-        self.by_first.remove(&first);
-        self.held -= count;
-        // Those at the ends are found first: a process gives memory back in order.
-        if self.deferred.back() == Some(&first) {
-            self.deferred.pop_back();
-        } else {
-            self.deferred.retain(|other| *other != first);
-        }
-        Fate::Whole(FrameId(first), order)
-    }
-
-    /// The folio of a frame is one no more: gives its frames that are free now.
-    fn take(&mut self, first: u32) -> Vec<FrameId> {
-        let Some(folio) = self.by_first.remove(&first) else { return Vec::new() };
-        self.held -= folio.unmapped.len() as u64;
-        if !folio.unmapped.is_empty() {
-            self.deferred.retain(|other| *other != first);
-        }
-        folio.unmapped
-    }
-}
-
-/// A frame that is in a folio and that nobody maps has no owner.
-pub(crate) fn disown(pfdat: &mut Pfdat) {
-    pfdat.identity = Identity::default();
-    pfdat.flags = 0;
-}
 
 impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
 where
@@ -126,7 +35,7 @@ where
     /// The frames of `pages` of the space's own, which were taken together, are a folio.
     pub(crate) fn enter_folio(&mut self, at: &Within<'_>, pages: &Range<u64>) {
         let Some(anon) = at.known.anons.get(pages.start) else { return };
-        if let Place::Resident(first) = self.anon(anon).place {
+        if let PageLocation::Resident(first) = self.anon(anon).place {
             self.enter_folio_at(first, pages);
         }
     }

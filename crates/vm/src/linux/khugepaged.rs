@@ -13,7 +13,7 @@
 //! A page that a fork shares is copied; a page with one user is moved, and stays locked where it was. A block of
 //! anonymous memory with a shared page in swap is left alone, and one of shared memory of which another space has
 //! locked a page, which Linux does not.
-//! Where pages of 1G are allowed, blocks of 1G are looked at before those of 2M in them, within limits that
+//! Where pages of 1G are allowed, a block of 1G is looked at before those of 2M in it, within limits that
 //! are 512 times as large.
 
 use alloc::vec::Vec;
@@ -29,161 +29,18 @@ use physmem::{Allocator, FrameId};
 
 use crate::{
     error::{Error, Stop},
-    fault::Said,
+    fault::RegionPage,
     frames::REFERENCED,
     kernel::Kernel,
     large::Presence,
-    object::Place,
+    object::PageLocation,
     platform::Platform,
     region::{Backing, Region},
     settings::Reference,
+    thp::{Collapsed, Khugepaged, Refused, ScanResult, Scanned},
     vm::{Vm, Within},
-    work::{How, Why},
+    work::How,
 };
-
-/// The daemon's knobs, under the kernel's names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Khugepaged {
-    /// Base pages that a pass looks at.
-    pub pages_to_scan: u64,
-    /// The most base pages of a block that are not there ...
-    pub max_ptes_none: u64,
-    /// ... that are in swap ...
-    pub max_ptes_swap: u64,
-    /// ... and that other spaces have too.
-    pub max_ptes_shared: u64,
-    /// Whether it compacts memory where no frame is free.
-    pub defrag: bool,
-}
-
-impl Khugepaged {
-    /// What the kernel has where a large page is `2^order` base pages.
-    pub const fn of(order: u32) -> Khugepaged {
-        let pages = 1 << order;
-        Khugepaged {
-            pages_to_scan: 8 * pages,
-            max_ptes_none: pages - 1,
-            max_ptes_swap: pages / 8,
-            max_ptes_shared: pages / 2,
-            defrag: true,
-        }
-    }
-}
-
-impl Default for Khugepaged {
-    fn default() -> Khugepaged {
-        Khugepaged::of(9)
-    }
-}
-
-/// Whether the kernel of a recording has refused to collapse pages (`EINVAL`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// It has not.
-    No,
-    /// It has, and knows the call.
-    Known,
-    /// It has, and may not know the call: Linux has it since 6.1.
-    Unknown,
-}
-
-macro_rules! results {
-    ($($(#[$doc:meta])* $result:ident $name:literal)*) => {
-        /// What the daemon found of a block: of the kernel's `enum scan_result` those that can be here.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-        pub enum ScanResult { $($(#[$doc])* $result),* }
-
-        impl ScanResult {
-            /// All of them, in their order.
-            pub const ALL: [ScanResult; [$($name),*].len()] = [$(ScanResult::$result),*];
-
-            /// Its name in results: the kernel's.
-            pub const fn name(self) -> &'static str {
-                match self { $(ScanResult::$result => $name),* }
-            }
-        }
-    };
-}
-
-results! {
-    /// It is a large page now.
-    Succeed "succeed"
-    /// Nothing of it is there.
-    PmdNone "pmd_none"
-    /// It is a large page already.
-    PmdMapped "pmd_mapped"
-    /// Too many of its pages are not there.
-    ExceedNonePte "exceed_none_pte"
-    /// Too many are in swap.
-    ExceedSwapPte "exceed_swap_pte"
-    /// Too many are shared.
-    ExceedSharedPte "exceed_shared_pte"
-    /// A page is wired by another space.
-    PageCount "page_count"
-    /// None was used, or too few beside those in swap.
-    LackReferencedPage "lack_referenced_page"
-    /// No frame of the size is free.
-    AllocHugePageFail "alloc_huge_page_fail"
-}
-
-impl ScanResult {
-    /// The reason that it is for the size of pages; nothing where no decision was made.
-    const fn why(self) -> Option<Why> {
-        match self {
-            ScanResult::Succeed => Some(Why::Obtained),
-            ScanResult::PmdNone | ScanResult::PmdMapped => None,
-            ScanResult::ExceedNonePte => Some(Why::ExceedNonePte),
-            ScanResult::ExceedSwapPte => Some(Why::ExceedSwapPte),
-            ScanResult::ExceedSharedPte => Some(Why::ExceedSharedPte),
-            ScanResult::PageCount => Some(Why::Wired),
-            ScanResult::LackReferencedPage => Some(Why::LackReferencedPage),
-            ScanResult::AllocHugePageFail => Some(Why::NoFrame),
-        }
-    }
-}
-
-impl ScanResult {
-    /// Whether a call goes on after a block of which it has found this (`madvise_collapse`).
-    const fn goes_on(self) -> bool {
-        match self {
-            ScanResult::Succeed
-            | ScanResult::PmdMapped
-            | ScanResult::PageCount
-            | ScanResult::ExceedSharedPte
-            | ScanResult::LackReferencedPage => true,
-            ScanResult::PmdNone
-            | ScanResult::ExceedNonePte
-            | ScanResult::ExceedSwapPte
-            | ScanResult::AllocHugePageFail => false,
-        }
-    }
-}
-
-/// Where the daemon is, and what it has done.
-#[derive(Default)]
-pub(crate) struct Progress {
-    /// The next block: its space, and its first page.
-    next: (u32, u64),
-    scanned: Scanned,
-}
-
-/// What the daemon has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Scanned {
-    /// Times that it has run.
-    pub passes: u64,
-    /// Blocks that it has looked at, by what it found, in the order of [`ScanResult::ALL`].
-    pub results: [u64; ScanResult::ALL.len()],
-}
-
-/// What a pass came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Collapsed {
-    /// Large pages made.
-    pub made: u64,
-    /// Whether it ended because no frame was free: the next one is to come later.
-    pub starved: bool,
-}
 
 impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
 where
@@ -242,61 +99,45 @@ where
         let regions: Vec<Region> = at.known.regions.all().filter(behind).cloned().collect();
         for region in regions {
             let allowed = thp.orders(&region, base);
-            let larger = self.vm.page_orders().filter(|larger| *larger > order);
-            let larger: Vec<u32> = larger.filter(|larger| allowed & 1 << larger != 0).collect();
-            for larger in larger {
-                self.scan_larger(at, &region, from, larger, &thp.khugepaged);
-            }
-            let blocks = whole_blocks(&region.pages, order);
-            if allowed & 1 << order == 0 || blocks.is_empty() {
+            let looked_at = |of: &u32| *of >= order && allowed & 1 << of != 0;
+            let orders: Vec<u32> = self.vm.page_orders().filter(looked_at).collect();
+            let least = orders.last().copied().unwrap_or(order);
+            let mut blocks = whole_blocks(&region.pages, least);
+            if orders.is_empty() || blocks.is_empty() {
                 *left = left.saturating_sub(1);
                 if *left == 0 {
                     return Some(region.pages.end);
                 }
                 continue;
             }
-            for first in blocks.filter(|block| block << order >= from) {
-                let block = first << order..(first + 1) << order;
-                let found = self.collapse_if(at, &region, &block, Some(&thp.khugepaged));
-                let found = found.unwrap_or(ScanResult::AllocHugePageFail);
-                self.count_scan((at.space, block.start), found);
-                done.made += u64::from(found == ScanResult::Succeed);
+            blocks.start = blocks.start.max(from.div_ceil(1 << least));
+            for first in blocks {
+                let start = first << least;
+                let mut found = ScanResult::PmdNone;
+                // The largest comes first of those that begin here.
+                for &of in &orders {
+                    let block = start..start + (1 << of);
+                    if start.trailing_zeros() < of || block.end > region.pages.end {
+                        continue;
+                    }
+                    let limits = thp.khugepaged.of_blocks(of - order);
+                    let looked = self.collapse_if(at, &region, &block, Some(&limits));
+                    found = looked.unwrap_or(ScanResult::AllocHugePageFail);
+                    self.count_scan((at.space, start), found);
+                }
+                done.made += u64::from(least == order && found == ScanResult::Succeed);
                 *left = left.saturating_sub(1 << order);
-                if found == ScanResult::AllocHugePageFail {
+                let end = start + (1 << least);
+                if least == order && found == ScanResult::AllocHugePageFail {
                     done.starved = true;
-                    return Some(block.end);
+                    return Some(end);
                 }
                 if *left == 0 {
-                    return Some(block.end);
+                    return Some(end);
                 }
             }
         }
         None
-    }
-
-    /// Looks at the blocks of a region that are larger than 2M, from page `from` on.
-    fn scan_larger(
-        &mut self,
-        at: &mut Within<'_>,
-        region: &Region,
-        from: u64,
-        order: u32,
-        limits: &Khugepaged,
-    ) {
-        let more = order - self.vm.pmd_order();
-        let scaled = |limit: u64| (limit << more) + ((1 << more) - 1);
-        let limits = Khugepaged {
-            max_ptes_none: scaled(limits.max_ptes_none),
-            max_ptes_swap: scaled(limits.max_ptes_swap),
-            max_ptes_shared: scaled(limits.max_ptes_shared),
-            ..*limits
-        };
-        for first in whole_blocks(&region.pages, order).filter(|block| block << order >= from) {
-            let block = first << order..(first + 1) << order;
-            let found = self.collapse_if(at, region, &block, Some(&limits));
-            let found = found.unwrap_or(ScanResult::AllocHugePageFail);
-            self.count_scan((at.space, block.start), found);
-        }
     }
 
     /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
@@ -481,7 +322,7 @@ where
             };
             let is_shared = users > 1;
             match place {
-                Place::Swapped(_) => {
+                PageLocation::Swapped(_) => {
                     swapped += 1;
                     if is_shared {
                         return ScanResult::ExceedSharedPte;
@@ -490,7 +331,7 @@ where
                         return ScanResult::ExceedSwapPte;
                     }
                 }
-                Place::Resident(frame) => {
+                PageLocation::Resident(frame) => {
                     shared += u64::from(is_shared);
                     if over(shared, |limits| limits.max_ptes_shared) {
                         return ScanResult::ExceedSharedPte;
@@ -516,7 +357,7 @@ where
     }
 
     /// Where a page is that a collapse finds, and how many spaces have it as their own.
-    fn place_in(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<(Place, u32)> {
+    fn place_in(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<(PageLocation, u32)> {
         match (at.known.anons.get(page), region.backing) {
             (Some(anon), _) => {
                 let anon = self.anon(anon);
@@ -578,9 +419,9 @@ where
         let (mut moves, mut comes) = (Vec::new(), Vec::new());
         for (page, to) in block.clone().zip(self.frames_of(large, block)) {
             match self.place_in(at, region, page) {
-                Some((Place::Resident(from), 1)) => moves.push((from, to)),
-                Some((Place::Resident(_), _)) => comes.push((page, to, Kind::Store)),
-                Some((Place::Swapped(_), _)) | None => comes.push((page, to, Kind::Load)),
+                Some((PageLocation::Resident(from), 1)) => moves.push((from, to)),
+                Some((PageLocation::Resident(_), _)) => comes.push((page, to, Kind::Store)),
+                Some((PageLocation::Swapped(_), _)) | None => comes.push((page, to, Kind::Load)),
             }
         }
         moves.iter().for_each(|&(from, _)| self.split_folio(from));
@@ -593,7 +434,7 @@ where
         for (page, frame, kind) in comes {
             let mut given = Some(frame);
             if stopped.is_none() {
-                let said = Said::of_kernel(region, page);
+                let said = RegionPage::of_kernel(region, page);
                 match self.page_for(at, (page, &said), kind, &mut given, &mut how) {
                     Ok(needed) => left.extend(needed.left),
                     Err(stop) => stopped = Some(stop),

@@ -19,14 +19,14 @@
 //! unmapped stay with it until it is split. A store to a large page that a fork has shared splits its
 //! translation and copies one base page. `khugepaged` makes large pages of base pages later
 //! ([`khugepaged`]), and of shared memory where a process asks for it ([`shared`]); Ingens and HawkEye choose
-//! others ([`promote`]). Where pages lie is up to the allocator, to [`placing`], and to [`ranger`]. Pages of 1G, where they are allowed, are tried before those of 2M, as
-//! Trident does (Ram and others 2021).
+//! others ([`promote`]). Where pages lie is up to the allocator, to [`placing`], and to [`ranger`]. Pages of 1G,
+//! where they are allowed, are tried before those of 2M, as Trident does (Ram and others 2021). The knobs, and what
+//! the daemons remember, are in [`crate::thp`].
 
 pub(crate) mod compaction;
 pub(crate) mod folio;
 mod ingens;
 mod khugepaged;
-mod knobs;
 mod placing;
 pub(crate) mod promote;
 mod ranger;
@@ -41,26 +41,15 @@ use hat::locking::{Locks, Scheme};
 use pagetable::Mounted;
 use physmem::Allocator;
 
-pub use self::{
-    compaction::{CompactResult, Compacted, Compacting},
-    ingens::Ingens,
-    khugepaged::{Collapsed, Khugepaged, Refused, ScanResult, Scanned},
-    knobs::{Defrag, Thp},
-    placing::Placing,
-    promote::{Promoted, Promoter},
-    ranger::{Ranged, Ranger},
-};
-pub(crate) use khugepaged::Progress;
-use knobs::{Effort, advice};
-
 use crate::{
     eager::Filled,
     error::{Error, Stop},
-    fault::Said,
+    fault::RegionPage,
     kernel::Kernel,
     large::{Presence, outside},
     platform::Platform,
     region::{Backing, Region},
+    thp::{Effort, Thp, advice},
     vm::{Vm, Within},
     work::{How, Why},
 };
@@ -101,7 +90,7 @@ where
     ) -> Result<How, Error> {
         let base = self.vm.base;
         let region = at.known.regions.at(page).ok_or(Error::NoRegion(self.vm.addr_of(page)))?;
-        let said = Said::of(region, page);
+        let said = RegionPage::of(region, page);
         let mut orders = if thp.faults { thp.orders(region, base) } else { 0 };
         // What knobs forbid now stays large where it is (`do_huge_pmd_wp_page`).
         let held = at.known.has_large.then(|| self.hat.query(at.space, self.vm.addr_of(page)));

@@ -20,21 +20,6 @@ use physmem::{Allocator, FrameId, Request, State};
 
 use crate::{kernel::Kernel, platform::Platform, vm::Within};
 
-/// Where regions are placed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placing {
-    /// The most offsets that a region has.
-    pub offsets_max: usize,
-    /// log2 of the base frames of the blocks that runs consist of.
-    pub order: u32,
-}
-
-impl Default for Placing {
-    fn default() -> Placing {
-        Placing { offsets_max: 64, order: 10 }
-    }
-}
-
 /// No run was free: pages lie anywhere.
 const NOWHERE: i64 = i64::MIN;
 

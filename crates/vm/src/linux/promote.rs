@@ -33,71 +33,19 @@ use hat::{
 use pagetable::{Mounted, Usage};
 use physmem::{Allocator, FrameId, State};
 
-use super::{
-    ScanResult, Thp,
-    ingens::{Ingens, Use},
-};
 use crate::{
     kernel::Kernel,
-    object::Place,
+    object::PageLocation,
     platform::Platform,
     region::Region,
+    thp::{BINS, Ingens, Promoted, Promoter, ScanResult, Thp},
     vm::{Vm, Within},
 };
 
-/// How blocks are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Promoter {
-    /// Round and round all spaces.
-    #[default]
-    Khugepaged,
-    /// As they fill.
-    Ingens(Ingens),
-    /// By how much of them is used.
-    HawkEye,
-}
-
 /// First pages of blocks, by space.
 type BySpace = BTreeMap<u32, VecDeque<u64>>;
-
-/// Bins by coverage.
-const BINS: usize = 12;
 /// Failures that end a round.
 const FAILURES_MAX: u32 = 100;
-
-/// What choosing remembers, and has done.
-#[derive(Default)]
-pub(crate) struct Promoting {
-    /// Blocks that have filled, by space and first page, in the order in which they did.
-    filled: VecDeque<(u32, u64)>,
-    known: BTreeSet<(u32, u64)>,
-    /// How many base pages of a block were used, in sixteenths, smoothed.
-    coverage: BTreeMap<(u32, u64), u32>,
-    /// What translation costs a space, in per cent of its time, where that is told.
-    overheads: BTreeMap<u32, u64>,
-    /// When base pages were used, where Ingens samples that.
-    pub(crate) in_use: Use,
-    pub(crate) promoted: Promoted,
-}
-
-/// What Ingens' and HawkEye's daemons have done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Promoted {
-    /// Blocks that filled.
-    pub filled: u64,
-    /// Times that bits of use were read.
-    pub samples: u64,
-    /// Base pages whose bits Ingens has read.
-    pub sampled: u64,
-    /// Base pages that were hot at its last sample.
-    pub hot: u64,
-    /// Blocks by their bin at the last sample.
-    pub bins: [u64; BINS],
-    /// Blocks that were filled with zeros ahead.
-    pub prezeroed: u64,
-    /// Base pages of zeros that were given back.
-    pub recovered: u64,
-}
 
 impl<L: Locks> Vm<L> {
     /// What Ingens' and HawkEye's daemons have done.
@@ -399,10 +347,10 @@ where
         let frames = pages.clone().filter_map(|page| Some(self.anon(at.known.anons.get(page)?)));
         let mut frames = frames.map(|anon| (anon.place, anon.refs));
         let is_own = frames.all(|(place, refs)| {
-            matches!(place, Place::Resident(frame) if refs == 1 && self.pfdat(frame).wired == 0)
+            matches!(place, PageLocation::Resident(frame) if refs == 1 && self.pfdat(frame).wired == 0)
         });
         let first = at.known.anons.get(pages.start).map(|anon| self.anon(anon).place);
-        let (true, Some(Place::Resident(first))) = (is_own, first) else { return };
+        let (true, Some(PageLocation::Resident(first))) = (is_own, first) else { return };
         for page in pages.clone() {
             // Which ones: as well spread as any.
             let is_zero = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 1000 < permille;

@@ -28,36 +28,13 @@ use physmem::{Allocator, FrameId, Request, State};
 use crate::{
     kernel::Kernel,
     large::Presence,
-    object::Place,
+    object::PageLocation,
     platform::Platform,
     region::{Backing, Region},
+    thp::{Ranged, Ranger},
     vm::{Vm, Within},
     work::How,
 };
-
-/// What the daemon moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ranger {
-    /// Regions of fewer base pages are left alone.
-    pub pages_min: u64,
-    /// Base pages that a pass moves at most.
-    pub moves: u64,
-}
-
-/// What the daemon has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Ranged {
-    /// Times that it has run.
-    pub passes: u64,
-    /// Base pages that were moved to free frames ...
-    pub moved: u64,
-    /// ... and that changed places with others.
-    pub exchanged: u64,
-    /// Anchors that were set.
-    pub anchors: u64,
-    /// Blocks that became large pages where they were.
-    pub promoted: u64,
-}
 
 impl<L: Locks> Vm<L> {
     /// What the daemon has done that moves pages side by side.
@@ -193,7 +170,7 @@ where
     fn is_placed(&self, at: &Within<'_>, page: u64, begin: u32) -> bool {
         let anon = at.known.anons.get(page).map(|anon| self.anon(anon));
         let shared = anon.filter(|anon| anon.refs > 1).map(|anon| anon.place);
-        matches!(shared, Some(Place::Resident(frame)) if frame.0 < begin)
+        matches!(shared, Some(PageLocation::Resident(frame)) if frame.0 < begin)
     }
 
     /// The base pages of the large page that hardware has for `page`, if it has one, and its first frame.
@@ -219,7 +196,7 @@ where
 
     fn move_base(&mut self, at: &Within<'_>, page: u64, to: FrameId, left: &mut u64) -> Moved {
         let place = at.known.anons.get(page).map(|anon| self.anon(anon).place);
-        let Some(Place::Resident(from)) = place else { return Moved::Yes };
+        let Some(PageLocation::Resident(from)) = place else { return Moved::Yes };
         if from == to || !self.may_move(from) {
             return Moved::Yes;
         }

@@ -21,14 +21,14 @@ use hat::locking::{Locks, Scheme, Site};
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId};
 
-use super::knobs::{Advice, advice};
 use crate::{
     error::{Error, Stop},
     kernel::Kernel,
     large::Presence,
-    object::{ObjectId, Place},
+    object::{ObjectId, PageLocation},
     platform::Platform,
     region::{Backing, Region},
+    thp::{Advice, advice},
     vm::{Vm, Within},
     work::{How, Why},
 };
@@ -94,8 +94,8 @@ where
         };
         let index = first + (block.start - region.pages.start);
         match self.object_place_of(object, index) {
-            Some(Place::Resident(frame)) => self.is_folio(frame, &block),
-            Some(Place::Swapped(_)) | None => false,
+            Some(PageLocation::Resident(frame)) => self.is_folio(frame, &block),
+            Some(PageLocation::Swapped(_)) | None => false,
         }
     }
 

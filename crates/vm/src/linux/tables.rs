@@ -22,9 +22,8 @@
 //! The machine's page table may be of any format, also of one without such tables: these are the tables that
 //! the kernel keeps on x86-64 for blocks of the sizes that large pages have here. A table that is not empty is
 //! seen by what is there. Only where something goes from a block and the block stays is it noted
-//! ([`Kept`]), so that a fault without such blocks asks nothing.
+//! ([`crate::thp::Kept`]), so that a fault without such blocks asks nothing.
 
-use alloc::{collections::BTreeSet, vec::Vec};
 use core::ops::Range;
 
 use hat::locking::{Locks, Scheme};
@@ -34,62 +33,9 @@ use physmem::Allocator;
 use crate::{
     kernel::Kernel,
     platform::Platform,
-    region::Region,
+    thp::Kept,
     vm::{Vm, Within},
 };
-
-/// The blocks of a space that have a table in the place of a large page, though it may be empty: log2 of
-/// their base pages, and their first base page.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(BTreeSet<(u32, u64)>);
-
-impl Kept {
-    /// Whether the block of `2^order` base pages from `first` has a table.
-    #[inline]
-    pub(crate) fn has(&self, order: u32, first: u64) -> bool {
-        !self.0.is_empty() && self.0.contains(&(order, first))
-    }
-
-    fn enter(&mut self, order: u32, page: u64) {
-        self.0.insert((order, page >> order << order));
-    }
-
-    /// The blocks of `2^order` base pages that have one of `pages`, by their first base page.
-    fn touched(&self, order: u32, pages: &Range<u64>) -> Vec<u64> {
-        let all = self.0.range((order, pages.start >> order << order)..(order, pages.end));
-        all.map(|&(_, first)| first).collect()
-    }
-
-    /// The blocks of each of these orders that lie in `pages` as a whole have no table.
-    pub(crate) fn forget(&mut self, orders: impl Iterator<Item = u32>, pages: &Range<u64>) {
-        if self.0.is_empty() {
-            return;
-        }
-        for of in orders {
-            let (start, end) = (pages.start.next_multiple_of(1 << of), pages.end >> of << of);
-            while start < end
-                && let Some(&block) = self.0.range((of, start)..(of, end)).next()
-            {
-                self.0.remove(&block);
-            }
-        }
-    }
-
-    /// The first block of `2^order` base pages from `page` on that has a table, by its first base page.
-    pub(crate) fn next(&self, order: u32, page: u64) -> Option<u64> {
-        self.0.range((order, page)..(order + 1, 0)).next().map(|&(_, first)| first)
-    }
-
-    /// The tables that a child of a fork has: those of blocks that one of `regions` has a page of, which
-    /// are sorted by address.
-    pub(crate) fn of_regions(&self, regions: &[Region]) -> Kept {
-        let is_copied = |&&(order, first): &&(u32, u64)| {
-            let next = regions.partition_point(|region| region.pages.end <= first);
-            regions.get(next).is_some_and(|region| region.pages.start < first + (1 << order))
-        };
-        Kept(self.0.iter().filter(is_copied).copied().collect())
-    }
-}
 
 impl<L: Locks> Vm<L> {
     /// Hardware has `mapping` no more, which lay in a table. `noted` are the pages of the table that was entered

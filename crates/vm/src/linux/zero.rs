@@ -11,7 +11,6 @@
 //! There is a frame of zeros for each 16M of addresses and not one for all, so that the lists of its
 //! mappings stay short: kernels keep no such list for it.
 
-use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 use addr::{Kind, PhysAddr};
@@ -24,7 +23,7 @@ use crate::{
     error::{Error, Stop},
     frames::{DIRTY, Owner},
     kernel::Kernel,
-    object::Place,
+    object::PageLocation,
     platform::Platform,
     region::{Backing, Region},
     vm::{Vm, Within},
@@ -33,23 +32,6 @@ use crate::{
 
 /// log2 of the base pages of addresses that share a frame of zeros.
 const AREA_SHIFT: u32 = 12;
-
-/// Frames of zeros.
-#[derive(Default)]
-pub(crate) struct Zeros {
-    by_area: BTreeMap<u64, FrameId>,
-    huge: Option<FrameId>,
-    /// log2 of the frames of each, by the first.
-    orders: BTreeMap<u32, u32>,
-}
-
-impl Zeros {
-    /// Whether a frame is one of them.
-    pub(crate) fn has(&self, frame: FrameId) -> bool {
-        let before = self.orders.range(..=frame.0).next_back();
-        before.is_some_and(|(&first, &order)| u64::from(frame.0) < u64::from(first) + (1 << order))
-    }
-}
 
 impl<L: Locks> Vm<L> {
     /// Frames that hold the page of zeros.
@@ -139,7 +121,7 @@ where
                 Backing::Private { first, .. } => (first + (each - start), false),
                 Backing::Shared { first, .. } => (first + (each - start), true),
             };
-            let Some(Place::Resident(frame)) = self.object_place_of(object, index) else {
+            let Some(PageLocation::Resident(frame)) = self.object_place_of(object, index) else {
                 continue;
             };
             self.work.table_reads += 1;

@@ -21,7 +21,6 @@ use core::ops::RangeInclusive;
 
 use physmem::{FrameId, FrameTable};
 
-use crate::settings::SettingsError;
 use clock::Clock;
 use lru::Lru;
 use two_queues::TwoQueues;
@@ -54,10 +53,10 @@ pub trait Pages {
     fn referenced(&mut self, frame: FrameId) -> bool;
 }
 
-/// The policy called `name` for so many pages of memory.
-pub(crate) fn policy(name: &str, pages: u64) -> Result<Box<dyn Replacement>, SettingsError> {
+/// The policy called `name` for so many pages of memory, if there is one.
+pub(crate) fn policy(name: &str, pages: u64) -> Option<Box<dyn Replacement>> {
     let known = POLICIES.iter().find(|(known, _)| *known == name);
-    known.map(|(_, make)| make(pages)).ok_or(SettingsError::Replacement)
+    known.map(|(_, make)| make(pages))
 }
 
 /// Makes a policy for so many pages of memory.

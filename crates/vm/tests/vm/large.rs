@@ -115,15 +115,11 @@ impl Small {
             sizes: &SIZES,
             sizing,
             paired: true,
-            replacement: "clock",
             reference: vm::Reference::ValidBit,
             swap_pages: 1000,
-            marks: Marks::default(),
-            reserving: None,
             nodes,
             colors,
-            thp: None,
-            hashed: None,
+            ..Settings::default()
         };
         let table = Mount::tree(Irix::new(BASE).unwrap(), SparseMemory::new(1 << 34));
         Small {

@@ -158,17 +158,9 @@ impl Small {
         });
         let settings = Settings {
             sizes: &[BASE, LARGE],
-            sizing: "base",
-            paired: false,
-            replacement: "clock",
-            reference: vm::Reference::Hardware,
             swap_pages: 1 << 14,
-            marks: Marks::default(),
-            reserving: None,
-            nodes: 1,
-            colors: 1,
             thp: Some(thp),
-            hashed: None,
+            ..Settings::default()
         };
         let table = Mount::tree(SparcReference::<true>::new(), SparseMemory::new(1 << 34));
         Small {

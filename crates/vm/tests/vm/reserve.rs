@@ -7,7 +7,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Buddy, Physmem, Reservations};
-use vm::{FileKey, Kernel, Marks, POLICIES, Physical, Reserving, Settings, Source, Vm, Why};
+use vm::{FileKey, Kernel, POLICIES, Physical, Reserving, Settings, Source, Vm, Why};
 
 use crate::{
     board::Board,
@@ -77,17 +77,9 @@ impl Small {
         });
         let settings = Settings {
             sizes: &[BASE, LARGE],
-            sizing: "base",
-            paired: false,
-            replacement: "clock",
-            reference: vm::Reference::Hardware,
             swap_pages: 1 << 14,
-            marks: Marks::default(),
             reserving: Some(Reserving { eager }),
-            nodes: 1,
-            colors: 1,
-            thp: None,
-            hashed: None,
+            ..Settings::default()
         };
         let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(1 << 34));
         Small {

@@ -21,7 +21,8 @@ Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `
 
 from typing import Any
 
-from pagewalk.hat import SHOOTDOWNS, HatRun, hat
+from pagewalk.hat_counts import HatRun
+from pagewalk.hat_runs import SHOOTDOWNS, hat
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table
 

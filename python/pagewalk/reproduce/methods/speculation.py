@@ -22,7 +22,7 @@ from typing import Any
 
 from pagewalk.reproduce.lab import Lab, Results
 from pagewalk.reproduce.table import Table
-from pagewalk.sweep import values
+from pagewalk.sweeps import values
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:

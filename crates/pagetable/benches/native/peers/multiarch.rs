@@ -6,10 +6,9 @@ use addr::{Frames, PageSize, PhysAddr};
 use memory_addr::{MemoryAddr, PhysAddr as MultiarchPhys, VirtAddr as MultiarchVirt};
 use page_table_multiarch::{
     GenericPTE, MappingFlags, PageSize as MultiarchSize, PageTable64, PagingHandler,
-    x86_64::X64PagingMetaData,
 };
 
-use super::MARKS;
+use super::entries::Entry;
 use crate::{
     arena::{Arena, DirectMap},
     lost::Walked,
@@ -18,8 +17,8 @@ use crate::{
 
 /// `page_table_multiarch`'s, with its operations on regions. Its cursors note which pages must be
 /// flushed and flush them in the end, but only in a kernel: a black box takes them instead.
-pub(crate) struct Multiarch<P: GenericPTE, const WALKERS: bool> {
-    table: Option<PageTable64<X64PagingMetaData, P, Handler<WALKERS>>>,
+pub(crate) struct Multiarch<P: Entry, const WALKERS: bool> {
+    table: Option<PageTable64<P::Shape, P, Handler<WALKERS>>>,
 }
 
 /// An entry of the crate, changed by locked instructions.
@@ -60,7 +59,7 @@ impl<const WALKERS: bool> PagingHandler for Handler<WALKERS> {
     }
 }
 
-impl<P: GenericPTE + 'static, const WALKERS: bool> Multiarch<P, WALKERS> {
+impl<P: Entry, const WALKERS: bool> Multiarch<P, WALKERS> {
     pub(crate) fn new(bytes: u64) -> Multiarch<P, WALKERS> {
         let arena = Arena::new(bytes);
         STARTS.with(|starts| starts[WALKERS as usize].set(arena.start() as usize));
@@ -68,19 +67,24 @@ impl<P: GenericPTE + 'static, const WALKERS: bool> Multiarch<P, WALKERS> {
         Multiarch { table: None }
     }
 
-    fn table(&mut self) -> &mut PageTable64<X64PagingMetaData, P, Handler<WALKERS>> {
+    fn table(&mut self) -> &mut PageTable64<P::Shape, P, Handler<WALKERS>> {
         self.table.as_mut().expect("a round begins with a space")
     }
 }
 
-impl<P: GenericPTE, const WALKERS: bool> Drop for Multiarch<P, WALKERS> {
+impl<P: Entry, const WALKERS: bool> Drop for Multiarch<P, WALKERS> {
     fn drop(&mut self) {
         self.table = None;
         ARENAS.with(|arenas| *arenas[WALKERS as usize].borrow_mut() = None);
     }
 }
 
-impl<P: GenericPTE> Exchanged<P> {
+impl<P: Entry> Entry for Exchanged<P> {
+    type Shape = P::Shape;
+    const MARKS: u64 = P::MARKS;
+}
+
+impl<P: Entry> Exchanged<P> {
     #[inline]
     fn atomic(&mut self) -> &AtomicU64 {
         let entry: *mut Exchanged<P> = self;
@@ -90,7 +94,7 @@ impl<P: GenericPTE> Exchanged<P> {
 }
 
 /// What changes an entry in place is exchanged; all else is the crate's.
-impl<P: GenericPTE> GenericPTE for Exchanged<P> {
+impl<P: Entry> GenericPTE for Exchanged<P> {
     fn new_page(paddr: MultiarchPhys, flags: MappingFlags, is_huge: bool) -> Exchanged<P> {
         Exchanged(P::new_page(paddr, flags, is_huge))
     }
@@ -116,7 +120,8 @@ impl<P: GenericPTE> GenericPTE for Exchanged<P> {
         let plain = P::new_page(self.0.paddr(), flags, is_huge).bits() as u64;
         let mut found = self.0.bits() as u64;
         let entry = self.atomic();
-        while let Err(now) = entry.compare_exchange(found, plain | found & MARKS, Relaxed, Relaxed)
+        while let Err(now) =
+            entry.compare_exchange(found, plain | found & P::MARKS, Relaxed, Relaxed)
         {
             found = now;
         }
@@ -148,7 +153,7 @@ fn virt(addr: u64) -> MultiarchVirt {
     MultiarchVirt::from(addr as usize)
 }
 
-impl<P: GenericPTE + 'static, const WALKERS: bool> Walked for Multiarch<P, WALKERS> {
+impl<P: Entry, const WALKERS: bool> Walked for Multiarch<P, WALKERS> {
     fn memory(&self) -> DirectMap<true> {
         ARENAS.with(|arenas| {
             let arena = arenas[WALKERS as usize].borrow();
@@ -162,7 +167,7 @@ impl<P: GenericPTE + 'static, const WALKERS: bool> Walked for Multiarch<P, WALKE
     }
 }
 
-impl<P: GenericPTE + 'static, const WALKERS: bool> Table for Multiarch<P, WALKERS> {
+impl<P: Entry, const WALKERS: bool> Table for Multiarch<P, WALKERS> {
     fn create(&mut self) {
         self.table = Some(PageTable64::try_new().expect("the arena has room"));
     }

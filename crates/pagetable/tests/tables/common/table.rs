@@ -10,8 +10,8 @@
 
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    Error, Fault, Flush, Footprint, Lent, Loan, Mapping, Node, PageTable, Reference, Resized,
-    Space, Translation, Tree, Usage,
+    Error, Fault, Flush, Footprint, Lent, Loan, Mapping, Node, PageTable, Reference, Space,
+    Translation, Tree, Usage,
 };
 
 /// Any memory, as one type. What is only looked at is never written.
@@ -91,6 +91,7 @@ type References<'a> = &'a mut dyn FnMut(Reference);
 pub(crate) trait Table {
     fn page_sizes(&self) -> &[PageSize];
     fn granted(&self, rights: Rights) -> Rights;
+    fn walks_beside_changes(&self) -> bool;
     fn create(&mut self, memory: &mut dyn Memory, frames: &mut dyn Frames) -> Result<Space, Error>;
     fn destroy(&mut self, space: Space, memory: &mut dyn Memory) -> Result<Flush, Error>;
     fn map(
@@ -154,8 +155,8 @@ pub(crate) trait Table {
         to: PageSize,
         memory: &mut dyn Memory,
         frames: &mut dyn Frames,
-    ) -> Result<Resized, Error>;
-    fn complete(&mut self, resized: &Resized, memory: &mut dyn Memory);
+        forget: &mut dyn FnMut(&Flush),
+    ) -> Result<Vec<Mapping>, Error>;
     fn set_usage(
         &mut self,
         space: Space,
@@ -193,6 +194,10 @@ impl<T: PageTable> Table for T {
 
     fn granted(&self, rights: Rights) -> Rights {
         PageTable::granted(self, rights)
+    }
+
+    fn walks_beside_changes(&self) -> bool {
+        PageTable::walks_beside_changes(self)
     }
 
     fn create(
@@ -292,12 +297,11 @@ impl<T: PageTable> Table for T {
         to: PageSize,
         memory: &mut dyn Memory,
         mut frames: &mut dyn Frames,
-    ) -> Result<Resized, Error> {
-        PageTable::resize(self, space, range, to, &mut Ram::Changed(memory), &mut frames)
-    }
-
-    fn complete(&mut self, resized: &Resized, memory: &mut dyn Memory) {
-        PageTable::complete(self, resized, &mut Ram::Changed(memory));
+        forget: &mut dyn FnMut(&Flush),
+    ) -> Result<Vec<Mapping>, Error> {
+        let forget = &mut |flush: &Flush, _: &mut Ram<'_>| forget(flush);
+        let memory = &mut Ram::Changed(memory);
+        PageTable::resize(self, space, range, to, memory, &mut frames, forget)
     }
 
     fn set_usage(

@@ -173,8 +173,18 @@ impl Origins {
 
     /// Begins to count anew.
     pub fn forget_counts(&mut self) {
-        self.last = None;
-        self.counts.clear();
+        let Origins {
+            has_code: _,
+            here: _,
+            numbers: _,
+            codes: _,
+            left_in: _,
+            found: _,
+            counts,
+            last,
+        } = self;
+        *last = None;
+        counts.clear();
     }
 
     /// Block and instruction of the access at `index`, which `thread` made.

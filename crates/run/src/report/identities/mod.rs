@@ -76,11 +76,11 @@ impl Witness {
                 sum.dropped += unit.counts.dropped;
             }
         }
-        let (crossing_lookups, on_touch) = (run.crossing_lookups, !run.populated);
+        let (crossing_lookups, on_touch) = (run.seen.crossing_lookups, !run.constants.populated);
         let counts = run.processors.each().map(|processor| &processor.counts);
         let kernel_cycles = counts.map(|counts| counts.work_cycles + counts.io_cycles).sum();
         let copies = run.processors.each().map(|processor| processor.counts.copies).sum();
-        let fetches = run.fetches;
+        let fetches = run.seen.fetches;
         let caches = CacheWitness::of(walkers);
         Witness { tlbs, crossing_lookups, on_touch, kernel_cycles, copies, fetches, caches }
     }
@@ -107,7 +107,19 @@ impl CacheWitness {
 }
 
 fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
-    let mmu::TlbCounts { hits, misses, denied, invalid, fills, evictions, flushed, .. } = one;
+    let mmu::TlbCounts {
+        hits,
+        misses,
+        denied,
+        invalid,
+        // Of these there are no identities.
+        tag_hits: _,
+        block_fills: _,
+        block_pages: _,
+        fills,
+        evictions,
+        flushed,
+    } = one;
     for kind in 0..Kind::COUNT {
         sum.hits[kind] += hits[kind];
         sum.misses[kind] += misses[kind];
@@ -540,7 +552,7 @@ mod tests {
     fn a_count_that_is_one_too_many_is_noticed() {
         let noticed: [Slip; 32] = [
             ("accesses", |run, _| run.processors.here.counts.accesses[Kind::Load as usize] += 1),
-            ("crossing lookups", |run, _| run.crossing_lookups[Kind::Load as usize] += 1),
+            ("crossing lookups", |run, _| run.seen.crossing_lookups[Kind::Load as usize] += 1),
             ("hits", |run, _| unit(run, 0).counts.hits[Kind::Load as usize] += 1),
             ("hits, second level", |run, _| unit(run, 1).counts.hits[Kind::Load as usize] += 1),
             ("misses", |run, _| unit(run, 0).counts.missed(Kind::Load, PageSize::SIZE_4K, false)),
@@ -554,16 +566,16 @@ mod tests {
             ("dropped", |run, _| unit(run, 1).counts.dropped += 1),
             ("misses on half a pair", |run, _| unit(run, 0).counts.invalid += 1),
             ("hits on tables", |run, _| unit(run, 0).counts.table_hits += 1),
-            ("page crossings", |run, _| run.page_crossings += 1),
-            ("hits of a region", |run, _| run.census.region(0).hits[Kind::Load as usize] += 1),
-            ("misses of a region", |run, _| run.census.region(0).misses += 1),
-            ("cold misses of a region", |run, _| run.census.region(0).cold_misses += 1),
+            ("page crossings", |run, _| run.seen.page_crossings += 1),
+            ("hits of a region", |run, _| run.seen.census.region(0).hits[Kind::Load as usize] += 1),
+            ("misses of a region", |run, _| run.seen.census.region(0).misses += 1),
+            ("cold misses of a region", |run, _| run.seen.census.region(0).cold_misses += 1),
             ("misses by origin", |run, _| {
-                let Run { origins, layout, .. } = run;
+                let Run { hooks, layout, .. } = run;
                 let missed = Missed { region: 0, site: None, page: PageSize::SIZE_4K, cold: false };
-                origins.as_mut().unwrap().miss(&Batch::default(), 0, 0, layout, missed);
+                hooks.origins.as_mut().unwrap().miss(&Batch::default(), 0, 0, layout, missed);
             }),
-            ("first touches", |run, _| run.first_touches += 1),
+            ("first touches", |run, _| run.seen.first_touches += 1),
             ("walks", |_, walkers| walkers.here.walks.walks += 1),
             ("cold walks", |_, walkers| walkers.here.walks.cold += 1),
             ("references", |_, walkers| walkers.here.walks.references += 1),
@@ -572,7 +584,7 @@ mod tests {
             ("references by level", |_, walkers| walkers.here.dimension.served[1][0] += 1),
             ("cycles of walks", |_, walkers| walkers.here.walks.cycles += 1),
             ("further lines of references", |_, walkers| walkers.here.port.further_lines += 1),
-            ("protection faults", |run, _| run.protection_faults += 1),
+            ("protection faults", |run, _| run.seen.protection_faults += 1),
             ("predictions", |_, walkers| walkers.here.speculators[0].counts.found[0].walks += 1),
             ("predictions before faults", |_, walkers| {
                 walkers.here.speculators[0].counts.faulted[0].walks += 1;
@@ -584,8 +596,8 @@ mod tests {
         ];
         let unnoticed: [Slip; 4] = [
             ("instructions", |run, _| run.processors.here.counts.instructions += 1),
-            ("cycles of lookups for tables", |run, _| run.census.region(0).table_cycles += 1),
-            ("pages of a region", |run, _| run.census.region(0).pages += 1),
+            ("cycles of lookups for tables", |run, _| run.seen.census.region(0).table_cycles += 1),
+            ("pages of a region", |run, _| run.seen.census.region(0).pages += 1),
             ("searches of the MMU cache", |_, walkers| walkers.here.dimension.searches += 1),
         ];
         assert_eq!(checked(|_, _| {}), Ok(()));
@@ -605,7 +617,7 @@ mod tests {
         let mut source = generate::parse("uniform,size=64M,accesses=4000,seed=1").unwrap();
         let clock = machine.description().os.clock;
         let mut run = machine.start(false, clock).unwrap();
-        run.origins = Some(Origins::new(source.header()));
+        run.hooks.origins = Some(Origins::new(source.header()));
         let mut walkers = machine.walkers().unwrap();
         let mut batch = Batch::default();
         while source.next(&mut batch).unwrap() {

@@ -41,7 +41,7 @@ pub fn summarize(
     run.system.settle(&run.stack.guest, &mut run.layout);
     let time = time::of(description, run, walkers);
     let (mut regions, places) = regions(source.processes(), run, walkers, time.is_some());
-    if let Some(origins) = &run.origins {
+    if let Some(origins) = &run.hooks.origins {
         let sites = origins::sites_of_regions(origins, &run.layout, &places);
         regions.iter_mut().zip(sites).for_each(|(region, site)| region.site = site);
     }
@@ -52,9 +52,10 @@ pub fn summarize(
     }
     let not_modelled = not_modelled(description, source, run, walkers);
     let processors = processors::each(description, run, walkers);
-    let (timeline, mut map) = run.history.clone().finish(run.position - run.left_out);
+    let (timeline, mut map) =
+        run.seen.history.clone().finish(run.seen.position - run.seen.left_out);
     map.owners = owners(&map.owners, &places);
-    let origins = run.origins.as_ref().map(|origins| origins.finish(&run.layout, &places));
+    let origins = run.hooks.origins.as_ref().map(|origins| origins.finish(&run.layout, &places));
     let header = source.header();
     let mut processes = source.processes().to_vec();
     processes.sort_by_key(|process| std::cmp::Reverse(process.accesses));
@@ -77,12 +78,12 @@ pub fn summarize(
         machine,
         accesses: run.by_kind().into(),
         instructions: run.instructions(),
-        threads: run.threads.iter().filter(|seen| **seen).count() as u64,
+        threads: run.seen.threads.iter().filter(|seen| **seen).count() as u64,
         switches: source.switches(),
-        page_crossings: run.page_crossings,
+        page_crossings: run.seen.page_crossings,
         tlbs: processors::together(processors.iter().map(|one| &one.tlbs)),
         space_switches: spaces::switches(description, run),
-        small_spaces: run.small.as_ref().map(Small::counts),
+        small_spaces: run.hooks.small.as_ref().map(Small::counts),
         trace_cache: spaces::trace_cache(description, run),
         walks: Sum::of(processors.iter().map(|one| one.walks.clone())).unwrap_or_default(),
         mmu_cache: Sum::of(processors.iter().map(|one| one.mmu_cache.clone())).flatten(),
@@ -93,14 +94,14 @@ pub fn summarize(
         caches: caches(description, walkers),
         shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
         faults: Faults {
-            first_touch: run.first_touches,
-            returned: run.returns,
-            protection: run.protection_faults,
+            first_touch: run.seen.first_touches,
+            returned: run.seen.returns,
+            protection: run.seen.protection_faults,
         },
         manager,
         promotion: run.hooks.promotion.as_ref().map(Promotion::counts),
         numa: nodes::numa(description, run, walkers),
-        changed_settings: run.changed.clone(),
+        changed_settings: run.seen.changed.clone(),
         processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.stack.guest),
         regions,
@@ -109,7 +110,7 @@ pub fn summarize(
         map,
         time,
         not_modelled,
-        checked: run.check,
+        checked: run.constants.check,
     }
 }
 
@@ -337,7 +338,8 @@ fn regions(
     walkers: &Walkers,
     timed: bool,
 ) -> (Vec<RegionCounts>, Vec<u32>) {
-    let Run { stack, layout, census, processors, .. } = run;
+    let Run { stack, layout, seen, processors, .. } = run;
+    let census = &mut seen.census;
     let hardware = &processors.here.hardware;
     let spaces = stack.guest.spaces();
     let mut regions: Vec<(u32, RegionCounts, Vec<u32>)> = (0..)

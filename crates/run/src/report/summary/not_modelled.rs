@@ -108,7 +108,7 @@ fn accesses(notes: &mut Notes, description: &Description, run: &Run, header: &He
              (os.uniform), which no operating system can map"
         ));
     } else if let Some(large) = description.os.large()
-        && !run.saw_events
+        && !run.seen.mappings
     {
         notes.say(format!(
             "where pages of {large} fit: each aligned block of 2M in which something is \
@@ -127,7 +127,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
     }
     let pages_leave = run.system.counts(&run.stack.guest).is_some();
     if pages_leave {
-        if !run.saw_calls {
+        if !run.seen.calls {
             notes.say("files that are read and written by calls: the trace has no such calls");
         }
         if description.swap.as_ref().is_none_or(|swap| swap.io_cycles == 0) {
@@ -140,7 +140,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
         );
     }
     notes.say("wrong-path accesses: the trace holds what the program really did");
-    if !run.saw_events {
+    if !run.seen.mappings {
         notes.say(
             "mappings: the trace has no VM calls, so regions are inferred and nothing is unmapped",
         );
@@ -148,7 +148,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
     if description.swap.is_some() && !pages_leave {
         notes.say("[swap]: this manager has no page leave memory");
     }
-    if run.saw_physical && !keeps_tables_apart(&description.os) {
+    if run.seen.physical && !keeps_tables_apart(&description.os) {
         notes.say("the physical addresses of the trace: frames are the machine's own");
     }
 }
@@ -156,7 +156,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
 /// What processors do not do beside each other.
 fn processors(notes: &mut Notes, description: &Description, run: &Run) {
     let several = run.processors.count() > 1;
-    if !several && run.threads.iter().filter(|seen| **seen).count() > 1 {
+    if !several && run.seen.threads.iter().filter(|seen| **seen).count() > 1 {
         notes.say("processors apart: all threads share one set of TLBs and caches (core.count)");
     }
     if several {
@@ -164,7 +164,7 @@ fn processors(notes: &mut Notes, description: &Description, run: &Run) {
             "time that passes: processors run in the trace's order, and their cycles are added up",
         );
     }
-    if run.had_deadline && run.clock() != description.os.clock {
+    if run.seen.woken && run.clock() != description.os.clock {
         notes.say(
             "the full clock: what the operating system does by time is timed in instructions, so \
              that all designs of the sweep see one history",
@@ -199,7 +199,7 @@ fn trace(
     walker: &Walker,
     header: &Header,
 ) {
-    if run.saw_kernel {
+    if run.seen.kernel {
         notes.say("a kernel that was recorded: its path is a model with stated pages and lines");
     }
     if header.filter == Filter::Page16 {
@@ -208,8 +208,8 @@ fn trace(
              exact for LRU TLBs of 16 sets and more that serve code or data alone",
         );
     }
-    if run.gap_accesses > 0 {
-        notes.say(format!("{} accesses that are not in the trace", run.gap_accesses));
+    if run.seen.gap_accesses > 0 {
+        notes.say(format!("{} accesses that are not in the trace", run.seen.gap_accesses));
     }
     if !walker.port.latencies.known && description.page_table.is_some() {
         notes.say("time: the machine file leaves a latency out".to_owned());

@@ -28,7 +28,7 @@ pub(super) fn each(
             mmu_cache: mmu_cache(description.mmu_cache.as_ref(), &walker.dimension),
             spec_tlb: spec_tlb(walker),
             range_tlb: hardware.ranges.as_ref().map(|ranges| {
-                ranges.counts(run.hooks.range_table.as_ref().map_or((0, 0), |table| table.size()))
+                ranges.counts(run.hooks.range_table().map_or((0, 0), |table| table.size()))
             }),
             restseg: hardware.restseg.as_ref().map(RestSegUnit::counts),
             caches,

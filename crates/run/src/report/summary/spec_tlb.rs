@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hardware::walker::{Said, Speculator, Walker};
+use hardware::walker::{PredictedWalks, Speculator, Walker};
 use mmu::{Served, Speculation};
 use results::{ByKind, SpecOutcome, SpecTlbCounts};
 
@@ -59,13 +59,13 @@ fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     }
 }
 
-fn outcome(name: &str, said: &Said) -> SpecOutcome {
-    let [fetch, load, store] = &said.accesses;
+fn outcome(name: &str, walks: &PredictedWalks) -> SpecOutcome {
+    let [fetch, load, store] = &walks.accesses;
     SpecOutcome {
         outcome: name.to_owned(),
-        walks: said.walks,
-        references: places(&said.references),
-        ptes: places(&said.ptes),
+        walks: walks.walks,
+        references: places(&walks.references),
+        ptes: places(&walks.ptes),
         accesses: ByKind { fetch: places(fetch), load: places(load), store: places(store) },
     }
 }

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use description::{self, Description, Refusal};
 use hat::{
     HatSpace,
-    small::{Counts, Layout, Revoke, Schedule, SmallSpaces},
+    small::{Counts, Revoke, Schedule, SlotLayout, SmallSpaces},
 };
 use pagetable::Space;
 use ram::table::{
@@ -32,13 +32,14 @@ use results::{SmallSpaceCounts, SwitchCycles};
 
 use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
+use super::hooks::Hook;
 
 /// Bytes of a line, and of an entry of a root: where a root is looked through.
 const LINE_BYTES: u64 = 64;
 
 /// A space that has run.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct SpaceState {
     hat: HatSpace,
     /// Whether something of it lies beyond a slot.
     is_too_large: bool,
@@ -60,13 +61,13 @@ struct Prices {
 /// Small spaces on the processors of a run.
 pub struct Small {
     spaces: SmallSpaces,
-    layout: Layout,
+    layout: SlotLayout,
     relocation: Relocation,
     described: description::Small,
     prices: Option<Prices>,
     /// By the trace's number; `None`: all spaces are to be small.
     wishes: Option<BTreeMap<u32, Wish>>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, SpaceState>,
     /// The spaces of groups' roots.
     roots: BTreeMap<HatSpace, Space>,
     /// What was done since counts began, but for what each processor ran first.
@@ -176,11 +177,6 @@ impl Small {
         self.layout.slot_bytes()
     }
 
-    pub fn forget_counts(&mut self) {
-        self.counted = Counts::default();
-        (self.no_slot, self.worst, self.cycles) = (0, 0, 0);
-    }
-
     /// What there is to say at the end.
     pub fn counts(&self) -> SmallSpaceCounts {
         let Counts {
@@ -214,6 +210,32 @@ impl Small {
                 worst: self.worst,
             }),
         }
+    }
+}
+
+impl Hook for Small {
+    /// Walks start at the root that is loaded, and the system hears of faults alone.
+    fn allows_dense(&self) -> bool {
+        true
+    }
+
+    fn forget_counts(&mut self) {
+        let Small {
+            spaces: _,
+            layout: _,
+            relocation: _,
+            described: _,
+            prices: _,
+            wishes: _,
+            known: _,
+            roots: _,
+            counted,
+            no_slot,
+            worst,
+            cycles,
+        } = self;
+        *counted = Counts::default();
+        (*no_slot, *worst, *cycles) = (0, 0, 0);
     }
 }
 

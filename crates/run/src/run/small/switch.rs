@@ -15,8 +15,8 @@ use pagetable::{Fault, Lent, Translation};
 use ram::Ram;
 use results::count::census::Census;
 
-use super::{Done, Known, View, members::Wish};
-use crate::run::{Run, access::Place};
+use super::{Done, SpaceState, View, members::Wish};
+use crate::run::{Run, access::Lookup};
 
 /// What small spaces do to the page table and the processors of a run.
 struct Hands<'a, B> {
@@ -76,9 +76,9 @@ impl Run {
         is_first: bool,
         behind: &mut impl Behind,
     ) {
-        let Run { small, stack, processors, census, virtual_caches, .. } = self;
-        let virtual_caches = *virtual_caches;
-        let (Some(small), Some(hat)) = (small.as_mut(), stack.guest.hat_space(number)) else {
+        let Run { hooks, stack, processors, seen, constants, .. } = self;
+        let (census, virtual_caches) = (&mut seen.census, constants.virtual_caches);
+        let (Some(small), Some(hat)) = (hooks.small.as_mut(), stack.guest.hat_space(number)) else {
             return;
         };
         let before = small.spaces.counts();
@@ -90,7 +90,13 @@ impl Run {
             {
                 small.spaces.join(hat, group);
             }
-            Known { hat, is_too_large: false, was_small: false, has_run: false, was_entered: false }
+            SpaceState {
+                hat,
+                is_too_large: false,
+                was_small: false,
+                has_run: false,
+                was_entered: false,
+            }
         });
         known.was_entered = true;
         let is_wanted = wish.is_some() && !known.is_too_large;
@@ -118,13 +124,13 @@ impl Run {
 
     /// Whether there are small spaces, and `processor` has run none yet, small or large.
     pub(in crate::run) fn has_not_begun(&self, processor: usize) -> bool {
-        self.small.as_ref().is_some_and(|small| small.spaces.on(processor).1.is_none())
+        self.hooks.small.as_ref().is_some_and(|small| small.spaces.on(processor).1.is_none())
     }
 
     /// How the space that runs on `processor` is seen.
     pub(in crate::run) fn view_of(&self, processor: usize) -> View {
         let flat = View::flat(self.who.space);
-        let Some(small) = &self.small else { return flat };
+        let Some(small) = &self.hooks.small else { return flat };
         let (Some(root), Some(hat)) = small.spaces.on(processor) else { return flat };
         let root =
             small.roots.get(&root).copied().or_else(|| self.stack.guest.parts().0.space(root));
@@ -149,9 +155,9 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let (processor, number) = (self.processors.on(), self.who.number);
-        let Run { small, stack, processors, census, virtual_caches, .. } = self;
-        let virtual_caches = *virtual_caches;
-        let Some(small) = small.as_mut() else { return Ok(()) };
+        let Run { hooks, stack, processors, seen, constants, .. } = self;
+        let (census, virtual_caches) = (&mut seen.census, constants.virtual_caches);
+        let Some(small) = hooks.small.as_mut() else { return Ok(()) };
         let before = small.spaces.counts();
         let is_named = small.wish(number).is_some_and(|wish| wish.key.is_some());
         let slot = Bytes(small.slot_bytes());
@@ -187,11 +193,11 @@ impl Run {
     /// Whether a walk that has faulted did so because the root that is loaded had no copy of an entry;
     /// it has one now.
     #[cold]
-    pub(in crate::run) fn copies(&mut self, place: Place<'_>, behind: &mut impl Behind) -> bool {
+    pub(in crate::run) fn copies(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
         let processor = self.processors.on();
-        let Run { small, stack, processors, census, prices, virtual_caches, .. } = self;
-        let virtual_caches = *virtual_caches;
-        let Some(small) = small.as_mut() else { return false };
+        let Run { hooks, stack, processors, seen, timing, constants, .. } = self;
+        let (census, virtual_caches) = (&mut seen.census, constants.virtual_caches);
+        let Some(small) = hooks.small.as_mut() else { return false };
         let before = small.spaces.counts();
         let mut hands = Hands {
             ram: &stack.guest,
@@ -205,7 +211,7 @@ impl Run {
         small.note(before, false);
         if is_copied {
             let counts = &mut processors.here.counts;
-            let costs = prices.costs();
+            let costs = timing.prices.costs();
             let cycles = costs.map_or(0, |costs| u64::from(costs.copy_cycles));
             counts.copies += 1;
             counts.work_cycles += cycles;
@@ -216,7 +222,7 @@ impl Run {
     /// Stops at a walk through a copied entry that does not end where one from the space's own root does.
     pub(in crate::run) fn is_own(
         &self,
-        place: Place<'_>,
+        place: Lookup<'_>,
         found: Result<Translation, Fault>,
     ) -> Result<(), Error> {
         let Ok(found) = found else { return Ok(()) };
@@ -236,7 +242,7 @@ impl Run {
 
     /// The space that runs has run an access: where it begins is known.
     pub(in crate::run) fn has_run(&mut self) {
-        if let Some(small) = &mut self.small
+        if let Some(small) = &mut self.hooks.small
             && let Some(known) = small.known.get_mut(&self.who.number)
         {
             known.has_run = true;

@@ -6,6 +6,7 @@
 //!                      a shape's first execution                 --> rows of a batch
 //! ```
 
+mod executions;
 mod known;
 
 use addr::Kind;

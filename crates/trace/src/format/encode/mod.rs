@@ -512,7 +512,7 @@ impl Encoder {
     pub(crate) fn close(
         &mut self,
         first: u64,
-        compressor: &mut Compressor<'_>,
+        compressor: &mut Compressor,
         out: &mut Vec<u8>,
     ) -> std::io::Result<Closed> {
         self.end_segment();

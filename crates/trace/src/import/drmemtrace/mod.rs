@@ -26,6 +26,8 @@ mod syscalls;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::Deserialize;
+
 use super::foreign;
 use super::input::{Input, combined, hex};
 use super::rows::{BATCH_ROWS, Fetches, split_warning};
@@ -46,7 +48,8 @@ pub(crate) use sniff::Sniffed;
 const NAMED_MAX: usize = 64;
 
 /// How the files of several threads become one order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Interleave {
     /// By the times that the tracer wrote.
     #[default]

@@ -1,0 +1,1034 @@
+//! The launcher: waits for what is traced, and does what each stop asks for.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::memory::{self, blocks, whole_pages};
+use super::space::{Break, Got, Kind, Mapped, Move, Space, parts};
+use super::start::{Started, Step, start};
+use super::timer::Timer;
+use super::{LARGE, Options, Wish};
+use crate::Error;
+use crate::command::Program;
+use crate::inject::other_rights;
+use crate::maps::Line;
+use crate::signals::Guard;
+use crate::tracee::{CALL_STOP, SYSCALL, Tracee};
+
+const MADV_HUGEPAGE: u64 = 14;
+const MADV_NOHUGEPAGE: u64 = 15;
+const MADV_COLLAPSE: u64 = 25;
+const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
+/// The code segment of programs of 64 bits.
+const CODE_64: u64 = 0x33;
+/// A stack without a limit is grown to this.
+const STACK_MAX: u64 = 64 << 20;
+/// What is left of a stack's limit.
+const STACK_LEFT: u64 = 256 << 10;
+/// How often blocks are looked for that have filled up with base pages.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How many times as long as that took nothing is looked for.
+const SHARE: u32 = 9;
+/// Blocks that are made large at once: a few tens of milliseconds.
+const BLOCKS_MAX: usize = 16;
+/// Notes that are kept; a program may do something harmful very often.
+const NOTES_MAX: usize = 32;
+
+/// What became of a program.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its status, 128 and the signal's number if one has ended it.
+    pub status: i32,
+    /// For each rule, what it came to.
+    pub got: Vec<Got>,
+    /// What is to be known, each thing once.
+    pub notes: Vec<String>,
+    /// Processes that were placed.
+    pub processes: u64,
+    /// Calls that stopped the program.
+    pub stops: u64,
+    /// Whether the kernel says which pages are large (`PAGEMAP_SCAN`).
+    pub is_counted: bool,
+    /// What the program used, with its children that it has waited for.
+    pub usage: Usage,
+}
+
+/// What the system counted of a process and of its children that it has waited for.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    /// Seconds in user mode.
+    pub user_seconds: f64,
+    /// Seconds in the kernel.
+    pub system_seconds: f64,
+    /// Most bytes of one process that were resident.
+    pub resident_bytes_max: u64,
+    /// Page faults that read nothing from a disk.
+    pub minor_faults: u64,
+    /// Page faults that waited for a disk.
+    pub major_faults: u64,
+}
+
+impl Usage {
+    fn of(usage: &libc::rusage) -> Usage {
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Usage {
+            user_seconds: seconds(usage.ru_utime),
+            system_seconds: seconds(usage.ru_stime),
+            resident_bytes_max: (usage.ru_maxrss as u64) << 10,
+            minor_faults: usage.ru_minflt as u64,
+            major_faults: usage.ru_majflt as u64,
+        }
+    }
+}
+
+/// Runs a program and all that it starts to their ends. `look` is called for each process that ends, while its memory is
+/// still there.
+pub fn place(options: &Options, look: &mut dyn FnMut(i32)) -> Result<Outcome, Error> {
+    let program = Program::find(&options.command)?;
+    let path = located(&options.command, &program);
+    // SAFETY: a plain system call.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root && let Some(why) = other_rights(&path) {
+        return Err(Error::OtherRights { program: path, why });
+    }
+    let argv0 = &options.command[0];
+    let failed = |error| Error::System { what: format!("cannot start {}", path.display()), error };
+    let signals = Guard::new();
+    let started = start(&path, argv0, options).map_err(failed)?;
+    let traced = [
+        libc::PTRACE_O_EXITKILL,
+        libc::PTRACE_O_TRACESYSGOOD,
+        libc::PTRACE_O_TRACESECCOMP,
+        libc::PTRACE_O_TRACEFORK,
+        libc::PTRACE_O_TRACEVFORK,
+        libc::PTRACE_O_TRACECLONE,
+        libc::PTRACE_O_TRACEEXEC,
+        libc::PTRACE_O_TRACEEXIT,
+    ];
+    let traced = traced.into_iter().fold(0, |all, one| all | one);
+    // SAFETY: the child is ours, and waits.
+    if unsafe { libc::ptrace(libc::PTRACE_SEIZE, started.pid, 0, traced) } < 0 {
+        let mut status = 0;
+        // SAFETY: the child waits for a byte and has done nothing.
+        unsafe {
+            libc::kill(started.pid, libc::SIGKILL);
+            libc::waitpid(started.pid, &mut status, libc::__WALL);
+        }
+        return Err(Error::Untraced(path));
+    }
+    signals.set_program(started.pid as u32);
+    started.go();
+    let mut launcher = Launcher::new(options, is_root, started.pid, look);
+    {
+        let is_large = |rule: &super::Rule| rule.wish == Wish::Large;
+        let _timer = options.rules.iter().any(is_large).then(|| Timer::new(PERIOD));
+        launcher.run(&signals)?;
+    }
+    launcher.outcome(&path, &started)
+}
+
+/// The file that is executed: of a script the script itself.
+fn located(command: &[std::ffi::OsString], program: &Program) -> PathBuf {
+    let name = &command[0];
+    let script = program.arguments.iter().find(|&word| {
+        let path = Path::new(word);
+        path.file_name().is_some() && path.file_name() == Path::new(name).file_name()
+    });
+    if name.as_bytes().contains(&b'/') {
+        PathBuf::from(name)
+    } else if program.argv0 == *name {
+        program.path.clone()
+    } else {
+        script.map_or_else(|| program.path.clone(), PathBuf::from)
+    }
+}
+
+struct Process {
+    space: Rc<RefCell<Space>>,
+    /// Whether it has a filter of its own, which may end it for a call that is made for it.
+    has_filter: bool,
+    /// Whether it has 64 bits.
+    is_wide: bool,
+}
+
+/// A thread that has stopped, with what is known of its process.
+struct Stop<'t> {
+    tracee: &'t mut Tracee,
+    space: &'t RefCell<Space>,
+    /// Whether its process has a filter of its own.
+    has_filter: bool,
+}
+
+impl Stop<'_> {
+    /// Has the thread call `madvise`.
+    fn madvise(&mut self, (start, end): (u64, u64), advice: u64) -> io::Result<()> {
+        // At the end of a call, the instruction before is the one that made it.
+        let site = self.space.borrow().site.unwrap_or(self.tracee.registers.rip.wrapping_sub(2));
+        let arguments = [start, end - start, advice, 0, 0, 0];
+        self.tracee.call_at(site, libc::SYS_madvise as u64, arguments).map(|_| ())
+    }
+
+    /// Runs the call at which it has stopped; whether that failed with a number, and which.
+    fn finish(&mut self) -> io::Result<Option<i32>> {
+        self.tracee.until_call()?;
+        self.tracee.get()?;
+        Ok(failed(self.tracee.registers.rax))
+    }
+
+    /// An error if the thread has stopped for something else meanwhile.
+    fn left(&self) -> io::Result<()> {
+        match self.tracee.left {
+            Some(_) => Err(io::Error::other("it stopped for something else")),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Launcher<'a> {
+    options: &'a Options,
+    is_root: bool,
+    first: i32,
+    status: Option<i32>,
+    usage: Usage,
+    /// The process of each thread.
+    threads: HashMap<i32, i32>,
+    processes: HashMap<i32, Process>,
+    /// Children that have stopped before their parents told of them.
+    early: HashSet<i32>,
+    pending: VecDeque<(i32, i32)>,
+    got: Vec<Got>,
+    by_address: Vec<bool>,
+    notes: BTreeSet<String>,
+    count: u64,
+    stops: u64,
+    is_counted: bool,
+    /// Blocks that threads are interrupted for, to collapse them.
+    wanted: HashMap<i32, Vec<u64>>,
+    /// Whether the kernel collapses memory of other processes for this one.
+    may_advise: bool,
+    /// Before that, no blocks are looked for.
+    again: Instant,
+    look: &'a mut dyn FnMut(i32),
+}
+
+impl<'a> Launcher<'a> {
+    fn new(
+        options: &'a Options,
+        is_root: bool,
+        first: i32,
+        look: &'a mut dyn FnMut(i32),
+    ) -> Launcher<'a> {
+        let space = Rc::default();
+        let process = Process { space, has_filter: false, is_wide: true };
+        let rules = options.rules.len();
+        Launcher {
+            options,
+            is_root,
+            first,
+            status: None,
+            usage: Usage::default(),
+            threads: HashMap::from([(first, first)]),
+            processes: HashMap::from([(first, process)]),
+            early: HashSet::new(),
+            pending: VecDeque::new(),
+            got: vec![Got::default(); rules],
+            by_address: vec![false; rules],
+            notes: BTreeSet::new(),
+            count: 0,
+            stops: 0,
+            is_counted: true,
+            wanted: HashMap::new(),
+            may_advise: true,
+            again: Instant::now(),
+            look,
+        }
+    }
+
+    /// Until nothing is left that is traced.
+    fn run(&mut self, signals: &Guard) -> Result<(), Error> {
+        loop {
+            let (pid, status, usage) = match self.pending.pop_front() {
+                // What is pending has stopped, and used nothing that is told at its end.
+                Some((pid, status)) => (pid, status, Usage::default()),
+                None => match wait() {
+                    Ok(stop) => stop,
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        self.fill();
+                        continue;
+                    }
+                    Err(error) => {
+                        let what = "cannot wait for the program".to_owned();
+                        return Err(Error::System { what, error });
+                    }
+                },
+            };
+            if libc::WIFSTOPPED(status) {
+                self.stopped(pid, status);
+            } else {
+                self.ended(pid, status, usage, signals);
+            }
+        }
+    }
+
+    fn outcome(self, path: &Path, started: &Started) -> Result<Outcome, Error> {
+        if let Some((step, number)) = started.failed() {
+            let error = io::Error::from_raw_os_error(number);
+            return Err(match step {
+                Step::Only => Error::NoExcept,
+                Step::Filter => Error::NoFilter(error),
+                Step::Execute => {
+                    Error::System { what: format!("cannot start {}", path.display()), error }
+                }
+            });
+        }
+        Ok(Outcome {
+            status: self.status.unwrap_or(127),
+            got: self.got,
+            notes: self.notes.into_iter().collect(),
+            processes: self.count,
+            stops: self.stops,
+            is_counted: self.is_counted,
+            usage: self.usage,
+        })
+    }
+
+    fn note(&mut self, text: String) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.insert(text);
+        }
+    }
+
+    fn ended(&mut self, pid: i32, status: i32, usage: Usage, signals: &Guard) {
+        self.early.remove(&pid);
+        self.threads.remove(&pid);
+        if self.processes.remove(&pid).is_none() {
+            return;
+        }
+        if pid == self.first {
+            self.status = Some(match libc::WIFSIGNALED(status) {
+                true => 128 + libc::WTERMSIG(status),
+                false => libc::WEXITSTATUS(status),
+            });
+            self.usage = usage;
+            signals.program_ended();
+        }
+        if self.status.is_some()
+            && let Some(&next) = self.processes.keys().next()
+        {
+            // Who ends the launcher means what it still waits for.
+            signals.set_program(next as u32);
+        }
+    }
+
+    fn stopped(&mut self, pid: i32, status: i32) {
+        let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+        match event {
+            libc::PTRACE_EVENT_SECCOMP => {
+                self.stops += 1;
+                self.called(pid);
+                proceed(pid, 0);
+            }
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                self.born(pid, event);
+                proceed(pid, 0);
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                self.executed(pid);
+                proceed(pid, 0);
+            }
+            libc::PTRACE_EVENT_EXIT => {
+                self.ending(pid);
+                proceed(pid, 0);
+            }
+            libc::PTRACE_EVENT_STOP => {
+                let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+                if !self.threads.contains_key(&pid) {
+                    self.early.insert(pid);
+                } else if stops.contains(&signal) {
+                    // It stays stopped until SIGCONT comes.
+                    // SAFETY: it waits for us.
+                    unsafe { libc::ptrace(libc::PTRACE_LISTEN, pid, 0, 0) };
+                } else {
+                    self.interrupted(pid);
+                    proceed(pid, 0);
+                }
+            }
+            _ if signal == CALL_STOP => proceed(pid, 0),
+            _ => proceed(pid, signal),
+        }
+    }
+
+    /// A thread or a process has come.
+    fn born(&mut self, parent: i32, event: i32) {
+        let Some(pid) = message(parent) else { return };
+        let Some(&of) = self.threads.get(&parent) else { return };
+        let process =
+            if event == libc::PTRACE_EVENT_CLONE { process_of(pid).unwrap_or(of) } else { pid };
+        self.threads.insert(pid, process);
+        if process != of
+            && let Some(from) = self.processes.get(&of)
+        {
+            let space = if event == libc::PTRACE_EVENT_FORK {
+                Rc::new(RefCell::new(from.space.borrow().forked()))
+            } else {
+                Rc::clone(&from.space)
+            };
+            let (has_filter, is_wide) = (from.has_filter, from.is_wide);
+            self.processes.insert(process, Process { space, has_filter, is_wide });
+        }
+        if self.early.remove(&pid) {
+            proceed(pid, 0);
+        }
+    }
+
+    /// A thread ends. With the first of a process its memory is looked at.
+    fn ending(&mut self, pid: i32) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        if Rc::strong_count(&process.space) > 1 {
+            return;
+        }
+        let space = Rc::clone(&process.space);
+        (self.look)(pid);
+        if !space.borrow().is_copy && process.is_wide {
+            // What is mapped now, small mappings that have become one too, in place of what was advised.
+            space.borrow_mut().take(0, u64::MAX);
+            for (start, end, rule) in self.ruled(pid) {
+                space.borrow_mut().add(start, end, rule);
+            }
+        }
+        self.count_range(pid, &space, 0, u64::MAX);
+    }
+
+    /// The parts of a process's memory that rules are for: start, end and rule.
+    fn ruled(&self, pid: i32) -> Vec<(u64, u64, usize)> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut found = Vec::new();
+        for (line, kind) in kinds(&maps) {
+            let file = line.path.rsplit('/').next().unwrap_or_default();
+            let (start, end) = (line.start, line.end);
+            // Mappings with less than a page can be parts of a heap or of a stack alone.
+            if end - start < LARGE && !matches!(kind, Kind::Heap | Kind::Stack) {
+                continue;
+            }
+            let parts =
+                parts(&self.options.rules, &Mapped { start, end, kind, file }, &self.by_address);
+            found.extend(parts.iter().map(|part| (part.start, part.end, part.rule)));
+        }
+        found
+    }
+
+    /// Has blocks that have filled up with base pages made large, in a share of the time.
+    fn fill(&mut self) {
+        let began = Instant::now();
+        if began < self.again {
+            return;
+        }
+        let running = |process: &Process| {
+            let is_own = Rc::strong_count(&process.space) == 1 && !process.space.borrow().is_copy;
+            is_own && process.is_wide && !process.has_filter
+        };
+        let processes = self.processes.iter().filter(|(_, process)| running(process));
+        let processes: Vec<i32> = processes.map(|(&pid, _)| pid).collect();
+        for pid in processes {
+            let blocks = self.filled(pid);
+            if !blocks.is_empty() {
+                self.make_large(pid, blocks);
+            }
+        }
+        self.again = Instant::now() + began.elapsed() * SHARE;
+    }
+
+    /// Blocks of a process that rules want large and that are full of base pages.
+    fn filled(&mut self, pid: i32) -> Vec<u64> {
+        let Some(process) = self.processes.get(&pid) else { return Vec::new() };
+        let space = Rc::clone(&process.space);
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+        let now = pages.unwrap_or(0) * 4096;
+        {
+            // What was given back since then may fill up again.
+            let mut space = space.borrow_mut();
+            space.seen = space.seen.min(now);
+            if now < space.seen + 2 * LARGE || space.site.is_none() {
+                return Vec::new();
+            }
+        }
+        let Ok(pagemap) = File::open(format!("/proc/{pid}/pagemap")) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (start, end, rule) in self.ruled(pid) {
+            if self.options.rules[rule].wish == Wish::Large {
+                found.extend(memory::full_blocks(&pagemap, start, end));
+            } else {
+                found.retain(|block| !(start..end).contains(block));
+            }
+        }
+        found.retain(|block| !space.borrow().refused.contains(block));
+        if found.len() <= BLOCKS_MAX {
+            space.borrow_mut().seen = now;
+        }
+        found.truncate(BLOCKS_MAX);
+        found
+    }
+
+    fn make_large(&mut self, pid: i32, blocks: Vec<u64>) {
+        for &block in &blocks {
+            if !self.may_advise {
+                break;
+            }
+            match super::live::remotely(pid, block, block + LARGE) {
+                Ok(0) => {}
+                Ok(libc::EPERM) => self.may_advise = false,
+                Ok(_) => self.refuse(pid, block),
+                Err(_gone) => return,
+            }
+        }
+        if !self.may_advise {
+            // A call that waits could come back with EINTR: only a thread that computes is interrupted.
+            let runs =
+                self.threads.iter().find(|&(&thread, &of)| of == pid && computes(pid, thread));
+            if let Some((&thread, _)) = runs {
+                self.wanted.insert(thread, blocks);
+                // SAFETY: it is traced by us.
+                unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0) };
+            }
+        }
+    }
+
+    fn refuse(&mut self, pid: i32, block: u64) {
+        if let Some(process) = self.processes.get(&pid) {
+            process.space.borrow_mut().refused.insert(block);
+        }
+    }
+
+    /// A thread has stopped because it was interrupted, or for nothing.
+    fn interrupted(&mut self, thread: i32) {
+        let Some(blocks) = self.wanted.remove(&thread) else { return };
+        let Some(&pid) = self.threads.get(&thread) else { return };
+        let Some(space) = self.processes.get(&pid).map(|process| Rc::clone(&process.space)) else {
+            return;
+        };
+        let Ok(mut tracee) = Tracee::of(thread) else { return };
+        let mut stop = Stop { tracee: &mut tracee, space: &space, has_filter: false };
+        for block in blocks {
+            if stop.madvise((block, block + LARGE), MADV_COLLAPSE).is_err() {
+                self.refuse(pid, block);
+            }
+            if stop.tracee.left.is_some() {
+                break;
+            }
+        }
+        self.pending.extend(tracee.left.map(|status| (thread, status)));
+    }
+
+    fn count_range(&mut self, pid: i32, space: &RefCell<Space>, start: u64, end: u64) {
+        let mut space = space.borrow_mut();
+        if space.pagemap.is_none() {
+            space.pagemap = File::open(format!("/proc/{pid}/pagemap")).ok();
+        }
+        let works = space.pagemap.as_ref().is_some_and(|file| memory::scan(file, 0, 0).is_some());
+        self.is_counted &= works;
+        space.count(start, end, &mut self.got);
+    }
+
+    /// A program begins.
+    fn executed(&mut self, pid: i32) {
+        self.threads.insert(pid, pid);
+        let before = self.processes.get(&pid);
+        let has_filter = before.is_some_and(|process| process.has_filter);
+        let space = Rc::new(RefCell::new(Space::default()));
+        let process = Process { space: Rc::clone(&space), has_filter, is_wide: true };
+        self.processes.insert(pid, process);
+        self.count += 1;
+        let Ok(mut tracee) = Tracee::of(pid) else { return };
+        if let Err(_gone) = tracee.until_call().and_then(|()| tracee.get()) {
+            self.pending.extend(tracee.left.map(|status| (pid, status)));
+            return;
+        }
+        if tracee.registers.cs != CODE_64 {
+            self.note(format!("{} has 32 bits and was not placed", program_name(pid)));
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.is_wide = false;
+            }
+            return;
+        }
+        let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
+        let lines: Vec<Line<'_>> = maps.lines().filter_map(Line::parse).collect();
+        let site = call_site(&tracee, &lines);
+        space.borrow_mut().site = site;
+        if has_filter || site.is_none() {
+            return;
+        }
+        let mut stop = Stop { tracee: &mut tracee, space: &space, has_filter };
+        for (line, kind) in kinds(&maps) {
+            let file = line.path.rsplit('/').next().unwrap_or_default();
+            if kind == Kind::Stack {
+                self.grow_stack(&mut stop, &line);
+            } else if line.end - line.start >= LARGE {
+                let (start, end) = (line.start, line.end);
+                self.advise(&mut stop, &Mapped { start, end, kind, file });
+            }
+        }
+        self.pending.extend(tracee.left.map(|status| (pid, status)));
+    }
+
+    /// Has the stack of a program that begins grow to its limit, and advises it.
+    fn grow_stack(&mut self, stop: &mut Stop<'_>, line: &Line<'_>) {
+        let mapped = Mapped { start: line.start, end: line.end, kind: Kind::Stack, file: "" };
+        let is_wished = parts(&self.options.rules, &mapped, &self.by_address)
+            .iter()
+            .any(|part| self.options.rules[part.rule].wish == Wish::Large);
+        let Some(site) = stop.space.borrow().site else { return };
+        let tracee = &mut *stop.tracee;
+        let mut start = line.start;
+        if is_wished {
+            let room = stack_limit(tracee.pid).min(STACK_MAX).saturating_sub(STACK_LEFT);
+            let lowest = line.end.saturating_sub(room).next_multiple_of(LARGE);
+            if lowest < line.start {
+                // The byte below the lowest block: the kernel has the stack reach down to it.
+                let arguments = [libc::CLOCK_MONOTONIC as u64, lowest - 64, 0, 0, 0, 0];
+                match tracee.call_at(site, libc::SYS_clock_gettime as u64, arguments) {
+                    Ok(_) => start = lowest,
+                    Err(error) => {
+                        self.note(format!(
+                            "the stack of {} was not grown: {error}",
+                            program_name(tracee.pid)
+                        ));
+                    }
+                }
+            }
+        }
+        self.advise(stop, &Mapped { start, ..mapped });
+    }
+
+    /// Makes the calls for a mapping that its rules ask for.
+    fn advise(&mut self, stop: &mut Stop<'_>, mapped: &Mapped<'_>) {
+        for part in parts(&self.options.rules, mapped, &self.by_address) {
+            self.by_address[part.rule] |= !part.by_length;
+            self.got[part.rule].by_length |= part.by_length;
+            self.got[part.rule].mappings += 1;
+            let (start, end) = whole_pages(part.start, part.end - part.start);
+            stop.space.borrow_mut().add(start, end, part.rule);
+            let advice = match self.options.rules[part.rule].wish {
+                Wish::Large => MADV_HUGEPAGE,
+                Wish::Base => MADV_NOHUGEPAGE,
+            };
+            let done = stop.madvise((start, end), advice);
+            // Pages of files are there before anybody can ask.
+            let text = mapped.kind == Kind::Text && advice == MADV_HUGEPAGE;
+            let collapsed = blocks(start, end).filter(|_| text);
+            let done = done.and_then(|()| match collapsed {
+                Some(blocks) => stop.madvise(blocks, MADV_COLLAPSE),
+                None => Ok(()),
+            });
+            self.tell(part.rule, done);
+        }
+    }
+
+    fn tell(&mut self, rule: usize, done: io::Result<()>) {
+        if let Err(error) = done {
+            self.got[rule].failed += 1;
+            self.got[rule].error = error.raw_os_error().unwrap_or(0);
+        }
+    }
+
+    /// Collapses the blocks of a range that are whole.
+    fn collapse(&mut self, stop: &mut Stop<'_>, start: u64, end: u64) {
+        let rule = stop.space.borrow().rule_at(start);
+        let wished = rule.filter(|&rule| self.options.rules[rule].wish == Wish::Large);
+        if let (Some(rule), Some(blocks)) = (wished, blocks(start, end)) {
+            let done = stop.madvise(blocks, MADV_COLLAPSE);
+            self.tell(rule, done);
+        }
+    }
+
+    /// A thread makes a call that the filter stops.
+    fn called(&mut self, pid: i32) {
+        let Some(&process) = self.threads.get(&pid) else { return };
+        let Some(found) = self.processes.get(&process) else { return };
+        let (space, has_filter) = (Rc::clone(&found.space), found.has_filter);
+        let Ok(mut tracee) = Tracee::of(pid) else { return };
+        let call = tracee.registers.orig_rax as i64;
+        let mut stop = Stop { tracee: &mut tracee, space: &space, has_filter };
+        let done = match call {
+            libc::SYS_mmap => self.mmap(&mut stop),
+            libc::SYS_mremap => self.mremap(&mut stop),
+            libc::SYS_munmap => {
+                let registers = &stop.tracee.registers;
+                let (start, end) = whole_pages(registers.rdi, registers.rsi);
+                self.count_range(pid, &space, start, end);
+                Ok(())
+            }
+            libc::SYS_mprotect => self.mprotect(&mut stop),
+            libc::SYS_brk => self.brk(&mut stop),
+            libc::SYS_execve | libc::SYS_execveat => self.executes(stop.tracee),
+            libc::SYS_clone if stop.tracee.registers.rdi & CLONE_UNTRACED != 0 => {
+                stop.tracee.registers.rdi &= !CLONE_UNTRACED;
+                stop.tracee.set()
+            }
+            libc::SYS_clone3 => traced_clone(stop.tracee),
+            libc::SYS_seccomp | libc::SYS_prctl => {
+                let name = program_name(process);
+                self.note(format!(
+                    "{name} filters its own system calls (seccomp): it and its children are not \
+                     placed from then on"
+                ));
+                if let Some(process) = self.processes.get_mut(&process) {
+                    process.has_filter = true;
+                }
+                Ok(())
+            }
+            libc::SYS_ptrace => {
+                let name = program_name(process);
+                self.note(format!(
+                    "{name} traces programs itself (ptrace), which it cannot do with what pagewalk \
+                     traces: run it outside of `pagewalk place`"
+                ));
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        // A thread that was killed meanwhile has nothing to be told of it.
+        if done.is_err() {
+            self.pending.extend(tracee.left.map(|status| (pid, status)));
+        }
+    }
+
+    fn mmap(&mut self, stop: &mut Stop<'_>) -> io::Result<()> {
+        let asked = stop.tracee.registers;
+        let (prot, flags) = (asked.rdx as i32, asked.r10 as i32);
+        let is_file = flags & libc::MAP_ANONYMOUS == 0;
+        let file = if is_file { opened(stop.tracee.pid, asked.r8 as i32) } else { String::new() };
+        if let Some(error) = stop.finish()? {
+            if flags & libc::MAP_HUGETLB != 0 && error == libc::ENOMEM {
+                let name = program_name(stop.tracee.pid);
+                self.note(format!(
+                    "{name} asked for pages of a pool (MAP_HUGETLB) and got none: the pool is empty, \
+                     see /sys/kernel/mm/hugepages"
+                ));
+            }
+            return Ok(());
+        }
+        let (start, end) = whole_pages(stop.tracee.registers.rax, asked.rsi);
+        if flags & libc::MAP_FIXED != 0 {
+            // What was there is gone; it was looked at if it was unmapped in a call of its own.
+            stop.space.borrow_mut().take(start, end);
+        }
+        if flags & libc::MAP_HUGETLB != 0 || stop.has_filter {
+            return Ok(());
+        }
+        let kind = match (is_file, prot & libc::PROT_WRITE != 0) {
+            (true, true) => Kind::Data,
+            (true, false) => Kind::Text,
+            (false, _) if flags & libc::MAP_STACK != 0 => Kind::ThreadStack,
+            (false, _) if flags & libc::MAP_FIXED != 0 && is_bss(stop.tracee.pid, start) => {
+                Kind::Bss
+            }
+            (false, _) => Kind::Mmap,
+        };
+        self.advise(stop, &Mapped { start, end, kind, file: &file });
+        stop.left()
+    }
+
+    fn mremap(&mut self, stop: &mut Stop<'_>) -> io::Result<()> {
+        let asked = stop.tracee.registers;
+        let (old, old_end) = whole_pages(asked.rdi, asked.rsi);
+        if stop.finish()?.is_some() || stop.has_filter {
+            return Ok(());
+        }
+        let (start, end) = whole_pages(stop.tracee.registers.rax, asked.rdx);
+        let was_advised = stop.space.borrow().rule_at(old).is_some();
+        if start == old && was_advised {
+            // The mapping's advice holds for what it has grown by.
+            stop.space.borrow_mut().extend(start, end);
+            return Ok(());
+        }
+        stop.space.borrow_mut().take(old, old_end);
+        self.advise(stop, &Mapped { start, end, kind: Kind::Mmap, file: "" });
+        // Moving made base pages of large ones, unless both places lie alike in their blocks.
+        let lies_alike = (start ^ old) & (LARGE - 1) == 0 && was_advised;
+        if !lies_alike && stop.tracee.left.is_none() {
+            self.collapse(stop, start, start + (old_end - old).min(end - start));
+        }
+        stop.left()
+    }
+
+    /// An arena grows in the memory that it has reserved: what is whole now was touched in part.
+    fn mprotect(&mut self, stop: &mut Stop<'_>) -> io::Result<()> {
+        let asked = stop.tracee.registers;
+        let (start, end) = whole_pages(asked.rdi, asked.rsi);
+        if end - start >= LARGE || stop.has_filter || stop.space.borrow().rule_at(start).is_none() {
+            return Ok(());
+        }
+        if stop.finish()?.is_none() {
+            self.collapse(stop, start & !(LARGE - 1), end);
+        }
+        stop.left()
+    }
+
+    fn brk(&mut self, stop: &mut Stop<'_>) -> io::Result<()> {
+        let wanted = stop.tracee.registers.rdi;
+        let at =
+            Mapped { start: wanted, end: wanted.saturating_add(1), kind: Kind::Heap, file: "" };
+        let rules = &self.options.rules;
+        let rule = parts(rules, &at, &self.by_address).last().map(|part| part.rule);
+        let heap = stop.space.borrow().heap;
+        let Some(heap) = heap else {
+            if rule.is_none() {
+                return Ok(());
+            }
+            stop.finish()?;
+            let now = stop.tracee.registers.rax;
+            // The C library asks first where the break is; who does not, may move it anywhere.
+            let start = if wanted == 0 { now } else { 0 };
+            stop.space.borrow_mut().heap = Some(Break::at(start, now));
+            return Ok(());
+        };
+        let is_large = rule.is_some_and(|rule| rules[rule].wish == Wish::Large);
+        let Move { real, said, zero } = heap.asked(wanted, if is_large { LARGE } else { 1 });
+        if let Some((from, to)) = zero {
+            stop.tracee.write(from, &vec![0; (to - from) as usize])?;
+        }
+        let Some(real) = real else {
+            // The call is left out.
+            stop.tracee.registers.orig_rax = u64::MAX;
+            stop.tracee.registers.rax = said;
+            stop.tracee.set()?;
+            stop.space.borrow_mut().heap = Some(heap.moved(said, heap.real));
+            return Ok(());
+        };
+        if real < heap.real {
+            self.count_range(stop.tracee.pid, stop.space, real, heap.real);
+        }
+        stop.tracee.registers.rdi = real;
+        stop.tracee.set()?;
+        stop.finish()?;
+        let mut now = stop.tracee.registers.rax;
+        if now != real && real > heap.real {
+            // There is no room for the rest of the block: exactly what was asked for.
+            let site = stop.tracee.registers.rip.wrapping_sub(2);
+            now = stop.tracee.call_at(site, libc::SYS_brk as u64, [said, 0, 0, 0, 0, 0])?;
+        }
+        let said = if now >= said { said } else { heap.said };
+        stop.tracee.registers.rax = said;
+        stop.tracee.registers.rdi = wanted;
+        stop.tracee.set()?;
+        stop.space.borrow_mut().heap = Some(heap.moved(said, now));
+        if now > heap.real && !stop.has_filter {
+            self.heap_grew(stop, heap.start, (heap.real, now));
+        }
+        stop.left()
+    }
+
+    fn heap_grew(&mut self, stop: &mut Stop<'_>, first: u64, (from, to): (u64, u64)) {
+        let (start, end) = whole_pages(from, to - from);
+        let is_new = stop.space.borrow().rule_at(from.saturating_sub(1)).is_none();
+        if is_new {
+            let (start, _) = whole_pages(first, 1);
+            self.advise(stop, &Mapped { start, end, kind: Kind::Heap, file: "" });
+            return;
+        }
+        let mapped = Mapped { start, end, kind: Kind::Heap, file: "" };
+        for part in parts(&self.options.rules, &mapped, &self.by_address) {
+            let advice = match self.options.rules[part.rule].wish {
+                Wish::Large => MADV_HUGEPAGE,
+                Wish::Base => MADV_NOHUGEPAGE,
+            };
+            let done = stop.madvise((part.start, part.end), advice);
+            self.tell(part.rule, done);
+        }
+        stop.space.borrow_mut().extend(from.saturating_sub(1), end);
+    }
+
+    /// A process is about to execute a file: one with other rights is refused, and variables of ours are taken out.
+    fn executes(&mut self, tracee: &mut Tracee) -> io::Result<()> {
+        if self.count == 0 {
+            // The program itself.
+            return Ok(());
+        }
+        let registers = tracee.registers;
+        let memory = tracee.memory()?;
+        let at = registers.orig_rax as i64 == libc::SYS_execveat;
+        let (path, envp) =
+            if at { (registers.rsi, registers.r10) } else { (registers.rdi, registers.rdx) };
+        if let Ok(path) = memory::text(&memory, path) {
+            let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+            let folder = if path.is_absolute() { "root" } else { "cwd" };
+            let seen = Path::new(&format!("/proc/{}/{folder}", tracee.pid))
+                .join(path.strip_prefix("/").unwrap_or(&path));
+            if !self.is_root
+                && let Some(why) = other_rights(&seen)
+            {
+                self.note(format!(
+                    "{} {why}, which nobody can give to a program that an unprivileged pagewalk traces: it \
+                     was not executed; run it outside of `pagewalk place`, or pagewalk as root",
+                    path.display()
+                ));
+                tracee.registers.orig_rax = u64::MAX;
+                tracee.registers.rax = (-i64::from(libc::EPERM)) as u64;
+                return tracee.set();
+            }
+        }
+        if !self.options.inherit {
+            self.clean(&memory, envp)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the variables that are meant for the program alone out of an environment.
+    fn clean(&self, memory: &crate::tracee::Memory, envp: u64) -> io::Result<()> {
+        if self.options.environment.is_empty() || envp == 0 {
+            return Ok(());
+        }
+        let (mut from, mut to) = (envp, envp);
+        loop {
+            let pointer = memory::word(memory, from)?;
+            if pointer != 0 {
+                let text = memory::text(memory, pointer).unwrap_or_default();
+                let own = self.options.environment.iter().find(|own| {
+                    text.strip_prefix(own.name.as_bytes())
+                        .and_then(|rest| rest.strip_prefix(b"="))
+                        .is_some_and(|value| value == own.value.as_bytes())
+                });
+                match own.map(|own| (own, own.before.as_ref())) {
+                    Some((_, None)) => {
+                        from += 8;
+                        continue;
+                    }
+                    Some((own, Some(before))) => {
+                        let end = own.name.len() + 1 + before.len();
+                        memory.write_at(&[0], pointer + end as u64)?;
+                    }
+                    None => {}
+                }
+            }
+            if from != to {
+                memory.write_at(&pointer.to_le_bytes(), to)?;
+            }
+            if pointer == 0 {
+                return Ok(());
+            }
+            from += 8;
+            to += 8;
+        }
+    }
+}
+
+/// The next of this thread's children that has something to tell.
+fn wait() -> io::Result<(i32, i32, Usage)> {
+    let (mut status, flags) = (0, libc::__WALL | libc::__WNOTHREAD);
+    // SAFETY: zeros are counts, and they and the status are ours.
+    let (pid, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(-1, &mut status, flags, &mut usage), usage)
+    };
+    if pid > 0 { Ok((pid, status, Usage::of(&usage))) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The mappings that rules can be for, of `/proc/PID/maps`.
+fn kinds(maps: &str) -> Vec<(Line<'_>, Kind)> {
+    let mut found = Vec::new();
+    let mut last: Option<(u64, Kind)> = None;
+    for line in maps.lines().filter_map(Line::parse) {
+        let follows = last.is_some_and(|(end, _)| end == line.start);
+        let kind = match line.path {
+            "[stack]" => Some(Kind::Stack),
+            "[heap]" => Some(Kind::Heap),
+            "" if follows => Some(Kind::Bss),
+            path if path.is_empty() || path.starts_with("[anon") => Some(Kind::Mmap),
+            path if path.starts_with('/') && line.is_writable => Some(Kind::Data),
+            path if path.starts_with('/') => Some(Kind::Text),
+            _ => None,
+        };
+        // The zeros behind a file's writable part.
+        last =
+            kind.filter(|kind| matches!(kind, Kind::Data | Kind::Bss)).map(|kind| (line.end, kind));
+        found.extend(kind.map(|kind| (line, kind)));
+    }
+    found
+}
+
+/// Whether a thread runs its own code at this moment, and no call of the system.
+fn computes(pid: i32, thread: i32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall"));
+    call.is_ok_and(|call| call.starts_with("running"))
+}
+
+/// Lets a thread go on, with a signal if it is not 0. It may be gone.
+fn proceed(pid: i32, signal: i32) {
+    // SAFETY: it waits for us.
+    unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
+}
+
+/// What a stop tells besides its kind.
+fn message(pid: i32) -> Option<i32> {
+    let mut told: libc::c_ulong = 0;
+    // SAFETY: it waits for us, and the word is ours.
+    let asked = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, pid, 0, &raw mut told) };
+    (asked >= 0).then_some(told as i32)
+}
+
+fn failed(result: u64) -> Option<i32> {
+    match result as i64 {
+        error @ -4095..0 => Some(-error as i32),
+        _ => None,
+    }
+}
+
+fn process_of(thread: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+fn program_name(pid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+/// The name of an open file of a process.
+fn opened(pid: i32, file: i32) -> String {
+    let path = std::fs::read_link(format!("/proc/{pid}/fd/{file}")).unwrap_or_default();
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Whether what is mapped right below `start` is a file's writable part.
+fn is_bss(pid: i32, start: u64) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let below = maps.lines().filter_map(Line::parse).find(|line| line.end == start);
+    below.is_some_and(|line| line.is_writable && line.path.starts_with('/'))
+}
+
+/// The most that the stack of a process may have, in bytes.
+fn stack_limit(pid: i32) -> u64 {
+    // SAFETY: zeros are limits, and they are ours.
+    unsafe {
+        let mut limit: libc::rlimit64 = std::mem::zeroed();
+        let asked = libc::prlimit64(pid, libc::RLIMIT_STACK, std::ptr::null(), &mut limit);
+        if asked == 0 { limit.rlim_cur } else { 0 }
+    }
+}
+
+/// A `syscall` instruction of the vDSO.
+fn call_site(tracee: &Tracee, lines: &[Line<'_>]) -> Option<u64> {
+    let vdso = lines.iter().find(|line| line.path == "[vdso]")?;
+    let mut code = vec![0; (vdso.end - vdso.start).min(1 << 20) as usize];
+    tracee.memory().ok()?.read_at(&mut code, vdso.start).ok()?;
+    let at = code.windows(2).position(|bytes| bytes == SYSCALL)?;
+    Some(vdso.start + at as u64)
+}
+
+/// Takes out of `clone3` what would leave the child without its launcher.
+fn traced_clone(tracee: &Tracee) -> io::Result<()> {
+    let memory = tracee.memory()?;
+    let flags = memory::word(&memory, tracee.registers.rdi)?;
+    if flags & CLONE_UNTRACED != 0 {
+        memory.write_at(&(flags & !CLONE_UNTRACED).to_le_bytes(), tracee.registers.rdi)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! A process that is stopped and waits for this one: its registers, its memory, calls that it makes for us.
+//!
+//! ```text
+//!   call       at its present instruction: `syscall` is written over it, one step, the instruction put back
+//!   call_at    at a `syscall` that is there already: nothing is written, so that other threads may run meanwhile
+//! ```
+
+use std::io;
+
+/// `syscall`, as it is in memory.
+pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// A process that waits for this one.
+pub(crate) struct Tracee {
+    pub(crate) pid: i32,
+    pub(crate) registers: libc::user_regs_struct,
+    /// What it did in place of a call that was asked for, as `waitpid` tells it.
+    pub(crate) left: Option<i32>,
+}
+
+/// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` (Linux 3.11).
+const GET_MASK: u32 = 0x420a;
+const SET_MASK: u32 = 0x420b;
+/// The bit that tells the stop at a system call from a signal, with `PTRACE_O_TRACESYSGOOD`.
+pub(crate) const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
+
+impl Tracee {
+    /// Waits until the child stops behind its `execve`.
+    pub(crate) fn stopped(pid: i32) -> io::Result<Tracee> {
+        // SAFETY: zeros are registers.
+        let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() }, left: None };
+        tracee.wait()?;
+        tracee.get()?;
+        Ok(tracee)
+    }
+
+    /// A thread that is traced and has stopped.
+    pub(crate) fn of(pid: i32) -> io::Result<Tracee> {
+        // SAFETY: zeros are registers.
+        let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() }, left: None };
+        tracee.get()?;
+        Ok(tracee)
+    }
+
+    /// Takes over the registers that it has now.
+    pub(crate) fn get(&mut self) -> io::Result<()> {
+        let to = &raw mut self.registers as u64;
+        self.ask(libc::PTRACE_GETREGS, 0, to)
+    }
+
+    /// Gives it the registers that are here.
+    pub(crate) fn set(&self) -> io::Result<()> {
+        self.ask(libc::PTRACE_SETREGS, 0, &raw const self.registers as u64)
+    }
+
+    /// Lets it run up to the next beginning or end of a system call. Where it stops for something else, `left` has
+    /// that.
+    pub(crate) fn until_call(&mut self) -> io::Result<()> {
+        loop {
+            self.ask(libc::PTRACE_SYSCALL, 0, 0)?;
+            let mut status = 0;
+            // SAFETY: the status is ours.
+            while unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) } < 0 {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == CALL_STOP {
+                return Ok(());
+            }
+            // Our own filter sees the calls that are made for us, too.
+            if !libc::WIFSTOPPED(status) || status >> 16 != libc::PTRACE_EVENT_SECCOMP {
+                self.left = Some(status);
+                return Err(io::Error::other("it stopped for something else"));
+            }
+        }
+    }
+
+    /// Makes it call the system by the `syscall` at `site`, and has its registers as before. Signals wait until the
+    /// call is done.
+    pub(crate) fn call_at(
+        &mut self,
+        site: u64,
+        number: u64,
+        arguments: [u64; 6],
+    ) -> io::Result<u64> {
+        let (before, mut mask) = (self.registers, 0_u64);
+        let bytes = size_of::<u64>() as u64;
+        self.ask(GET_MASK, bytes, &raw mut mask as u64)?;
+        let all = u64::MAX;
+        self.ask(SET_MASK, bytes, &raw const all as u64)?;
+        self.registers = libc::user_regs_struct { rip: site, ..calling(before, number, arguments) };
+        let mut done = self.set();
+        for _ in 0..2 {
+            done = done.and_then(|()| self.until_call());
+        }
+        let done = done.and_then(|()| self.get());
+        let result = self.registers.rax;
+        self.registers = before;
+        // It may be gone, which `done` says.
+        let back = self.set().and(self.ask(SET_MASK, bytes, &raw const mask as u64));
+        done.and(back)?;
+        match result as i64 {
+            error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
+            result => Ok(result as u64),
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut status = 0;
+        loop {
+            // SAFETY: the status is ours.
+            let waited = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) };
+            match waited {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => return Err(io::Error::last_os_error()),
+                _ if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP => {
+                    return Ok(());
+                }
+                _ if libc::WIFSTOPPED(status) => {
+                    // For the program; it gets it when it runs.
+                    self.ask(libc::PTRACE_SINGLESTEP, 0, libc::WSTOPSIG(status) as u64)?;
+                }
+                _ => return Err(io::Error::other("it ended before it began")),
+            }
+        }
+    }
+
+    pub(crate) fn ask(&self, request: u32, address: u64, data: u64) -> io::Result<()> {
+        // SAFETY: the child is stopped, and waits for us.
+        match unsafe { libc::ptrace(request, self.pid, address, data) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes it call the system, at its present instruction.
+    pub(crate) fn call(&mut self, number: u64, arguments: [u64; 6]) -> io::Result<u64> {
+        let before = self.registers;
+        let mut code = [0; 2];
+        self.memory()?.read_at(&mut code, before.rip)?;
+        self.memory()?.write_at(&SYSCALL, before.rip)?;
+        let mut during = calling(before, number, arguments);
+        self.ask(libc::PTRACE_SETREGS, 0, &raw const during as u64)?;
+        self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
+        self.wait()?;
+        self.ask(libc::PTRACE_GETREGS, 0, &raw mut during as u64)?;
+        self.memory()?.write_at(&code, before.rip)?;
+        self.ask(libc::PTRACE_SETREGS, 0, &raw const before as u64)?;
+        match during.rax as i64 {
+            error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
+            result => Ok(result as u64),
+        }
+    }
+
+    /// Its memory, which may be written whatever its rights are.
+    pub(crate) fn memory(&self) -> io::Result<Memory> {
+        let path = format!("/proc/{}/mem", self.pid);
+        Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory()?.write_at(bytes, at)
+    }
+
+    /// Lets it go, with its registers.
+    pub(crate) fn go(&mut self) -> io::Result<()> {
+        self.set()?;
+        self.ask(libc::PTRACE_DETACH, 0, 0)
+    }
+}
+
+/// The registers that a program must have so that its `syscall` instruction makes this call. `orig_rax` holds no
+/// call's number: the kernel restarts the call of that number after a signal.
+fn calling(
+    before: libc::user_regs_struct,
+    number: u64,
+    [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
+) -> libc::user_regs_struct {
+    let orig_rax = u64::MAX;
+    libc::user_regs_struct { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
+}
+
+pub(crate) struct Memory(std::fs::File);
+
+impl Memory {
+    pub(crate) fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.0, to, at)
+    }
+
+    pub(crate) fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(&self.0, from, at)
+    }
+}

@@ -1,0 +1,124 @@
+//! What an instruction accesses whose addresses translated code cannot work out: the engine does, before it is executed.
+//!
+//! These are operands with a register of 32 bits or a gather's vector of indices, bits beyond the word that is named
+//! (`bt [rdi], rax`), and areas of a size that only the processor knows (`xsave`).
+
+use alloc::vec::Vec;
+
+use iced_x86::{Instruction, Mnemonic, OpAccess, Register, UsedMemory};
+use ring::Tag;
+
+use crate::insn::{number, pieces};
+use crate::state::{FS_BASE, State};
+use crate::vectors::Vectors;
+
+/// The most bytes of one access.
+const BYTES_MAX: u32 = 64;
+
+/// The accesses of an `instruction` to its operands `used`, each with its tag, or why it is refused. `vectors` reads the
+/// vector registers; `saved_bytes` are those of the area that `xsave` writes.
+pub(crate) fn accesses(
+    instruction: &Instruction,
+    used: &[UsedMemory],
+    state: State,
+    vectors: impl Fn() -> Vectors,
+    saved_bytes: u64,
+) -> Result<Vec<(u64, u16)>, &'static str> {
+    let mut accesses: Vec<(u64, u16)> = Vec::new();
+    for memory in used {
+        let bits = match memory.access() {
+            OpAccess::None | OpAccess::NoMemAccess => continue,
+            OpAccess::Read | OpAccess::CondRead => Tag::LOAD,
+            OpAccess::Write | OpAccess::CondWrite => Tag::STORE,
+            OpAccess::ReadWrite | OpAccess::ReadCondWrite => Tag::LOAD | Tag::STORE,
+        };
+        let tag = |size: u32| (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits;
+        if memory.index().is_vector_register() {
+            let base = with_segment(value(state, memory.base()), memory, state);
+            let addresses = vectors().elements(instruction, base);
+            let addresses = addresses.ok_or("it gathers or scatters in a way that is not known")?;
+            let tag = tag(memory.memory_size().size() as u32);
+            accesses.extend(addresses.into_iter().map(|address| (address, tag)));
+            continue;
+        }
+        let mut at = address_of(instruction, memory, state);
+        let mut tell = |size: u32| {
+            accesses.push((at, tag(size)));
+            at = at.wrapping_add(size.into());
+        };
+        let bytes = bytes_of(instruction, memory, saved_bytes)?;
+        if bytes > BYTES_MAX.into() {
+            (0..bytes.div_ceil(BYTES_MAX.into())).for_each(|_| tell(BYTES_MAX));
+        } else {
+            pieces(bytes as u32).for_each(tell);
+        }
+    }
+    Ok(accesses)
+}
+
+/// What a general register holds, as far as its name reaches; 0 for none.
+pub(crate) fn value(state: State, register: Register) -> u64 {
+    match register {
+        Register::None => 0,
+        register if register.size() == 1 => state.register(number(register)) & 0xff,
+        register if register.is_gpr32() => state.register(number(register)) & 0xffff_ffff,
+        register => state.register(number(register)),
+    }
+}
+
+/// The address with the base of `fs`, if the operand is relative to that. One relative to `gs` is not assisted.
+fn with_segment(address: u64, memory: &UsedMemory, state: State) -> u64 {
+    match memory.segment() {
+        Register::FS => address.wrapping_add(state.get(FS_BASE)),
+        _ => address,
+    }
+}
+
+/// The address of an operand without a vector of indices.
+fn address_of(instruction: &Instruction, memory: &UsedMemory, state: State) -> u64 {
+    let (base, index) = (memory.base(), memory.index());
+    let mut address = match base {
+        Register::RIP => instruction.ip_rel_memory_address(),
+        base => value(state, base)
+            .wrapping_add(value(state, index).wrapping_mul(memory.scale() as u64))
+            .wrapping_add(memory.displacement()),
+    };
+    if base.is_gpr32() || index.is_gpr32() {
+        address &= 0xffff_ffff;
+    }
+    let address = with_segment(address, memory, state);
+    match instruction.mnemonic() {
+        Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc => {
+            address.wrapping_add(word_of_bit(state, instruction.op1_register()))
+        }
+        _ => address,
+    }
+}
+
+/// How far from a word the word is whose bit the `register` names.
+fn word_of_bit(state: State, register: Register) -> u64 {
+    let raw = state.register(number(register));
+    let bit = match register.size() {
+        2 => i64::from(raw as i16),
+        4 => i64::from(raw as i32),
+        _ => raw as i64,
+    };
+    let width = register.size() as i64;
+    ((bit >> (3 + width.trailing_zeros())) * width) as u64
+}
+
+/// How many bytes an operand has.
+fn bytes_of(
+    instruction: &Instruction,
+    memory: &UsedMemory,
+    saved_bytes: u64,
+) -> Result<u64, &'static str> {
+    use Mnemonic::*;
+    match (memory.memory_size().size() as u64, instruction.mnemonic()) {
+        (0, Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64) => {
+            Ok(saved_bytes)
+        }
+        (0, _) => Err("it accesses memory whose size is not known"),
+        (bytes, _) => Ok(bytes),
+    }
+}

@@ -1,0 +1,41 @@
+//! Instruction sets of guests.
+
+/// The guest's instruction set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// AMD64.
+    X86_64,
+    /// 32-bit x86.
+    I386,
+    /// 32-bit Arm, with the calls of its EABI.
+    Arm,
+    /// 64-bit Arm or RISC-V: both have Linux's generic numbers.
+    Generic64,
+}
+
+impl Guest {
+    /// The guest of that QEMU target, and its number in ELF.
+    pub(crate) fn from_target(name: &[u8]) -> Option<(Guest, u32)> {
+        match name {
+            b"x86_64" => Some((Guest::X86_64, 62)),
+            b"i386" => Some((Guest::I386, 3)),
+            b"arm" => Some((Guest::Arm, 40)),
+            b"aarch64" => Some((Guest::Generic64, 183)),
+            b"riscv64" => Some((Guest::Generic64, 243)),
+            _ => None,
+        }
+    }
+
+    /// The bits of its addresses.
+    pub(crate) fn address_mask(self) -> u64 {
+        if self.pointer_bytes() == 4 { u32::MAX.into() } else { u64::MAX }
+    }
+
+    /// Bytes of its pointers.
+    pub(crate) fn pointer_bytes(self) -> usize {
+        match self {
+            Guest::I386 | Guest::Arm => 4,
+            Guest::X86_64 | Guest::Generic64 => 8,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! How processes and threads take what is free in a session.
+//!
+//! ```text
+//!   slot    Free -- claim --> Claimed -- filled --> Live
+//!   chunk   Free -- claim --> Claimed -- filled --> Attached | Log
+//! ```
+//!
+//! Whoever exchanges `Free` for `Claimed` fills the header alone, and makes it visible with the state that follows.
+//! Where slots and chunks are mapped is the caller's to know: each function is told how to reach one by its number.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{CHUNKS_MAX, ChunkState, Origin, PROCESSES_MAX, Process, ProcessState, Ring, Session};
+
+/// A process's place in the session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slot {
+    /// The number of its [`Process`].
+    pub index: usize,
+    /// Which user of that slot it is: see [`Process::generation`].
+    pub generation: u32,
+    /// The number of the first block in its log: see [`Process::blocks_inherited`].
+    pub blocks_inherited: u32,
+}
+
+/// What a process says of itself when it takes a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Entrant {
+    /// Its number at the system.
+    pub pid: u32,
+    /// The guest's processor, as ELF numbers machines.
+    pub machine: u32,
+    /// How it came to be recorded.
+    pub origin: Origin,
+    /// The slot that it was forked from, if it was.
+    pub parent: Option<Slot>,
+    /// Blocks that it has from its parent.
+    pub blocks_inherited: u32,
+    /// The flags of the `clone` call that forked it.
+    pub fork_flags: u32,
+}
+
+impl Session {
+    /// Takes the free slot of the lowest number for `entrant` and makes it live; `began_ns` is the time by the system's
+    /// monotonic clock. `None`, and [`Session::lost`] counts it, if all are taken. The host has still to be woken.
+    pub fn claim_process<'a>(
+        &self,
+        process: impl Fn(usize) -> &'a Process,
+        entrant: &Entrant,
+        began_ns: impl FnOnce() -> u64,
+    ) -> Option<Slot> {
+        let free = |&index: &usize| {
+            let (free, claimed) = (ProcessState::Free as u32, ProcessState::Claimed as u32);
+            let state = &process(index).state;
+            state.compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let Some(index) = (0..PROCESSES_MAX).find(free) else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let generation = self.arrivals.load(Ordering::Relaxed).wrapping_add(1);
+        let process = process(index);
+        process.fill(entrant, generation, began_ns());
+        process.state.store(ProcessState::Live as u32, Ordering::Release);
+        self.processes_high.fetch_max(index as u32 + 1, Ordering::AcqRel);
+        Some(Slot { index, generation, blocks_inherited: entrant.blocks_inherited })
+    }
+
+    /// Takes the free chunk of the lowest number. `None`, and [`Session::lost`] counts it, if all are taken.
+    pub fn claim_chunk<'a>(&self, ring: impl Fn(usize) -> &'a Ring) -> Option<usize> {
+        let free = |&index: &usize| {
+            let (free, claimed) = (ChunkState::Free as u32, ChunkState::Claimed as u32);
+            let state = &ring(index).state;
+            state.load(Ordering::Relaxed) == free
+                && state
+                    .compare_exchange(free, claimed, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+        };
+        let Some(index) = (0..CHUNKS_MAX).find(free) else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        self.chunks_high.fetch_max(index as u32 + 1, Ordering::AcqRel);
+        Some(index)
+    }
+
+    /// The chunk that holds the entry `at` of a log of the process in `owner`, and the entry's index there, where a chunk
+    /// holds `chunk_entries`. The chunk is claimed with its first entry. `None`, and [`Session::lost`] counts it, if
+    /// the log is full or no chunk is free.
+    pub fn place_in_log<'a>(
+        &self,
+        log: &[AtomicU32],
+        at: usize,
+        chunk_entries: usize,
+        owner: &Slot,
+        ring: impl Fn(usize) -> &'a Ring,
+    ) -> Option<(usize, usize)> {
+        let (piece, index) = (at / chunk_entries, at % chunk_entries);
+        let Some(piece) = log.get(piece) else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        if index == 0 {
+            let chunk = self.claim_chunk(&ring)?;
+            let ring = ring(chunk);
+            ring.process.store(owner.index as u32, Ordering::Relaxed);
+            ring.generation.store(owner.generation, Ordering::Relaxed);
+            ring.state.store(ChunkState::Log as u32, Ordering::Release);
+            piece.store(chunk as u32, Ordering::Release);
+        }
+        Some((piece.load(Ordering::Relaxed) as usize, index))
+    }
+}
+
+impl Process {
+    /// Makes the slot `entrant`'s. Only who has claimed it may call it.
+    fn fill(&self, entrant: &Entrant, began: u32, began_at_ns: u64) {
+        let &Entrant { pid: number, machine: processor, origin: how, .. } = entrant;
+        let &Entrant { parent: from, blocks_inherited: inherited, fork_flags: flags, .. } = entrant;
+        let Process {
+            // The caller's.
+            state: _,
+            pid,
+            origin,
+            machine,
+            parent,
+            parent_generation,
+            blocks_inherited,
+            generation,
+            stop,
+            leaving,
+            threads,
+            blocks,
+            skipped_accesses,
+            skipped_instructions,
+            tags,
+            fork_flags,
+            executing,
+            counting,
+            began_ns,
+            // What is there was written by who has counted that far.
+            log: _,
+            tag_log: _,
+            // It is asked for before it is read.
+            contents: _,
+        } = self;
+        let from = from.unwrap_or_default();
+        for (word, value) in [
+            (pid, number),
+            (machine, processor),
+            (origin, how as u32),
+            (parent, from.index as u32),
+            (parent_generation, from.generation),
+            (blocks_inherited, inherited),
+            (blocks, inherited),
+            (tags, 0),
+            (generation, began),
+            (stop, 0),
+            (leaving, 0),
+            (executing, 0),
+            (counting, 0),
+            (threads, 0),
+            (fork_flags, flags),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        skipped_accesses.store(0, Ordering::Relaxed);
+        skipped_instructions.store(0, Ordering::Relaxed);
+        began_ns.store(began_at_ns, Ordering::Relaxed);
+    }
+}

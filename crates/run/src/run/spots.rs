@@ -1,0 +1,98 @@
+//! Where pages lie, for what predicts where walks end (SpecTLBs, and predictors of their kind).
+//!
+//! ```text
+//!   walk faults --> faulted: the page that forbids the access, if there is one
+//!   walk ends   --> found: where it ended, and how many pages around lie side by side
+//! ```
+
+use addr::VirtAddr;
+use hardware::behind::Behind;
+use mmu::Spot;
+use pagetable::Translation;
+use trace::Block;
+
+use super::{Run, access::Lookup, hooks::Hook};
+
+/// Something behind the TLBs predicts where walks end.
+pub(super) struct Spots;
+
+impl Hook for Spots {
+    fn leaves_prices(&self) -> bool {
+        true
+    }
+
+    fn forget_counts(&mut self) {}
+}
+
+impl Run {
+    /// A walk for an access has faulted.
+    #[cold]
+    pub(super) fn spot_fault(&mut self, place: Lookup<'_>, behind: &mut impl Behind) {
+        let wants_runs = behind.wants_runs();
+        let there = self.stack.query(self.who.space, place.addr);
+        let there = there.map(|page| self.spot(place.addr, page, wants_runs));
+        behind.faulted(self.instruction(place, wants_runs), there);
+    }
+
+    /// A walk for an access has ended at `translation`.
+    #[cold]
+    pub(super) fn spot_walk(
+        &mut self,
+        place: Lookup<'_>,
+        translation: Translation,
+        behind: &mut impl Behind,
+    ) {
+        self.walking.missed = true;
+        let wants_runs = behind.wants_runs();
+        let spot = self.spot(place.addr, translation, wants_runs);
+        behind.found(self.instruction(place, wants_runs), spot);
+    }
+
+    /// Where `addr` lies by `translation`.
+    fn spot(&self, addr: VirtAddr, translation: Translation, wants_runs: bool) -> Spot {
+        let mapping = self.stack.guest.mapping(self.who.space, addr);
+        let guest = mapping.map(|mapping| mapping.translation.apply(addr));
+        let marked = mapping.is_some_and(|mapping| mapping.usage.marked);
+        Spot {
+            phys: translation.apply(addr),
+            size: translation.page.size(),
+            // What lay in one when it was placed still lies as if it did.
+            reserved: marked || guest.is_some_and(|frame| self.stack.guest.is_reserved(frame)),
+            marked,
+            run: if wants_runs { self.run_around(addr, translation) } else { 0 },
+        }
+    }
+
+    /// Base pages around `addr` that lie side by side in adjacent frames, up to [`Spot::RUN_MAX`].
+    fn run_around(&self, addr: VirtAddr, translation: Translation) -> u32 {
+        let (size, phys) = (self.constants.granules.0, translation.apply(addr).get());
+        let is_beside = |bytes: u64| {
+            let at = VirtAddr::new(addr.get().wrapping_add(bytes));
+            let found = self.stack.query(self.who.space, at);
+            found.is_some_and(|found| found.apply(at).get() == phys.wrapping_add(bytes))
+        };
+        let mut run = 1;
+        for ahead in [true, false] {
+            let mut step = 1;
+            while run < Spot::RUN_MAX {
+                let bytes = step * size.bytes();
+                if !is_beside(if ahead { bytes } else { bytes.wrapping_neg() }) {
+                    break;
+                }
+                (run, step) = (run + 1, step + 1);
+            }
+        }
+        run
+    }
+
+    /// The instruction that makes an access, if it is wanted and its batch has the fetch: an address in its block.
+    fn instruction(&self, place: Lookup<'_>, is_wanted: bool) -> Option<u64> {
+        if !is_wanted {
+            return None;
+        }
+        match place.batch.block_of((place.access - self.seen.position) as usize) {
+            Block::At { address, instruction } => Some(address.wrapping_add(instruction.into())),
+            Block::Before { .. } | Block::Unknown => None,
+        }
+    }
+}

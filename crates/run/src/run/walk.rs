@@ -1,0 +1,160 @@
+//! A walk, until there is a translation: with the operating system's help where it faults.
+//!
+//! ```text
+//!   begin --> the page table is read --> on_read --> what lies behind hears of it --> found
+//!                    ^                                    |                            |
+//!                    |                                    v fault                      v
+//!                    +------ System::fault <-- on_fault --+                         on_walk
+//! ```
+//!
+//! The table is read as it is now, or, where a flush was forgotten, as hardware remembers it.
+
+use addr::{Kind, PageSize};
+use description::Error;
+use hardware::behind::{Behind, Refill};
+use mmu::Miss;
+use os::{Answer, Ask};
+use pagetable::{Fault, Reference, Translation};
+use ram::walk::Walk;
+
+use super::{Run, access::Lookup, miss::AllMissed};
+
+/// The walk under way.
+pub(super) struct Walking {
+    /// References that it takes.
+    pub(super) references: Vec<Reference>,
+    /// Whether it is for a store that found a clean page.
+    pub(super) dirtied: bool,
+    /// Whether the access that it is for has missed, and what lies behind speculates.
+    pub(super) missed: bool,
+}
+
+impl Default for Walking {
+    fn default() -> Walking {
+        Walking { references: Vec::with_capacity(64), dirtied: false, missed: false }
+    }
+}
+
+/// Where a reading of the page table has led.
+pub(super) enum Read {
+    /// There; hardware walks.
+    Walked(Result<Translation, Fault>),
+    /// There, and hardware needed no walk for it.
+    Beside(Result<Translation, Fault>),
+}
+
+impl Run {
+    /// Walks until there is a translation. Says whether the page was touched for the first time.
+    pub(super) fn walk(
+        &mut self,
+        place: Lookup<'_>,
+        AllMissed { why, region, mut walked }: AllMissed,
+        behind: &mut impl Behind,
+    ) -> Result<(Translation, bool), Error> {
+        let mut cold = false;
+        self.walking.dirtied = self.takes_assist(place, why);
+        let translation = loop {
+            let found = match walked.take() {
+                Some(found) => found,
+                None => self.walk_once(place, behind)?,
+            };
+            match found {
+                Ok(translation) => break translation,
+                Err(_) if self.on_fault(place, behind) => {}
+                Err(fault) => cold |= self.fault(place, fault, behind)? == Answer::FirstTouch,
+            }
+        };
+        if self.hooks.is_any() {
+            self.on_walk(place, translation, behind);
+        }
+        let instead = self.constants.by_software && why != Miss::Absent;
+        let (sized, data) = (self.sets_size(), place.kind != Kind::Fetch);
+        let dirtied = self.walking.dirtied;
+        behind.refilled(Refill { region, cold, data, instead, dirtied, sized });
+        Ok((translation, cold))
+    }
+
+    /// Whether a handler in software sets the size of each page.
+    pub(super) fn sets_size(&self) -> bool {
+        self.constants.by_software
+            && (self.constants.always_sized || self.system.has_many_sizes(self.who.number))
+    }
+
+    /// Has the operating system answer a fault.
+    pub(super) fn fault(
+        &mut self,
+        place: Lookup<'_>,
+        fault: Fault,
+        behind: &mut impl Behind,
+    ) -> Result<Answer, Error> {
+        let Lookup { addr, kind, access, .. } = place;
+        let ask = Ask { who: self.who, addr, kind, fault };
+        let answer = self.ask(access, behind, |system, platform| system.fault(&ask, platform))?;
+        let counts = &mut self.processors.here.counts;
+        counts.faults += 1;
+        if !self.system.prices_its_work() {
+            let costs = self.timing.prices.costs();
+            counts.work_cycles += costs.map_or(0, |costs| u64::from(costs.fault_cycles));
+        }
+        self.timing.has_new_deadline = self.system.deadline().is_some();
+        match answer {
+            Answer::FirstTouch => self.seen.first_touches += 1,
+            Answer::Returned => self.seen.returns += 1,
+            Answer::Granted => self.seen.protection_faults += 1,
+        }
+        Ok(answer)
+    }
+
+    /// One walk.
+    fn walk_once(
+        &mut self,
+        place: Lookup<'_>,
+        behind: &mut impl Behind,
+    ) -> Result<Result<Translation, Fault>, Error> {
+        let mut references = std::mem::take(&mut self.walking.references);
+        references.clear();
+        let found = self.read(place, &mut references, behind);
+        self.walking.references = references;
+        found
+    }
+
+    /// Reads the page table for a walk, with the `references` that this takes, and has what lies behind hear of it.
+    fn read(
+        &mut self,
+        place: Lookup<'_>,
+        references: &mut Vec<Reference>,
+        behind: &mut impl Behind,
+    ) -> Result<Result<Translation, Fault>, Error> {
+        let Lookup { addr, kind, access, .. } = place;
+        let is_heard = self.hooks.is_any();
+        if is_heard && let Some(found) = self.read_otherwise(place, references, behind)? {
+            return Ok(found);
+        }
+        // Hardware knows no other addresses than those behind the segments, and no other root.
+        let (linear, root) = (addr.wrapping_add(self.view.base), self.view.root);
+        let mut found = self.stack.guest.walk(root, linear, kind, references);
+        if is_heard {
+            match self.on_read(place, found, references, behind)? {
+                Read::Walked(placed) => found = placed,
+                Read::Beside(placed) => return Ok(placed),
+            }
+        }
+        let (asid, root) = (self.processors.here.asid, self.stack.guest.root(root));
+        let size = found.map_or(PageSize::SIZE_4K, |page| page.page.size());
+        let walk = Walk { va: linear, asid, root, found: found.is_ok(), size, nested_misses: 0 };
+        let Err(stale) = behind.walk(&walk, self.stack.way(references)) else { return Ok(found) };
+        if self.constants.check {
+            return Err(Error::Check(format!(
+                "access {access}: the MMU cache leads the walk of {addr} to a table of level \
+                 {} at {}, which the page table does not have there",
+                stale.level, stale.table
+            )));
+        }
+        references.clear();
+        let found = self.stack.guest.walk_from(stale, linear, kind, references);
+        let placed = self.stack.place(addr, kind, references, found);
+        let placed = placed.map_err(|failure| self.failed(failure, access))?;
+        behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, self.stack.way(references));
+        Ok(placed)
+    }
+}

@@ -1,0 +1,79 @@
+//! A chunk as executions of shapes, as they were encoded: for whoever encodes them once more.
+
+use addr::Kind;
+
+use super::{Decoder, Local, RESIDUAL};
+use crate::format::Damage;
+use crate::format::codes::{Slot, word};
+use crate::{Address, Op, Shape};
+
+impl Decoder {
+    /// Gives the number of local shapes, then calls `each` for all executions of the chunk that was opened, with the
+    /// local shape's number and the addresses that are said. Nothing else can be read of the chunk afterwards.
+    pub(crate) fn executions(&mut self, mut each: impl FnMut(usize, &[u64])) -> Result<(), Damage> {
+        let mut codes = self.codes[..self.head.ops as usize].iter();
+        let (mut rest, mut addr, mut defined) = (self.streams[RESIDUAL].as_slice(), 0, 0);
+        let mut said = Vec::new();
+        for &number in &self.sequence {
+            let number = usize::from(number);
+            let Some(local) = self.locals.get(number).filter(|_| number <= defined) else {
+                return Err(Damage::new("its sequence and its dictionary do not fit together"));
+            };
+            let is_first = number == defined;
+            defined += usize::from(is_first);
+            said.clear();
+            for slot in &mut self.slots[local.slot as usize..][..usize::from(local.said)] {
+                let Some(&code) = codes.next() else {
+                    return Err(Damage::new("it has more operations than it claims"));
+                };
+                let before = if is_first { Slot { last: addr, distance: 0 } } else { *slot };
+                let (now, used) = before.decode(code, word(rest));
+                rest = &rest[used..];
+                addr = now.last;
+                *slot = if is_first { Slot { last: addr, distance: 0 } } else { now };
+                said.push(addr);
+            }
+            each(number, &said);
+        }
+        Ok(())
+    }
+
+    /// The local shapes of the chunk, in the order of their numbers.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = Shape> + '_ {
+        self.locals.iter().map(|local| self.shape(local))
+    }
+
+    fn shape(&self, local: &Local) -> Shape {
+        let rows = local.template as usize..local.template as usize + usize::from(local.rows);
+        let metas = &self.templates[rows.clone()];
+        let fetch = metas.first().filter(|meta| meta.kind() == Kind::Fetch);
+        let links = if local.linked { &self.links[rows] } else { &[] };
+        let (mut begun, mut said, mut ops) = (0, Vec::new(), Vec::with_capacity(metas.len()));
+        for (row, meta) in metas.iter().enumerate() {
+            begun += meta.instructions();
+            if meta.kind() == Kind::Fetch {
+                continue;
+            }
+            let address = match links.get(row) {
+                Some(link) if link.from == local.said => Address::BehindStart(link.distance),
+                Some(link) if usize::from(link.from) < said.len() => {
+                    let op = said[usize::from(link.from)];
+                    Address::Behind { op, distance: link.distance }
+                }
+                Some(_) | None => Address::Said,
+            };
+            if address == Address::Said {
+                said.push(ops.len() as u16);
+            }
+            let instruction = begun.saturating_sub(1) as u16;
+            ops.push(Op { instruction, kind: meta.kind(), size: meta.size(), address });
+        }
+        Shape {
+            pc: local.pc,
+            bytes: fetch.map_or(0, |meta| meta.size()),
+            instructions: begun + u32::from(local.trailing),
+            fetch: fetch.is_some(),
+            ops,
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! x86-64: what the kernel asks of it, by a PC.
+//!
+//! ```text
+//!   0                            user: one space's own, by the HAT layer
+//!   ffff8000'00000000            direct map: physical memory, and the registers of devices
+//!   ffffffff'80000000            the kernel's image
+//! ```
+//!
+//! Sources: Intel SDM volume 3A (chapters 2, 6, 7, 11), the PVH boot protocol of Xen, the Multiboot2 specification.
+
+mod apic;
+mod tables;
+
+use core::{
+    arch::{asm, global_asm},
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use addr::{Kind, PhysAddr};
+use pagetable::{Space, X86_64};
+
+use crate::{
+    PROCESSORS_MAX,
+    trap::{Call, Fault, Trap},
+};
+pub use apic::{interrupt, name, start_others, stop};
+
+global_asm!(
+    include_str!("boot.s"),
+    start = sym started_here,
+    trap = sym kernel_trap,
+    stack = const STACK,
+    processors = const PROCESSORS_MAX,
+);
+
+const STACK: usize = 256 << 10;
+
+/// A page table of user addresses: the kernel's half of each root is [`adopt`]'s.
+pub type Table = X86_64<4, true, 1>;
+
+/// An empty one.
+pub fn table() -> Table {
+    Table::new()
+}
+
+/// A page table of all addresses, for the kernel's own half.
+pub type WholeTable = X86_64<4>;
+
+/// An empty one.
+pub fn whole_table() -> WholeTable {
+    WholeTable::new()
+}
+
+/// Where physical memory is seen.
+pub const DIRECT: u64 = 0xffff_8000_0000_0000;
+/// Where user addresses end.
+pub const USER_END: u64 = 1 << 47;
+/// Its name.
+pub const NAME: &str = "x86-64";
+/// An instruction that calls the kernel, and what stands behind it: any bytes.
+pub const CALL_CODE: u32 = 0x80cd;
+
+const SELECTOR_CODE: u64 = 8;
+const SELECTOR_USER_DATA: u64 = 0x18 | 3;
+const SELECTOR_USER_CODE: u64 = 0x20 | 3;
+const SELECTOR_TSS: u16 = 0x28;
+const FLAG_INTERRUPTS: u64 = 1 << 9;
+
+const VECTOR_NMI: u64 = 2;
+const VECTOR_PAGE_FAULT: u64 = 14;
+/// The local APIC's timer, and another processor's interrupt.
+const VECTOR_TIMER: u64 = 32;
+const VECTOR_POKE: u64 = 33;
+const VECTOR_CALL: u64 = 128;
+
+unsafe extern "C" {
+    static boot_magic: u32;
+    static boot_info: u32;
+    static kernel_end: u8;
+    static trap_stubs: u8;
+    static call_stub: u8;
+    static spurious_stub: u8;
+    fn enter_user(context: *mut Context);
+}
+
+/// What user mode has in its registers, and what it has come back with.
+///
+/// The processor pushes the last six words itself, `trap_entry` in boot.s the others.
+#[repr(C, align(16))]
+#[derive(Clone)]
+pub struct Context {
+    /// r15 to r8, rbp, rdi, rsi, rdx, rcx, rbx, rax.
+    registers: [u64; 15],
+    vector: u64,
+    error: u64,
+    rip: u64,
+    cs: u64,
+    flags: u64,
+    rsp: u64,
+    ss: u64,
+    kernel_stack: u64,
+    at: u64,
+}
+
+const RAX: usize = 14;
+/// rdi, rsi, rdx, r10, r8, r9 by their places.
+const ARGUMENTS: [usize; 6] = [9, 10, 11, 5, 7, 6];
+/// rax, rdi, rsi, rdx, r10, r8.
+const RESULTS: [usize; 6] = [RAX, 9, 10, 11, 5, 7];
+
+impl Context {
+    /// User mode that begins at `pc` with this stack and these arguments.
+    pub fn new(pc: u64, stack: u64, arguments: [u64; 2]) -> Context {
+        let mut registers = [0; 15];
+        registers[ARGUMENTS[0]] = arguments[0];
+        registers[ARGUMENTS[1]] = arguments[1];
+        Context {
+            registers,
+            vector: 0,
+            error: 0,
+            rip: pc,
+            cs: SELECTOR_USER_CODE,
+            flags: FLAG_INTERRUPTS | 2,
+            // As at the beginning of a function of the C interface, which has been called.
+            rsp: stack.wrapping_sub(8),
+            ss: SELECTOR_USER_DATA,
+            kernel_stack: 0,
+            at: 0,
+        }
+    }
+
+    /// The number of the call that was made, and its arguments.
+    pub fn call(&self) -> Call {
+        Call { number: self.registers[RAX], arguments: ARGUMENTS.map(|at| self.registers[at]) }
+    }
+
+    /// What the call gives, from the first result on.
+    pub fn set_results(&mut self, results: &[u64]) {
+        RESULTS.iter().zip(results).for_each(|(&at, &result)| self.registers[at] = result);
+    }
+
+    /// Where it goes on.
+    pub fn pc(&self) -> u64 {
+        self.rip
+    }
+
+    /// Runs user mode on `processor` in the space whose root is loaded, to the next trap.
+    pub fn run(&mut self, processor: usize) -> Trap {
+        tables::set_trap_stack(processor, &raw mut *self as u64 + 176);
+        // SAFETY: the context is exclusively ours until a trap comes back; its selectors are those of user mode, as
+        // nothing but `new` writes them, and the kernel's half of every root has the code that returns.
+        unsafe { enter_user(self) };
+        if self.vector == VECTOR_PAGE_FAULT {
+            self.at = read_cr2();
+        }
+        self.trap()
+    }
+
+    fn trap(&self) -> Trap {
+        match self.vector {
+            VECTOR_CALL => Trap::Call,
+            VECTOR_TIMER => {
+                apic::end();
+                Trap::Timer
+            }
+            VECTOR_POKE => {
+                apic::end();
+                Trap::Poke
+            }
+            VECTOR_NMI => park(),
+            VECTOR_PAGE_FAULT => {
+                let kind = match self.error {
+                    error if error & 0x10 != 0 => Kind::Fetch,
+                    error if error & 2 != 0 => Kind::Store,
+                    _ => Kind::Load,
+                };
+                // Reserved bits that are set: no table of ours has any.
+                assert!(self.error & 8 == 0, "an entry with reserved bits at {:#x}", self.at);
+                Trap::Page(Fault { at: self.at, kind })
+            }
+            other => Trap::Wrong(other),
+        }
+    }
+}
+
+/// One register is shown with others where a task is stopped.
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "at {:#x}, stack {:#x}, vector {}, error {:#x}",
+            self.rip, self.rsp, self.vector, self.error
+        )
+    }
+}
+
+fn read_cr2() -> u64 {
+    let value;
+    // SAFETY: reading the register has no effect.
+    unsafe { asm!("mov {}, cr2", out(reg) value, options(nomem, nostack)) };
+    value
+}
+
+/// A trap while the kernel runs: an interrupt where it waits, else a defect of the kernel.
+extern "C" fn kernel_trap(context: &mut Context) {
+    match context.vector {
+        VECTOR_TIMER => apic::end(),
+        VECTOR_POKE => {
+            apic::end();
+            crate::shootdown::poll();
+        }
+        VECTOR_NMI => park(),
+        vector => panic!(
+            "trap {vector} in the kernel, error {:#x}, at {:#x}, address {:#x}",
+            context.error,
+            context.rip,
+            read_cr2()
+        ),
+    }
+}
+
+/// The first Rust of every processor, by its number.
+extern "C" fn started_here(number: u64) -> ! {
+    let number = number as usize;
+    if number == 0 {
+        serial_begin();
+        tables::begin(0);
+        crate::begin(&Boot::read())
+    }
+    tables::begin(number);
+    crate::begin_other(number)
+}
+
+/// What the loader has said.
+pub struct Boot {
+    /// The command line.
+    pub line: &'static str,
+    /// Where free memory begins and ends.
+    pub free: core::ops::Range<u64>,
+}
+
+impl Boot {
+    fn read() -> Boot {
+        // SAFETY: the linker's and boot.s' symbols; the lowest GiB, in which the loader has left its words, is mapped at
+        // the direct map and written by nobody yet.
+        unsafe {
+            let info = u64::from(boot_info) + DIRECT;
+            let word = |at: u64| ((info + at) as *const u32).read_unaligned();
+            let line = if boot_magic == 0x36d7_6289 {
+                multiboot_line(info)
+            } else {
+                match word(24) {
+                    0 => "",
+                    line => text(u64::from(line) + DIRECT),
+                }
+            };
+            let end = crate::options::number(line, "memory").unwrap_or(128) << 20;
+            Boot { line, free: &raw const kernel_end as u64..end }
+        }
+    }
+}
+
+/// # Safety
+/// `info` is where a multiboot2 loader has left its tags.
+unsafe fn multiboot_line(info: u64) -> &'static str {
+    let mut at = info + 8;
+    loop {
+        // SAFETY: the caller's; tags follow one another, aligned to 8 bytes, up to one of type 0.
+        let [kind, bytes] = unsafe { (at as *const [u32; 2]).read() };
+        match kind {
+            0 => return "",
+            // SAFETY: the text of the tag ends with a zero.
+            1 => return unsafe { text(at + 8) },
+            _ => at += u64::from(bytes).next_multiple_of(8),
+        }
+    }
+}
+
+/// # Safety
+/// A text that ends with a zero, which nobody changes, is at `at`.
+unsafe fn text(at: u64) -> &'static str {
+    // SAFETY: the caller's.
+    unsafe { core::ffi::CStr::from_ptr(at as *const core::ffi::c_char) }.to_str().unwrap_or("")
+}
+
+static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel's half, from here on, is that of the root at `root`.
+pub fn use_kernel_root(root: PhysAddr) {
+    KERNEL_ROOT.store(root.get(), Ordering::Release);
+    load_root(root);
+}
+
+/// The root that has the kernel's half alone.
+pub fn kernel_root() -> PhysAddr {
+    PhysAddr::new(KERNEL_ROOT.load(Ordering::Acquire))
+}
+
+/// Gives a new root the kernel's half.
+pub fn adopt(space: Space) {
+    let (from, to) = (kernel_root().get() + DIRECT + 2048, space.root().get() + DIRECT + 2048);
+    // SAFETY: both are roots of 4096 bytes in the direct map; the new one is in no processor yet.
+    unsafe { core::ptr::copy_nonoverlapping(from as *const u64, to as *mut u64, 256) };
+}
+
+/// What of the kernel's half must be mapped: virtual, physical address, bytes, whether it is a device's.
+pub fn kernel_map(memory: u64) -> [(u64, u64, u64, bool); 3] {
+    [
+        (DIRECT, 0, memory, false),
+        (DIRECT + apic::REGISTERS, apic::REGISTERS, 2 << 20, true),
+        (0xffff_ffff_8000_0000, 0, 64 << 20, false),
+    ]
+}
+
+/// Loads a root: what is not global is forgotten.
+pub fn load_root(root: PhysAddr) {
+    // SAFETY: the root has the kernel's half, in which this code and this stack are.
+    unsafe { asm!("mov cr3, {}", in(reg) root.get(), options(nostack)) };
+}
+
+/// Forgets one page, of whatever space.
+pub fn forget_page(at: u64) {
+    // SAFETY: forgetting a translation changes no memory.
+    unsafe { asm!("invlpg [{}]", in(reg) at, options(nostack)) };
+}
+
+/// Forgets everything, global pages too.
+pub fn forget_all() {
+    // SAFETY: the page-global bit goes off and on again, which empties the TLB (SDM 4.10.4.1).
+    unsafe {
+        let mut bits: u64;
+        asm!("mov {}, cr4", out(reg) bits, options(nomem, nostack));
+        bits &= !0x80;
+        asm!("mov cr4, {}", in(reg) bits, options(nostack));
+        bits |= 0x80;
+        asm!("mov cr4, {}", in(reg) bits, options(nostack));
+    }
+}
+
+/// Waits for an interrupt, with interrupts on: one that came before `sti` ends the wait at once.
+pub fn wait() {
+    // SAFETY: interrupts come to `kernel_trap`, which the kernel allows here.
+    unsafe { asm!("sti; hlt; cli") };
+}
+
+/// Stops for ever: another processor has taken this one out.
+pub fn park() -> ! {
+    loop {
+        // SAFETY: nothing goes on here.
+        unsafe { asm!("cli; hlt", options(nomem, nostack)) };
+    }
+}
+
+/// The number of this processor.
+pub fn this() -> usize {
+    apic::this()
+}
+
+/// Prepares this processor for interrupts, once the kernel's tables are there.
+pub fn begin_interrupts() {
+    // Firmware has left the two old interrupt controllers on, whose vectors are those of exceptions.
+    out8(PIC_MASKS[0], 0xff);
+    out8(PIC_MASKS[1], 0xff);
+    apic::begin();
+}
+
+fn out8(port: u16, value: u8) {
+    // SAFETY: the ports of COM1 and of the ends of QEMU and Bochs are nobody else's.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack)) };
+}
+
+fn in8(port: u16) -> u8 {
+    let value;
+    // SAFETY: the same.
+    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack)) };
+    value
+}
+
+const COM1: u16 = 0x3f8;
+/// The masks of the two 8259s.
+const PIC_MASKS: [u16; 2] = [0x21, 0xa1];
+
+/// 8 bits, no parity, 115,200 baud.
+fn serial_begin() {
+    for (register, value) in [(1, 0), (3, 0x80), (0, 1), (1, 0), (3, 3)] {
+        out8(COM1 + register, value);
+    }
+}
+
+/// Writes a byte to the serial line.
+pub fn put(byte: u8) {
+    while in8(COM1 + 5) & 0x20 == 0 {}
+    out8(COM1, byte);
+}
+
+/// Ends the machine.
+pub fn exit(is_well: bool) -> ! {
+    while in8(COM1 + 5) & 0x40 == 0 {}
+    // QEMU ends with twice that and one: 33, or 35.
+    out8(0xf4, if is_well { 16 } else { 17 });
+    b"Shutdown".iter().for_each(|&byte| out8(0x8900, byte));
+    park()
+}
+
+/// About what [`ticks`] makes in a second.
+pub const TICKS_PER_SECOND: u64 = 2_000_000_000;
+
+/// A clock that runs on while nothing happens.
+pub fn ticks() -> u64 {
+    // SAFETY: reading the time-stamp counter has no effect.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// How the registers of devices are mapped.
+pub const DEVICE: addr::MemoryType = addr::MemoryType::Device;
+
+/// A page at `at` has come, or has more rights: nothing remembers that it had not.
+pub fn renew(_at: u64) {}
+
+/// `mov rax, [rdi]; int 0x80`: a load whose result is the number of a call.
+pub const PROBE_LOAD: [u8; 8] = [0x48, 0x8b, 0x07, 0xcd, 0x80, 0, 0, 0];
+/// `mov [rdi], rsi; int 0x80`.
+pub const PROBE_STORE: [u8; 8] = [0x48, 0x89, 0x37, 0xcd, 0x80, 0, 0, 0];

@@ -1,0 +1,87 @@
+//! The program of user mode: what it does, the first argument says.
+//!
+//! | argument | what it does |
+//! |---|---|
+//! | 0 | tries everything that the kernel does, and says `ok NAME` for each; from the part on whose number the second argument is |
+//! | 1 | counts instructions of messages and faults |
+#![no_std]
+#![no_main]
+
+#[path = "../src/abi.rs"]
+#[allow(dead_code)]
+mod abi;
+mod bench;
+mod memory;
+mod messages;
+mod smp;
+mod system;
+mod wrong;
+
+use core::panic::PanicInfo;
+
+use abi::Fact;
+
+/// The first instruction, with a stack.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text._start")]
+extern "C" fn _start(what: u64, from: u64) -> ! {
+    match what {
+        0 => everything(from),
+        1 => bench::run(),
+        _ => println!("the program knows no run {what}: 0 tries everything, 1 counts instructions"),
+    }
+    system::shutdown(u64::from(what > 1))
+}
+
+/// A part that is tried, and its name.
+type Part = (&'static str, fn());
+
+const PARTS: [Part; 24] = [
+    ("demand-paging", memory::demand_paging),
+    ("rights", memory::rights),
+    ("copy-on-write", memory::copy_on_write),
+    ("fork-of-fork", memory::fork_of_fork),
+    ("shared-memory", memory::shared_memory),
+    ("file", memory::file),
+    ("swap", memory::swap),
+    ("ipc", messages::ipc),
+    ("pager", messages::pager),
+    ("map-grant-flush", messages::map_grant_flush),
+    ("flexpages-that-overlap", messages::overlap),
+    ("no-pager", wrong::no_pager),
+    ("pager-that-ends", wrong::pager_that_ends),
+    ("kernel-addresses", wrong::kernel_addresses),
+    ("instructions", wrong::instructions),
+    ("calls", wrong::calls),
+    ("kill", wrong::kill),
+    ("memory-ends-in-each-operation", wrong::memory_ends),
+    ("memory-ends", wrong::all_memory),
+    ("threads-end", wrong::threads),
+    ("threads-of-one-space", smp::threads),
+    ("shootdown", smp::shootdown),
+    ("spaces-side-by-side", smp::spaces),
+    ("processor-that-does-not-answer", smp::lost),
+];
+
+fn everything(from: u64) {
+    let spaces = system::fact(Fact::Spaces);
+    for (name, part) in PARTS.into_iter().skip(from as usize) {
+        part();
+        // Threads that were stopped on other processors end at their next trap.
+        for _ in 0..100_000 {
+            if system::fact(Fact::Spaces) == spaces {
+                break;
+            }
+            system::must(abi::Number::Yield, &[]);
+        }
+        assert_eq!(system::fact(Fact::Spaces), spaces, "spaces after {name}");
+        assert_eq!(system::fact(Fact::Check), 0, "the kernel's books after {name}");
+        println!("ok {name}");
+    }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    println!("the program has found: {info}");
+    system::shutdown(1)
+}

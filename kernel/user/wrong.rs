@@ -1,0 +1,243 @@
+//! What goes wrong: programs that attack, pagers that are missing, memory that ends. The kernel goes on.
+
+use crate::{
+    abi::{
+        BAD, Fact, Failure, MEMORY, NO_THREAD, NUMBERS, Number, OK, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_PAGED, SPACE_SAME,
+        SPACE_WITHOUT_PAGER, STOPPED,
+    },
+    memory::{AT, PAGE, map, unmap},
+    messages::{echo, end, message, no_stacks, serve, stack_end, stacks, whoami},
+    println,
+    system::{any_call, call, exit, fact, fail, in_a_child, is_stopped, jump, load, must, simple, store, thread},
+};
+
+extern "C" fn nothing(_: u64, _: u64) -> ! {
+    exit(1)
+}
+
+pub fn no_pager() {
+    let lonely = thread(nothing, stack_end(0), [0; 2], SPACE_WITHOUT_PAGER);
+    assert_eq!(must(Number::Wait, &[lonely]), STOPPED);
+}
+
+pub fn pager_that_ends() {
+    // The child is the pager of a thread that faults; it ends without an answer.
+    let code = in_a_child(|| thread(nothing, stack_end(0), [0; 2], SPACE_EMPTY));
+    let orphan = code.expect("there is memory");
+    assert_eq!(must(Number::Wait, &[orphan]), STOPPED);
+}
+
+#[cfg(target_arch = "x86_64")]
+const KERNEL: [u64; 5] = [0xffff_8000_0000_0000, 0xffff_8000_0010_0000, 0xffff_ffff_8010_0000, 0x8000_0000_0000, u64::MAX - 7];
+#[cfg(target_arch = "riscv64")]
+const KERNEL: [u64; 5] = [0xffff_ffc0_0000_0000, 0xffff_ffc0_8000_0000, 0xffff_ffff_8020_0000, 0x40_0000_0000, u64::MAX - 7];
+
+pub fn kernel_addresses() {
+    for at in KERNEL {
+        is_stopped("a load of the kernel's", || _ = load(at));
+        is_stopped("a store to the kernel's", || store(at, 0));
+        is_stopped("a jump to the kernel's", || jump(at));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub fn instructions() {
+    // SAFETY: each of these is one that user mode may not run.
+    unsafe {
+        is_stopped("hlt", || core::arch::asm!("hlt"));
+        is_stopped("cli", || core::arch::asm!("cli"));
+        is_stopped("a load of cr3", || core::arch::asm!("mov {}, cr3", out(reg) _));
+        is_stopped("out", || core::arch::asm!("out 0xf4, al"));
+        is_stopped("ud2", || core::arch::asm!("ud2"));
+        is_stopped("a division by zero", || core::arch::asm!("xor ecx, ecx; div ecx", out("eax") _, out("ecx") _, out("edx") _));
+        is_stopped("an interrupt of the kernel's", || core::arch::asm!("int 33"));
+        is_stopped("a stack that is none", || core::arch::asm!("xor esp, esp; push rax"));
+    }
+}
+
+#[cfg(target_arch = "riscv64")]
+pub fn instructions() {
+    // SAFETY: each of these is one that user mode may not run.
+    unsafe {
+        is_stopped("sret", || core::arch::asm!("sret"));
+        is_stopped("a load of satp", || core::arch::asm!("csrr {}, satp", out(reg) _));
+        is_stopped("sfence", || core::arch::asm!("sfence.vma"));
+        is_stopped("no instruction", || core::arch::asm!(".word 0"));
+        is_stopped("ebreak", || core::arch::asm!("ebreak"));
+        is_stopped("a stack that is none", || core::arch::asm!("li sp, 0; sd a0, -8(sp)"));
+    }
+}
+
+pub fn calls() {
+    let wild = [0, 1, PAGE, AT, AT + 1, 0x1234_5678_9abc_def0, 1 << 47, 0xffff_8000_0000_0000, u64::MAX - 1, u64::MAX];
+    let code = in_a_child(|| {
+        for number in (NUMBERS.len() as u64..NUMBERS.len() as u64 + 9).chain([u64::MAX, 1 << 40]) {
+            assert_eq!(any_call(number, [0; 6])[0], BAD, "call {number}");
+        }
+        let mut seed = 1u64;
+        for _ in 0..4000 {
+            let mut next = || {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                seed
+            };
+            let number = NUMBERS[next() as usize % NUMBERS.len()];
+            let arguments = [0; 6].map(|_: u64| wild[next() as usize % wild.len()]);
+            let is_meant = match number {
+                Number::Exit | Number::Fork | Number::Shutdown | Number::Fail | Number::Print | Number::Wait => false,
+                // Waits for ever where nobody sends.
+                Number::Ipc => arguments[1] == u64::MAX,
+                // What is the program's own stays.
+                Number::Unmap | Number::Protect | Number::Map | Number::Discard => {
+                    arguments[0] >= AT || arguments[0] == PAGE && arguments[1] <= PAGE
+                }
+                Number::Flush | Number::Accept | Number::Kill | Number::Yield | Number::Fact | Number::Processor => true,
+                Number::Spawn => arguments[4] != SPACE_PAGED,
+            };
+            if is_meant {
+                call(number, arguments);
+            }
+        }
+        3
+    });
+    assert_eq!(code, Some(3));
+}
+
+extern "C" fn for_ever(_: u64, _: u64) -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+pub fn kill() {
+    stacks(2);
+    // One that never calls, and one that waits for a message.
+    let running = thread(for_ever, stack_end(0), [0; 2], SPACE_SAME);
+    let waiting = thread(echo, stack_end(1), [0; 2], SPACE_SAME);
+    (0..20).for_each(|_| _ = must(Number::Yield, &[]));
+    for thread in [running, waiting] {
+        must(Number::Kill, &[thread]);
+        assert_eq!(must(Number::Wait, &[thread]), STOPPED);
+    }
+    assert_eq!(simple(Number::Kill, &[running]).0, NO_THREAD);
+    no_stacks(2);
+}
+
+/// Runs an operation again and again, each time with another allocation of a frame that fails, till none is left that
+/// could.
+fn each_allocation(what: &str, mut operation: impl FnMut() -> bool) {
+    let (mut failed, mut number) = (0, 1);
+    while number < 40 {
+        fail(Failure::Frame, number);
+        failed += u64::from(!operation());
+        fail(Failure::Frame, 1 << 60);
+        assert_eq!(fact(Fact::Check), 0, "the books, as allocation {number} of {what} failed");
+        number += 1;
+    }
+    assert!(operation(), "{what}, with memory");
+    let _ = failed;
+}
+
+pub fn memory_ends() {
+    stacks(1);
+    let free = fact(Fact::FreeFrames);
+    each_allocation("a region and its pages", || {
+        map(AT, 4, SOURCE_ZEROS);
+        (0..4).for_each(|page| store(AT + page * PAGE, page));
+        unmap(AT, 4);
+        true
+    });
+    each_allocation("a fork and its copies", || {
+        map(AT, 2, SOURCE_ZEROS);
+        store(AT, 1);
+        let code = in_a_child(|| {
+            store(AT, 2);
+            store(AT + PAGE, 2);
+            load(AT) + load(AT + PAGE)
+        });
+        let is_there = load(AT) == 1;
+        unmap(AT, 2);
+        assert!(is_there && (code == Some(4) || code.is_none()), "{code:?}");
+        code.is_some()
+    });
+    each_allocation("a thread in an empty space", || {
+        match simple(Number::Spawn, &[nothing as *const () as u64, stack_end(0), 0, 0, SPACE_WITHOUT_PAGER]) {
+            (OK, lonely) => must(Number::Wait, &[lonely]) == STOPPED,
+            (status, _) => {
+                assert_eq!(status, MEMORY);
+                false
+            }
+        }
+    });
+    let me = whoami();
+    each_allocation("a page that is mapped on", || {
+        let (status, client) = simple(Number::Spawn, &[telling as *const () as u64, stack_end(0), me, 0, SPACE_EMPTY]);
+        if status != OK {
+            assert_eq!(status, MEMORY);
+            return false;
+        }
+        let got = serve(AT, &mut 0);
+        assert_eq!(got[1], client);
+        end(client);
+        true
+    });
+    let now = fact(Fact::FreeFrames);
+    assert!(now + 4 >= free, "{now} frames of {free} are free again");
+    no_stacks(1);
+}
+
+extern "C" fn telling(boss: u64, _: u64) -> ! {
+    loop {
+        message(boss, boss, 0x2000, [0; 3]);
+    }
+}
+
+pub fn all_memory() {
+    // More than memory and swap have: the child is stopped, and all is free again.
+    let code = in_a_child(|| {
+        let pages = fact(Fact::FreeFrames) + 4000;
+        map(AT, pages, SOURCE_ZEROS);
+        (0..pages).for_each(|page| store(AT + page * PAGE, page));
+        1
+    });
+    assert_eq!(code, Some(STOPPED));
+    assert_eq!(fact(Fact::Swapped), 0);
+    println!("memory and swap ended, and are free again");
+}
+
+pub fn threads() {
+    // Threads end before memory does, and then spaces.
+    stacks(1);
+    let mut last = 0;
+    let mut count = 0;
+    while let (OK, waiting) = simple(Number::Spawn, &[echo as *const () as u64, stack_end(0), 0, 0, SPACE_SAME]) {
+        must(Number::Kill, &[waiting]);
+        last = waiting;
+        count += 1;
+        if count == 300 {
+            break;
+        }
+    }
+    assert_eq!(count, 300, "those that have ended make room");
+    assert_eq!(must(Number::Wait, &[last]), STOPPED);
+    // Spaces end before memory does. The child tells by a page that both have.
+    map(AT, 1, SOURCE_SHARED);
+    let code = in_a_child(|| {
+        let mut count = 0;
+        // They wait for messages.
+        let far = echo as *const () as u64;
+        while let (OK, thread) = simple(Number::Spawn, &[far, stack_end(0), 0, 0, SPACE_PAGED]) {
+            store(AT + count * 8, thread);
+            count += 1;
+        }
+        count
+    });
+    let count = code.expect("there is memory for a child");
+    assert!(count > 4, "{count} spaces");
+    for number in 0..count {
+        must(Number::Kill, &[load(AT + number * 8)]);
+    }
+    unmap(AT, 1);
+    no_stacks(1);
+}

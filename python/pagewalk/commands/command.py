@@ -1,0 +1,270 @@
+"""A command and its flags, each declared once.
+
+```
+ class Info(Command):                             pagewalk info TRACE --json --force --skip N ...
+     name = "info"
+     flags = (TRACE, json_of("the counts"), FORCE, WINDOW)     parser, in the order of the help
+     def run(self, options): ...                               after what is checked of each flag
+```
+
+A flag says how it is parsed, what its help is, and what else is known of it: whether it names a
+file that is written or read, and what is said where it does not apply. So nothing else lists flags:
+outputs that exist are refused before the work begins, and no output replaces an input.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from pagewalk.commands.parser import UsageError
+
+Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+"""What flags are added to."""
+
+
+class Flag:
+    """A flag, or an argument without a flag.
+
+    Args:
+        names: What it is called, as `add_argument` takes it.
+        unless: What is said of it where it does not apply, after its name: `is for --by region`.
+        how: How it is parsed and its help, as `add_argument` takes them.
+    """
+
+    def __init__(self, *names: str, unless: str | None = None, **how: Any) -> None:
+        self.names = names
+        self.unless = unless
+        self.how = how
+
+    @property
+    def name(self) -> str:
+        """Its longest name, as `--max-accesses`."""
+        return max(self.names, key=len)
+
+    @property
+    def dest(self) -> str:
+        """Where its value is in the options."""
+        return str(self.how.get("dest") or self.name.lstrip("-").replace("-", "_"))
+
+    def add(self, parser: Parser) -> None:
+        """Adds it to a parser."""
+        parser.add_argument(*self.names, **self.how)
+
+    def is_given(self, options: argparse.Namespace) -> bool:
+        """Whether the user gave it, with another value than it has anyway."""
+        return bool(getattr(options, self.dest) != options.parser.get_default(self.dest))
+
+    def each(self) -> "Iterator[Flag]":
+        """Itself, as `Flags` gives those that it consists of."""
+        yield self
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Refuses a value that cannot be, before the work begins."""
+
+
+class Input(Flag):
+    """One that names what is read: no output may be the same file."""
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Refuses an output that is this file."""
+        given = getattr(options, self.dest)
+        for path in given if isinstance(given, list) else [given]:
+            for output in _outputs(options):
+                if path and _is_same(path, getattr(options, output.dest)):
+                    raise UsageError(
+                        f"{output.name} {getattr(options, output.dest)}: it is what is read; "
+                        "choose another name"
+                    )
+
+
+class Output(Flag):
+    """One that names a file to write; `-` is standard output.
+
+    Args:
+        names: As for `Flag`.
+        ends: How the name of the file must end.
+        pipes: Whether it may be standard output.
+        how: As for `Flag`.
+    """
+
+    def __init__(
+        self, *names: str, ends: str | None = None, pipes: bool = True, **how: Any
+    ) -> None:
+        super().__init__(*names, **how)
+        self.ends = ends
+        self.pipes = pipes
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Refuses a file that cannot be written."""
+        path = getattr(options, self.dest)
+        if path == "-" and options.program is not None:
+            raise UsageError(
+                f"{self.name} -: standard output is the program's own; give {self.name} a file"
+            )
+        if path is not None and path != "-":
+            from pagewalk.output import refuse_existing
+
+            refuse_existing(path, options.force)
+        if path is not None and self.ends and (path == "-" or not path.endswith(self.ends)):
+            raise UsageError(f"{self.name} {path}: give a file whose name ends in {self.ends}")
+        if path == "-" and not self.pipes:
+            raise UsageError(f"{self.name} needs the name of a file")
+
+
+class Table(Output):
+    """`-o FILE`, `--output FILE`: `what`, in the format that the end of the file's name says."""
+
+    def __init__(self, what: str) -> None:
+        text = (
+            f"write {what} in the format of the file's name: .parquet, .arrow, .csv and .json have "
+            "all counts, .tex (LaTeX) and .md (Markdown) a table to read, .svg, .pdf and .png the "
+            "charts"
+        )
+        super().__init__("-o", "--output", pipes=False, metavar="FILE", help=text)
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Refuses a format that is not known."""
+        super().check(options)
+        path = getattr(options, self.dest)
+        if path is not None:
+            from pagewalk.formats import end
+
+            end(path)
+
+
+class Flags:
+    """Flags that belong together.
+
+    Args:
+        parts: The flags, in the order of the help.
+        title: The head under which the help has them.
+        description: What the help says below it.
+        one_of: Whether one of them is given at most.
+        required: With `one_of`, whether one must be.
+        hidden: Whether the help has the title alone.
+        check: Refuses what does not go together, before the work begins.
+    """
+
+    def __init__(
+        self,
+        *parts: "Flag | Flags",
+        title: str | None = None,
+        description: str | None = None,
+        one_of: bool = False,
+        required: bool = False,
+        hidden: bool = False,
+        check: Callable[[argparse.Namespace], None] | None = None,
+    ) -> None:
+        self.parts = parts
+        self.title = title
+        self.description = description
+        self.one_of = one_of
+        self.required = required
+        self.hidden = hidden
+        self._check = check
+
+    def add(self, parser: Parser) -> None:
+        """Adds them to a parser."""
+        if self.title is not None:
+            parser = parser.add_argument_group(self.title, self.description)
+        if self.one_of:
+            parser = parser.add_mutually_exclusive_group(required=self.required)
+        for part in self.parts:
+            part.add(parser)
+        if self.hidden and isinstance(parser, argparse._ArgumentGroup):
+            for action in parser._group_actions:
+                action.help = argparse.SUPPRESS
+
+    def each(self) -> Iterator[Flag]:
+        """The flags."""
+        for part in self.parts:
+            yield from part.each()
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Refuses what cannot be, and what does not go together."""
+        for part in self.parts:
+            part.check(options)
+        if self._check is not None:
+            self._check(options)
+
+
+def refuse(options: argparse.Namespace, *flags: Flag | Flags) -> None:
+    """Raises `UsageError` if one of these is given where none of them applies."""
+    for some in flags:
+        for flag in some.each():
+            if flag.unless is not None and flag.is_given(options):
+                raise UsageError(f"{flag.name} {flag.unless}")
+
+
+class Command:
+    """A command: its name, its help, its flags, and what it does."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    """A line for the list of commands."""
+    description: ClassVar[str]
+    """What its own help says."""
+    epilog: ClassVar[str | None] = None
+    """Examples, and what else stands below the flags."""
+    usage: ClassVar[str | None] = None
+    """The line of usage, where it cannot be made of the flags."""
+    flags: ClassVar[Sequence[Flag | Flags]] = ()
+    runs_program: ClassVar[bool] = False
+    """Whether it runs what stands after `--`."""
+
+    def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
+        """Adds its parser."""
+        self.fill(self.parser(commands), self.flags)
+
+    def parser(self, commands: "argparse._SubParsersAction[Any]") -> argparse.ArgumentParser:
+        """Its parser, without flags."""
+        parser: argparse.ArgumentParser = commands.add_parser(
+            self.name,
+            help=self.help,
+            description=self.description,
+            usage=self.usage,
+            epilog=self.epilog,
+        )
+        return parser
+
+    def fill(
+        self, parser: argparse.ArgumentParser, flags: Sequence[Flag | Flags], **values: Any
+    ) -> None:
+        """Adds `flags` to its parser, or to that of a part of it, which has `values` besides."""
+        for flag in flags:
+            flag.add(parser)
+        parser.set_defaults(run=self, flags=Flags(*flags), runs_program=self.runs_program, **values)
+
+    def __call__(self, options: argparse.Namespace) -> int:
+        """Checks what was given, runs, and gives the exit status."""
+        if options.program is not None and not self.runs_program:
+            raise UsageError(
+                f"this command runs no program: remove `-- {' '.join(options.program)}`"
+            )
+        options.flags.check(options)
+        return self.run(options)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Does what it is for; gives the exit status."""
+        raise NotImplementedError
+
+
+def shows_text(options: argparse.Namespace) -> bool:
+    """Whether there is text for standard output: not with `--json -`, nor with `-q` and a file."""
+    if getattr(options, "json", None) == "-":
+        return False
+    return not (
+        options.quiet and any(getattr(options, output.dest) for output in _outputs(options))
+    )
+
+
+def _outputs(options: argparse.Namespace) -> list[Output]:
+    return [flag for flag in options.flags.each() if isinstance(flag, Output)]
+
+
+def _is_same(input_: str, output: object) -> bool:
+    # `Path.is_file` raises for what is no path, as a long generator.
+    if not isinstance(output, str) or not os.path.isfile(output):  # noqa: PTH113
+        return False
+    return os.path.isfile(input_) and os.path.samefile(input_, output)  # noqa: PTH113, PTH121

@@ -1,0 +1,88 @@
+"""Kinds of values that flags take, as argparse asks for them."""
+
+import argparse
+import re
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
+COUNT_END = 1 << 64
+"""The first number that is no count."""
+_POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def number(text: str) -> int:
+    """A count: `50M` is fifty million, `134.3M` 134300000, `1Ki` 1024."""
+    found = _NUMBER.fullmatch(text.replace("_", ""))
+    if not found:
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is no count: write a number, as 20, 50M or 1.5G"
+        )
+    digits, prefix, binary = found.groups()
+    base = 1024 if binary else 1000
+    power: int = _POWER[prefix] if prefix else 0
+    from decimal import Decimal
+
+    value = Decimal(digits) * base**power
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number")
+    if value >= COUNT_END:
+        raise argparse.ArgumentTypeError(f"`{text}` is more than any count: below 2^64, as 1G")
+    return int(value)
+
+
+def positive(text: str) -> int:
+    """A count of 1 or more."""
+    found = number(text)
+    if found == 0:
+        raise argparse.ArgumentTypeError("0 is none: give 1 or more")
+    return found
+
+
+def size(text_: str) -> int:
+    """Bytes: `256M` is 256 MiB."""
+    from pagewalk import text
+
+    try:
+        found = int(text_) if text_.isdecimal() else text.bytes_of(text_)
+    except (ValueError, IndexError):
+        found = -1
+    if found < 0:
+        raise argparse.ArgumentTypeError(
+            f"`{text_}` is no size: write bytes with a unit, as in 256M"
+        )
+    return found
+
+
+def shares(text: str) -> tuple[float, float]:
+    """Two shares of memory, `0.5,0.1`: free and wired."""
+    free, comma, wired = text.partition(",")
+    try:
+        found = float(free), float(wired)
+    except ValueError:
+        found = (-1.0, -1.0)
+    if not comma or min(found) < 0 or sum(found) > 1:
+        raise argparse.ArgumentTypeError(
+            f"`{text}`: write the shares of memory that are free and wired, as in 0.5,0.1; "
+            "together they are 1 at most"
+        )
+    return found
+
+
+def column(text: str) -> tuple[str, str]:
+    """`addr=NAME`: our column, and what a table calls it."""
+    ours, equals, theirs = text.partition("=")
+    if not (ours and equals and theirs):
+        raise argparse.ArgumentTypeError(f"`{text}`: write it as addr=NAME")
+    return ours, theirs
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between them, each once."""
+    found = [part for part in text.split(",") if part]
+    if not found:
+        raise argparse.ArgumentTypeError(f"`{text}` names nothing: write A or A,B")
+    return list(dict.fromkeys(found))
+
+
+def counts(text: str) -> list[int]:
+    """Counts with commas between them, each once."""
+    return list(dict.fromkeys(number(part) for part in names(text)))

@@ -1,0 +1,409 @@
+"""`pagewalk place`: a program with page sizes that it does not ask for itself."""
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pagewalk.commands import arguments
+from pagewalk.commands.command import Command, Flag, Flags
+from pagewalk.commands.flags import FORCE, json_of, top
+from pagewalk.commands.kinds import positive, size
+from pagewalk.commands.parser import UsageError
+from pagewalk.commands.verify import PROCESS_ID, check, read, rules_of
+from pagewalk.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pagewalk.placing.launch import Variable
+    from pagewalk.placing.rules import Rule
+
+UNMET = 125
+"""The status where a rule was not met that must be: one with `fail`, or any with `--require`."""
+
+EPILOG = """\
+examples:
+  pagewalk place heap=2M -- sqlite3 :memory: "select 1"
+  pagewalk place "data=2M, stack=4K" --verify -- python3 -c "x = bytearray(64 << 20)"
+  pagewalk place heap=2M --dry-run -- python3 -c "x = 1"
+  pagewalk place data=2M --compare --rounds 8 -- python3 -c "x = list(range(1000000))"
+
+A program keeps its own output, input and status; what is told of it goes to standard error. With
+--require the status is 125 if a rule got less than it asked for and the program ended with 0;
+`heap=2M fail` asks that of one rule.
+"""
+
+
+def _pool(text_: str) -> tuple[int, int]:
+    """`2M=64` as bytes and pages."""
+    bytes_, equals, count = text_.partition("=")
+    if not equals or not count.isdecimal() or not 0 < int(count) < 1 << 24:
+        raise argparse.ArgumentTypeError(f"`{text_}`: write a page size and how many, as in 2M=64")
+    return size(bytes_), int(count)
+
+
+def _share(text_: str) -> float:
+    """`1%` as a share."""
+    try:
+        share = float(text_.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not text_.endswith("%") or not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"`{text_}` is no share of the time: write it as in 1%")
+    return share
+
+
+COMPARING = Flags(
+    Flag(
+        "--within",
+        type=_share,
+        metavar="N%",
+        help="the width of the interval of the gain, as a share of the time, at which a comparison "
+        "ends (default: 1%%)",
+    ),
+    Flag(
+        "--rounds",
+        type=positive,
+        metavar="N",
+        help="rounds after which a comparison ends in any case (default: 60)",
+    ),
+    Flag(
+        "--seconds",
+        type=positive,
+        metavar="N",
+        help="seconds after which a comparison ends in any case, once it has 8 rounds "
+        "(default: 120)",
+    ),
+    Flag(
+        "--prepare",
+        metavar="CMD",
+        help="a shell command that runs before each run of a comparison, for programs that leave "
+        "something behind",
+    ),
+    title="comparing",
+)
+
+
+class Place(Command):
+    """A program with page sizes that it does not ask for itself."""
+
+    name = "place"
+    help = "run a program with other page sizes, or give them to one that runs"
+    description = (
+        "Run an unmodified program with page sizes by rules or by the place file of "
+        "`pagewalk advise -o`: madvise is called for it at the right moments, in its children and "
+        "in static programs too. With -p, memory that is there already is made large at once."
+    )
+    usage = (
+        "pagewalk place RULES|FILE [options] -- COMMAND [ARGUMENT ...]\n"
+        "       pagewalk place RULES|FILE -p PID [options]\n"
+        "       pagewalk place --restore"
+    )
+    epilog = EPILOG
+    runs_program = True
+    flags = (
+        rules_of("which memory has which page size"),
+        PROCESS_ID,
+        Flag(
+            "--dry-run",
+            action="store_true",
+            help="print the environment and the calls, run nothing",
+        ),
+        Flag(
+            "--verify",
+            action="store_true",
+            help="say at the end what each region got and why not more",
+        ),
+        Flag(
+            "--only",
+            action="store_true",
+            help="large pages for what rules name and for nothing else, where the system's knob is "
+            "always (Linux 6.18)",
+        ),
+        Flag(
+            "--require",
+            action="store_true",
+            help=f"end with status {UNMET} if memory that a rule is for has smaller pages, or none "
+            "is",
+        ),
+        Flag(
+            "--inherit",
+            action="store_true",
+            help="leave variables that are set for the program in the environment of what it "
+            "executes",
+        ),
+        Flag(
+            "--system",
+            action="store_true",
+            help="as root: sizes below 2M and pools too, by knobs of the whole system, which are "
+            "put back when the program ends or pagewalk is killed",
+        ),
+        Flag(
+            "--pool",
+            type=_pool,
+            action="append",
+            default=[],
+            metavar="SIZE=COUNT",
+            help="with --system: put COUNT pages of SIZE into the system's pool, from which the C "
+            "library takes them for heap, mmap and data rules of that size; may be given again",
+        ),
+        Flag(
+            "--restore",
+            action="store_true",
+            help="put back the knobs that a pagewalk which was killed with its watcher has changed",
+        ),
+        Flag(
+            "--no-ptrace",
+            action="store_true",
+            help="do what variables of the environment can do, as where ptrace is forbidden",
+        ),
+        Flag(
+            "--compare",
+            action="store_true",
+            help="run the program natively without and with the placement in turns, and say what "
+            "was gained and how sure that is; its output is thrown away",
+        ),
+        COMPARING,
+        json_of("what was obtained"),
+        top("N regions with most memory"),
+        FORCE,
+    )
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Places a program, or a process; ends as the program did."""
+        from pagewalk.placing.system import System
+
+        if options.restore:
+            return _restored(options)
+        if options.rules is None:
+            raise UsageError("say which memory has which page size, as in `pagewalk place heap=2M`")
+        check(options)
+        _check_comparing(options)
+        system = System()
+        if options.pool and not options.system:
+            raise UsageError("--pool changes the whole system: give --system too, as root")
+        wanted = read(options.rules, system, has_all=options.system)
+        if options.pid is not None:
+            return _running(options, wanted, system)
+        return _program(options, wanted, system)
+
+
+def _restored(options: argparse.Namespace) -> int:
+    from pagewalk.placing import journal
+
+    done = journal.restore()
+    if not options.quiet:
+        say("\n".join(done) if done else "no knob is changed")
+    return 0
+
+
+def _program(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> int:
+    from pagewalk import _native
+    from pagewalk.placing import journal, launch, show
+
+    command = launch.shelled(arguments.program(options))
+    is_traced = not options.no_ptrace and _native.may_trace()
+    pools = dict(options.pool)
+    changes = journal.plan(wanted, pools, system) if options.system else []
+    advised = launch.advised(wanted, pools)
+    set_: list[Variable] = launch.of_pools(wanted, pools, system, os.environ)
+    if not is_traced:
+        set_ += launch.variables(command[0], advised, os.environ)
+    if options.dry_run:
+        say(
+            launch.dry(command, advised, set_, changes=changes, only=options.only, traced=is_traced)
+        )
+        return 0
+    if not is_traced:
+        arguments.note(options, [] if options.no_ptrace else [launch.FORBIDDEN])
+        arguments.warn(launch.unplaced(advised, set_))
+        if options.only:
+            raise UsageError("--only takes the launcher: leave it out where ptrace is forbidden")
+    if options.compare:
+
+        def placed_() -> dict[str, Any]:
+            if not is_traced:
+                return launch.untraced(command, set_)
+            return launch.launch(command, advised, set_, inherit=options.inherit, only=options.only)
+
+        with journal.changed(changes):
+            written = arguments.place_rules(options.rules, "")
+            document = compared(options, command, written, placed_)
+        if options.json is not None:
+            text = json.dumps(document, indent=1, ensure_ascii=False)
+            arguments.write_output(options.json, text + "\n", options.force)
+        return 0
+    by_regions = options.system or not is_traced
+    with (
+        journal.changed(changes),
+        launch.Watch(wanted, system, 3 if options.only else None) as watch,
+    ):
+        watch.is_on = options.verify or by_regions or options.json is not None
+        if is_traced:
+            outcome = launch.launch(
+                command, advised, set_, inherit=options.inherit, only=options.only, look=watch.end
+            )
+        else:
+            outcome = launch.untraced(command, set_)
+    if by_regions:
+        outcome["rules"] = show.by_rule(wanted, watch.documents)
+    return _told(options, outcome, watch.documents)
+
+
+def _must_be_met(options: argparse.Namespace, rule: dict[str, Any]) -> bool:
+    """Whether the command fails if this rule is not met."""
+    return bool(options.require or rule["rule"].endswith(" fail"))
+
+
+def _say_unused(options: argparse.Namespace, outcome: dict[str, Any]) -> None:
+    """Says what is to be known of a run, and which rules nothing was mapped for."""
+    arguments.note(options, outcome["notes"])
+    unused = [one for one in outcome["rules"] if not one["mappings"]]
+    arguments.warn([f"{one['rule']}: nothing was mapped that it is for" for one in unused])
+
+
+def _told(
+    options: argparse.Namespace,
+    outcome: dict[str, Any],
+    documents: list[dict[str, Any]],
+) -> int:
+    """Says what came of it, and gives the status."""
+    from pagewalk.placing import show
+
+    _say_unused(options, outcome)
+    if not options.quiet:
+        # What the warnings say is not said again.
+        used = [one for one in outcome["rules"] if one["mappings"]]
+        for line in show.placed({**outcome, "rules": used}):
+            say(f"pagewalk: {line}", sys.stderr)
+    if options.verify and documents and not options.quiet:
+        say(show.summary(documents[0], options.top), sys.stderr)
+    if options.json is not None:
+        text = json.dumps({**outcome, "regions_of": documents}, indent=1, ensure_ascii=False)
+        arguments.write_output(options.json, text + "\n", options.force)
+    status: int = outcome["status"]
+    short = [
+        one["rule"] for one in outcome["rules"] if show.is_short(one) and _must_be_met(options, one)
+    ]
+    if status == 0 and short:
+        why = "--require: " if options.require else ""
+        say(
+            f"pagewalk: error: {why}{'; '.join(short)}: smaller pages than asked for; "
+            "--verify says why",
+            sys.stderr,
+        )
+        return UNMET
+    return status
+
+
+def _check_comparing(options: argparse.Namespace) -> None:
+    """Refuses what does not go with `--compare`, and what goes with it alone."""
+    if options.compare:
+        for name in ("pid", "dry_run", "verify", "require"):
+            if vars(options)[name]:
+                flag = "-p" if name == "pid" else f"--{name.replace('_', '-')}"
+                raise UsageError(f"--compare runs a program many times: leave {flag} out")
+        return
+    check_alone(options, "--compare")
+
+
+def check_alone(options: argparse.Namespace, flag: str) -> None:
+    """Refuses flags of a comparison without `flag`, which asks for one."""
+    for name in ("within", "rounds", "seconds", "prepare"):
+        if vars(options)[name] is not None:
+            raise UsageError(f"--{name} is for comparing: give {flag} too")
+
+
+def compared(
+    options: argparse.Namespace,
+    command: "list[str]",
+    written: str,
+    placed: "Callable[[], dict[str, Any]]",
+) -> dict[str, Any]:
+    """Compares a program with and without a placement, says what came of it, and gives all of it.
+
+    Args:
+        options: With those of `COMPARING`, and `quiet`.
+        command: The program.
+        written: The rules, which may have a promise.
+        placed: Runs it with the placement.
+    """
+    from pagewalk import natively, promises
+    from pagewalk.placing import compare, counters, launch, show
+
+    given = {"within": options.within, "rounds_max": options.rounds, "seconds_max": options.seconds}
+    limits = compare.Limits(**{key: value for key, value in given.items() if value is not None})
+    of_walks, why_none = counters.of_walks()
+    last: dict[str, Any] = {}
+
+    def place_it() -> dict[str, Any]:
+        last.update(placed())
+        return last
+
+    with (
+        natively.spooled_stdin() as stdin,
+        arguments.progress(options, "comparing", "rounds") as line,
+    ):
+
+        def sample(run: "Callable[[], dict[str, Any]]") -> compare.Sample:
+            with compare.streams(stdin):
+                return compare.sampled(run, of_walks, options.prepare)
+
+        found = compare.compare(
+            lambda: sample(lambda: launch.untraced(command, [])),
+            lambda: sample(place_it),
+            limits,
+            seed=0,
+            progress=lambda rounds, _: line(rounds, limits.rounds_max),
+        )
+    promise = promises.read(written)
+    document = {
+        **compare.document(found),
+        "command": command,
+        "rules": [one for one in written.splitlines() if one and not one.startswith("#")],
+        "promised": promise and promise._asdict(),
+        "counters_missing": why_none,
+        "rules_got": last["rules"],
+    }
+    _say_unused(options, last)
+    if not options.quiet:
+        say(show.compared(document), sys.stderr)
+    return document
+
+
+def _running(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> int:
+    """Collapses what a process has in base pages."""
+    from pagewalk.placing import live, show, verify
+
+    refused = [name for name in ("only", "inherit", "no_ptrace", "system") if vars(options)[name]]
+    if refused:
+        flag = refused[0].replace("_", "-")
+        raise UsageError(f"--{flag} is for a program after `--`, not for one that runs")
+    if options.dry_run:
+        say(live.dry(options.pid, wanted))
+        return 0
+    outcome = live.collapse(options.pid, wanted)
+    document = verify.verify(options.pid, wanted, system=system)
+    lines = show.collapsed(outcome)
+    if not options.quiet and options.json != "-":
+        for line in lines:
+            say(f"pagewalk: {line}", sys.stderr)
+        if options.verify:
+            say(show.summary(document, options.top))
+    arguments.warn(
+        [
+            f"{one['rule']}: nothing is mapped that it is for"
+            for one in outcome["rules"]
+            if not one["mappings"]
+        ]
+    )
+    if options.json is not None:
+        text = json.dumps({**outcome, "regions_of": [document]}, indent=1, ensure_ascii=False)
+        arguments.write_output(options.json, text + "\n", options.force)
+    short = any(
+        (one["failed"] or not one["mappings"]) and _must_be_met(options, one)
+        for one in outcome["rules"]
+    )
+    return UNMET if short else 0

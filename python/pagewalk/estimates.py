@@ -1,0 +1,134 @@
+"""One number for what translation takes, and for what page sizes gain, within their ranges.
+
+```
+ one by one   |instructions|  stalls  |  translation  |
+ n at once    |instructions|                             hide whatever fits under them
+              |(instructions + stalls) / n|translation / walks|
+```
+
+Counts of a trace do not say how many misses a program has under way at once: a range has both ends.
+Where the time of a native run is known, and the clock of the machine that it ran on, so is that
+number: it is the one with which the model takes as long. Otherwise it is taken halfway, as a
+factor, between one and what the machine has at most.
+"""
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any, NamedTuple
+
+from pagewalk import here
+
+MISSES = 10.0
+"""Misses under way at once at most where the machine's file does not say: an assumption."""
+WALKS = 2.0
+"""Walks under way at once at most where nobody has timed it: an assumption."""
+
+
+class Work(NamedTuple):
+    """Cycles of a run: its instructions, all of its stalls, and all of its translation."""
+
+    instructions: float
+    stalls: float
+    translation: float
+
+    def cycles(self, at_once: float, walks: float) -> float:
+        """Of the run, where so many stalls and so many walks overlap."""
+        waits = (self.instructions + self.stalls) / at_once + self.translation / walks
+        return max(self.instructions, waits)
+
+    @classmethod
+    def of(cls, results: Mapping[str, Any]) -> "Work | None":
+        """Of results; `None` where the machine's file gives no latencies."""
+        time = results.get("time")
+        if not time:
+            return None
+        each = results["machine"]["description"]["core"].get("cycles_per_instruction", 1)
+        instructions = results["instructions"] * each
+        program, translation = time["program_cycles"]["hi"], time["translation_cycles"]["hi"]
+        return cls(instructions, max(0.0, program - instructions), translation)
+
+
+class Overlap(NamedTuple):
+    """How much of a program is under way at once, and how that is known."""
+
+    at_once: float
+    walks: float
+    how: str
+
+    def cycles(self, work: Work) -> float:
+        """Cycles of a run."""
+        return work.cycles(self.at_once, self.walks)
+
+
+def overlap(base: Mapping[str, Any]) -> Overlap | None:
+    """How far the misses of the program overlap whose results with base pages these are."""
+    work = Work.of(base)
+    if work is None:
+        return None
+    described = base["machine"]["description"]
+    calibrated = described.get("calibrated") or {}
+    most = float(described["core"].get("misses_in_flight") or MISSES)
+    walks = float(calibrated.get("walks_in_flight") or min(WALKS, most))
+    native = base.get("native")
+    if native is not None and native.get("translation_ms") is not None and "ghz" in calibrated:
+        timed = native["user_seconds"] * calibrated["ghz"] * 1e9
+        low, high = 1.0, max(1.0, most)
+        for _ in range(40):
+            middle = (low + high) / 2
+            longer = work.cycles(middle, min(middle, walks)) > timed
+            low, high = (middle, high) if longer else (low, middle)
+        return Overlap(low, min(low, walks), "from the time of the native run")
+    halfway = sqrt(most)
+    known = "walks at once as timed" if calibrated else "an assumption for walks at once"
+    return Overlap(
+        halfway, min(halfway, walks), f"misses halfway between one and all at once; {known}"
+    )
+
+
+def share(results: Mapping[str, Any], machine: str) -> dict[str, Any] | None:
+    """The best estimate of translation's share of a run, as an `Estimate`.
+
+    Args:
+        results: Of the run.
+        machine: The built-in name of the machine, or the path of its file.
+    """
+    found, work = overlap(results), Work.of(results)
+    if found is None or work is None:
+        return None
+    whole = found.cycles(work)
+    without = found.cycles(Work(work.instructions, work.stalls, 0.0))
+    limits = results["time"]["share"]
+    part = 1 - without / whole if whole > 0 else 0.0
+    part = min(max(part, limits["lo"]), limits["hi"])
+    native = results.get("native")
+    known = native is not None and native.get("translation_ms") is not None
+    ms = 1000 * native["user_seconds"] * part if native is not None and known else None
+    fits = here.is_of(machine, here.processor())
+    return {"share": part, "ms": ms, "how": found.how, "here": fits}
+
+
+def translation(base: Mapping[str, Any], results: Mapping[str, Any]) -> float | None:
+    """The best estimate of the cycles of translation of a run, within `time.translation_cycles`.
+
+    Args:
+        base: Results of the program with base pages, by which is known how far misses overlap.
+        results: Of the run.
+    """
+    found, work = overlap(base), Work.of(results)
+    if found is None or work is None:
+        return None
+    without = Work(work.instructions, work.stalls, 0.0)
+    limits = results["time"]["translation_cycles"]
+    best = found.cycles(work) - found.cycles(without)
+    return min(max(best, float(limits["lo"])), float(limits["hi"]))
+
+
+def gain(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float | None:
+    """The share of the user time with base pages that page sizes are expected to save."""
+    found, before, after = overlap(base), Work.of(base), Work.of(placed)
+    if found is None or before is None or after is None:
+        return None
+    # Only translation differs: what the caches hold of page tables is in it.
+    after = Work(before.instructions, before.stalls, after.translation)
+    whole = found.cycles(before)
+    return 1 - found.cycles(after) / whole if whole > 0 else 0.0

@@ -1,0 +1,394 @@
+r"""Memory management on many processors, under different locks: in virtual time, and on this host.
+
+```
+ hat(locking=["global", "monitor"], cpus=[1, 8], work=["tpcb"]) --> HatRuns
+                                       \--document()--> JSON
+                                        \--report.hat--> text, charts, HTML
+```
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from pagewalk import _native
+from pagewalk._native import Error
+from pagewalk.hat_counts import HatRun, HostRun, LockCounts, TimeUse
+from pagewalk.progress import Progress, bar
+from pagewalk.tabled import Tabled, flat, table_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pagewalk.formats import Made
+
+(SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
+MICRO, MT = "micro", "mt"
+GROUPS = {
+    MICRO: ("fork", "exec", "fault", "brk"),
+    MT: tuple(name for name in LOADS if name.startswith("mt-")),
+}
+"""Names for several loads: K94's Microbench, and threads of one space."""
+NOT_OF_THE_LAYER = ("mt-mmap-low", "mt-mmap-high", "kenbus")
+"""Loads that ask nothing of the HAT layer alone."""
+CPUS = (1, 2, 4, 8, 12)
+THREADS = (1, 2)
+
+NO_INTERRUPTS = (
+    "shootdowns: a process cannot interrupt another processor, so that they cost nothing here"
+)
+
+HAT_ALONE = "the memory manager above the HAT layer and its locks: the loads drive the layer alone"
+
+NOT_MODELLED = (
+    "data caches: the line of a lock costs a transfer from another processor, other lines nothing",
+    "other locks of a kernel than those of its memory management",
+    "the scheduler: each processor has one process",
+    "cycles are counted instructions and assumptions (crates/locks/src/costs.rs): orders and "
+    "ratios can be claimed, times not",
+)
+
+
+One = TypeVar("One", bound=HatRun | HostRun)
+
+
+class _Runs(list[One], Tabled):
+    """Runs, a list that is a table too.
+
+    Attributes:
+        document: The same as `pagewalk hat --json` writes it.
+    """
+
+    title: ClassVar[str]
+
+    def __init__(self, runs: list[One], settings: dict[str, Any]) -> None:
+        super().__init__(runs)
+        self.document = document(self, settings)
+
+    def to_arrow(self) -> "pa.Table":
+        """A row for each run: its counts, with those of locks as `locks_page_contended`."""
+        return table_of([flat(_plain(run)) for run in self])
+
+    def _repr_html_(self) -> str:
+        from pagewalk.report import notebook
+
+        return notebook.shown(self.title, [], [self.made().shown()])
+
+
+class HatRuns(_Runs[HatRun]):
+    """The runs of `hat`.
+
+    Charts are called after a load and a page table: `tpcb-x86-64` has the throughput over
+    processors, `tpcb-x86-64-time` where the time goes.
+    """
+
+    title = "Memory management on many processors"
+
+    def made(self) -> "Made":
+        """What files are made of."""
+        from pagewalk.formats import Made
+        from pagewalk.report import hat
+
+        return Made(
+            counted=self.to_arrow,
+            document=lambda: self.document,
+            shown=lambda: hat.table(self),
+            charts=lambda: hat.charts(self),
+        )
+
+
+class HostRuns(_Runs[HostRun]):
+    """The runs of `hat_on_host`."""
+
+    title = "Memory management on this host"
+    nothing_drawn = "nothing is drawn of one host, which has few processors"
+
+    def made(self) -> "Made":
+        """What files are made of."""
+        from pagewalk.formats import Made
+        from pagewalk.report import hat
+
+        return Made(
+            counted=self.to_arrow,
+            document=lambda: self.document,
+            shown=lambda: hat.host_table(self),
+            charts=dict,
+        )
+
+
+def _plain(run: "HatRun | HostRun") -> dict[str, Any]:
+    plain = run._asdict()
+    del plain["document"]
+    if isinstance(run, HatRun):
+        plain["time"] = run.time._asdict()
+        plain["locks"] = {name: counts._asdict() for name, counts in run.locks.items()}
+    return plain
+
+
+def hat(
+    *,
+    cpus: Sequence[int] = CPUS,
+    locking: Sequence[str] = tuple(SCHEMES),
+    work: Sequence[str] = ("tpcb",),
+    tables: Sequence[str] = ("x86-64",),
+    hat_only: bool = False,
+    pool_bytes: int | None = None,
+    lock_per_list: bool = False,
+    shootdowns: str = "interrupts",
+    contexts: int | None = None,
+    context_threshold: int = 0,
+    virtual_caches: bool = False,
+    lock_kind: str = "adaptive",
+    seed: int = 1,
+    progress: Progress | bool | None = None,
+) -> HatRuns:
+    """Runs loads on the memory manager and the HAT layer below it in virtual time.
+
+    Equal arguments give equal counts.
+
+    Args:
+        cpus: Numbers of processors.
+        locking: Schemes of locks: `global`, `early`, `monitor`, `hashed`, `embedded`, `covering`.
+        work: Loads: `fork`, `exec`, `fault`, `brk` (`micro`: these four), `tpcb`, `dma`, `spec`,
+            `kenbus`; `mt-low`, `mt-high`, and `mt-mmap`, `mt-mmap-fault`, `mt-fault`, `mt-unmap`
+            with `-low` or `-high` (`mt`: all these); or the file of a skeleton
+            (`pagewalk.skeleton`).
+        tables: Page tables: `x86-64`, `sparc-reference`, `guarded`, `hashed`, `x86-64-shared`,
+            `hashed-shared`.
+        hat_only: Whether the loads drive the HAT layer alone, without the memory manager above it.
+        pool_bytes: Memory for page tables; `None`: as much as is wanted.
+        lock_per_list: A lock for each list of free resources, in place of one for all.
+        shootdowns: `interrupts`, `lazy` or `broadcast`.
+        contexts: Contexts of the hardware, more than there are processors; `None`: without limit.
+        context_threshold: While at most so many contexts are in use, the list in the order of
+            their use is not kept.
+        virtual_caches: Whether caches are indexed by virtual addresses: what is unmapped leaves
+            them.
+        lock_kind: What a processor does that finds a lock held: `spin`, `adaptive`, `hand-over`,
+            `barging`.
+        seed: Of the loads' choices.
+        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+
+    Raises:
+        Error: There is no such scheme, load or table, or it cannot run so.
+    """
+    work = loads(work, hat_only=hat_only)
+    _check_fit(32, "contexts", contexts or 0, context_threshold)
+    _check_fit(32, "processors", *cpus)
+    _check_fit(64, "bytes of a pool", pool_bytes or 0)
+    _check_fit(64, "seed", seed)
+    asked = [
+        (load, table, scheme, count)
+        for load in work
+        for table in tables
+        for scheme in locking
+        for count in cpus
+    ]
+
+    skeletons = _skeletons(work)
+
+    def run(load: str, table: str, scheme: str, count: int) -> HatRun:
+        text = _native.hat_run(
+            cpus=count,
+            scheme=scheme,
+            load=Path(load).name if load in skeletons else load,
+            skeleton=skeletons.get(load),
+            table=table,
+            hat_only=hat_only,
+            pool_bytes=pool_bytes,
+            lock_per_list=lock_per_list,
+            shootdowns=shootdowns,
+            contexts=contexts,
+            context_threshold=context_threshold,
+            virtual_caches=virtual_caches,
+            lock_kind=lock_kind,
+            seed=seed,
+        )
+        return _run(json.loads(text))
+
+    settings = {
+        "cpus": list(cpus),
+        "locking": list(locking),
+        "work": list(work),
+        "tables": list(tables),
+        "hat_only": hat_only,
+        "pool_bytes": pool_bytes,
+        "lock_per_list": lock_per_list,
+        "shootdowns": shootdowns,
+        "contexts": contexts,
+        "context_threshold": context_threshold,
+        "virtual_caches": virtual_caches,
+        "lock_kind": lock_kind,
+        "seed": seed,
+    }
+    return HatRuns(_each(asked, run, progress), settings)
+
+
+def hat_on_host(
+    *,
+    threads: Sequence[int] = THREADS,
+    locking: Sequence[str] = ("single", *SCHEMES),
+    work: Sequence[str] = ("fault",),
+    tables: Sequence[str] = ("x86-64",),
+    hat_only: bool = False,
+    rounds: int = 5,
+    seed: int = 1,
+    progress: Progress | bool | None = None,
+) -> HostRuns:
+    """Runs loads on this host's processors. Times differ from run to run.
+
+    Args:
+        threads: Numbers of threads.
+        locking: Schemes of locks, and `single`, which has none and runs on one thread alone.
+        work: Loads, as for `hat`.
+        tables: Page tables, as for `hat`.
+        hat_only: As for `hat`.
+        rounds: Of each, the shared layer and the control in turn; medians count.
+        seed: Of the loads' choices.
+        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+
+    Raises:
+        Error: There is no such scheme, load or table.
+    """
+    work = loads(work, hat_only=hat_only)
+    _check_fit(32, "threads", *threads)
+    _check_fit(32, "rounds", rounds)
+    _check_fit(64, "seed", seed)
+    asked = [
+        (load, table, scheme, count)
+        for load in work
+        for table in tables
+        for scheme in locking
+        for count in threads
+        if count == 1 or scheme != "single"
+    ]
+    if not asked:
+        raise Error("`single` has no locks and runs on one thread: add 1 to threads, or a scheme")
+
+    skeletons = _skeletons(work)
+
+    def run(load: str, table: str, scheme: str, count: int) -> HostRun:
+        text = _native.hat_run_on_host(
+            threads=count,
+            scheme=scheme,
+            load=Path(load).name if load in skeletons else load,
+            skeleton=skeletons.get(load),
+            table=table,
+            hat_only=hat_only,
+            rounds=rounds,
+            seed=seed,
+        )
+        made = json.loads(text)
+        named = {**made, "locking": made["scheme"], "work": made["load"]}
+        return HostRun(**{name: named[name] for name in HostRun._fields[:-1]}, document=made)
+
+    settings = {
+        "threads": list(threads),
+        "locking": list(locking),
+        "work": list(work),
+        "tables": list(tables),
+        "hat_only": hat_only,
+        "rounds": rounds,
+        "seed": seed,
+    }
+    return HostRuns(_each(asked, run, progress), settings)
+
+
+def document(runs: Sequence[HatRun | HostRun], settings: dict[str, Any]) -> dict[str, Any]:
+    """The runs as one JSON document."""
+    on_host = any(isinstance(run, HostRun) for run in runs)
+    not_modelled = [NO_INTERRUPTS] if on_host else list(NOT_MODELLED)
+    if any(run.hat_only for run in runs):
+        not_modelled.append(HAT_ALONE)
+    return {
+        "schema": 3,
+        "pagewalk": _native.version(),
+        "on": "host" if on_host else "model",
+        "settings": settings,
+        "runs": [run.document for run in runs],
+        "not_modelled": not_modelled,
+    }
+
+
+def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
+    """The loads of these names, each once; of a group, those that can run so.
+
+    Raises:
+        Error: A name is of no load, no group and no file.
+    """
+    named: dict[str, None] = {}
+    for name in work:
+        if name not in GROUPS and name not in LOADS and not Path(name).is_file():
+            if Path(name).name != name or Path(name).suffix:
+                raise Error(f"{name}: there is no such file; `pagewalk skeleton` makes one")
+            raise Error(
+                f"`{name}` names no load: choose of {', '.join(LOADS)}, {MICRO} for "
+                f"{', '.join(GROUPS[MICRO])}, {MT} for all mt-..., or give the file of a skeleton"
+            )
+        those = GROUPS.get(name, (name,))
+        if hat_only and name in GROUPS:
+            those = tuple(load for load in those if load not in NOT_OF_THE_LAYER)
+        named.update(dict.fromkeys(those))
+    return list(named)
+
+
+def _skeletons(work: Sequence[str]) -> dict[str, str]:
+    """The text of each skeleton that a load names by its file."""
+    texts = {}
+    for name in work:
+        if name not in LOADS:
+            try:
+                texts[name] = Path(name).read_text(errors="replace")
+            except OSError as error:
+                raise Error(f"{name}: cannot be read: {error.strerror}") from error
+    return texts
+
+
+def _check_fit(bits: int, what: str, *numbers: int) -> None:
+    """Refuses numbers that are not of so many bits."""
+    for number in numbers:
+        if not 0 <= number < 1 << bits:
+            raise Error(f"{what}: {number} is no number from 0 to 2^{bits} - 1")
+
+
+def _each(
+    asked: Sequence[tuple[str, str, str, int]],
+    run: Callable[[str, str, str, int], One],
+    progress: Progress | bool | None,
+) -> list[One]:
+    """Each run in its turn, until `progress` says that it is enough."""
+    runs: list[One] = []
+    with bar(progress, "running") as told:
+        for done, one in enumerate(asked):
+            if told is not None and told(done, len(asked)) is False:
+                break
+            runs.append(run(*one))
+    return runs
+
+
+def _run(made: dict[str, Any]) -> HatRun:
+    locks = {
+        name: LockCounts(
+            counts["acquisitions"],
+            counts["contended"],
+            counts["waits"]["cycles"],
+            counts["holds"]["cycles"],
+        )
+        for name, counts in made["locks"].items()
+    }
+    return HatRun(
+        made["cpus"],
+        made["scheme"],
+        made["load"],
+        made["table"],
+        made["hat_only"],
+        made["operations"],
+        made["cycles"],
+        made["throughput"],
+        TimeUse(**made["time"]),
+        locks,
+        made["steals"],
+        made["table_bytes_peak"],
+        made,
+    )

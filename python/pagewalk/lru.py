@@ -1,0 +1,76 @@
+"""`Curve`: the misses of a fully associative LRU TLB of every size, as plain data."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from pagewalk import _native
+
+if TYPE_CHECKING:
+    from array import array
+
+    from pagewalk.progress import Progress
+
+Lookups = Literal["data", "fetch", "all"]
+PAGE_SIZES = ("4K", "16K", "64K", "2M", "1G")
+ENTRIES_MAX = 65536
+
+
+class Curve(NamedTuple):
+    """Misses over the number of entries, for one page size."""
+
+    lookups: Lookups
+    """What is looked up: loads and stores, fetches, or every access."""
+    page_size: str
+    page_bytes: int
+    total: int
+    """Lookups; an access that touches two pages is two."""
+    cold: int
+    """Lookups of a page for the first time, which miss whatever the size."""
+    misses: "array[int]"
+    """Misses of 1, 2, 3, ... entries."""
+
+    def steps(self) -> list[tuple[int, int]]:
+        """Entries and misses where the misses change; between two of them they stay."""
+        changes = []
+        last = -1
+        for entries, misses in enumerate(self.misses, 1):
+            if misses != last:
+                changes.append((entries, misses))
+                last = misses
+        return changes
+
+
+class Asked(NamedTuple):
+    """Which curves are counted: one for each page size of each kind of lookup."""
+
+    page_sizes: Sequence[str] = PAGE_SIZES
+    lookups: Sequence[Lookups] = ("all",)
+    entries_max: int = ENTRIES_MAX
+
+
+def counted(
+    source: str, reading: _native.Reading, asked: Asked, progress: "Progress | None" = None
+) -> tuple[list[Curve], list[str]]:
+    """The curves of a trace, page sizes innermost, and warnings.
+
+    Raises:
+        Error: A parameter is wrong.
+        WorkError: The trace is damaged.
+    """
+    from array import array
+
+    found, warnings = _native.trace_curves(
+        source,
+        reading,
+        lookups=list(asked.lookups),
+        page_sizes=list(asked.page_sizes),
+        entries_max=asked.entries_max,
+        progress=progress,
+    )
+    # The native half keeps the order in which it was asked.
+    names = [(which, size) for which in asked.lookups for size in asked.page_sizes]
+    curves = [
+        Curve(which, size, page_bytes, total, cold, array("Q", misses))
+        for (which, size), (_, page_bytes, total, cold, misses) in zip(names, found, strict=True)
+    ]
+    return curves, warnings

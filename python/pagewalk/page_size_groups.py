@@ -1,0 +1,198 @@
+"""Regions of a run that get one page size together, and what each size would be worth for them.
+
+```
+ base pages: regions --by length, site, density--> groups --0.1 % of the misses--> tried ones
+ all at one size: each group's misses and memory there, beside those with base pages
+```
+
+What a region misses where all regions have large pages is close to what it misses where it alone
+has them: its own large pages take few entries of the TLB, whatever the others have. So one run per
+size stands for a run per region and size. What is chosen by these estimates is run afterwards.
+"""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pagewalk import text
+
+WORTH = 0.001
+"""Share of all misses, or of their cycles, below which a region is left as it is: an assumption."""
+
+
+class Group(NamedTuple):
+    """Regions that are alike and are tried together: one page size for all of them."""
+
+    regions: list[dict[str, Any]]
+    """Rows of the results with base pages, most misses first; `place`: what a rule calls each."""
+
+    @property
+    def misses(self) -> int:
+        """Misses of every TLB with base pages, first touches too."""
+        return sum(region["misses"] for region in self.regions)
+
+    def rules(self, size: str) -> list[str]:
+        """The place rules that ask for `size`."""
+        return [f"{region['place']} = {size}" for region in self.regions]
+
+
+class Part(NamedTuple):
+    """What some regions count for in a run."""
+
+    misses: int
+    """Misses of every TLB, first touches too."""
+    cold: int
+    """First touches of a page."""
+    touched_bytes: int
+    """Bytes of the pages that were first touched."""
+    large: int
+    """Pages above the smallest size among these."""
+    walk_cycles: int
+    """What translation took if nothing was hidden; 0 where the machine's file has no latencies."""
+
+
+class Worth(NamedTuple):
+    """What a page size is expected to be worth for a group."""
+
+    saved: float
+    """Cost of translation that it saves, in the unit of `cost`."""
+    memory_bytes: float
+    """Memory that it adds."""
+
+
+def candidates(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, Any]]:
+    """Regions that miss and have room for a larger page, most misses first; no two overlap."""
+    rows = base["regions"]
+    names = Counter(row["name"] for row in rows)
+    room = text.bytes_of(sizes[0]) if sizes else 0
+    touched: dict[tuple[str, int], int] = Counter()
+    for _, region, _, _, page, _, cold in base["origins"]["misses"]:
+        touched[_identity(rows[region])] += cold * page
+    found: list[dict[str, Any]] = []
+    taken: list[tuple[int, int]] = []
+    for row in sorted(rows, key=lambda row: -row["misses"]):
+        start, end = row["start"], row["start"] + row["bytes"]
+        if row["misses"] < 1 or row["bytes"] < room:
+            continue
+        at = bisect_left(taken, (start, end))
+        if (at > 0 and taken[at - 1][1] > start) or (at < len(taken) and taken[at][0] < end):
+            continue
+        taken.insert(at, (start, end))
+        own = row["name"] in ("heap", "stack") and names[row["name"]] == 1
+        place = row["name"] if own else f"range {start:#x}..{end:#x}"
+        found.append({**row, "place": place, "touched_bytes": touched[_identity(row)]})
+    return found
+
+
+def groups(regions: Sequence[dict[str, Any]], least: float, *, alike: bool) -> list[Group]:
+    """The groups of `regions` with at least so many misses, most misses first.
+
+    Args:
+        regions: Those of `candidates`.
+        least: Misses of a group below which it is left out.
+        alike: Whether regions that differ only in their address are one group.
+    """
+    found: dict[Any, Group] = {}
+    for region in regions:
+        key = _kind(region) if alike else region["place"]
+        found.setdefault(key, Group([])).regions.append(region)
+    worth = [group for group in found.values() if group.misses >= max(least, 1)]
+    return sorted(worth, key=lambda group: -group.misses)
+
+
+def _kind(region: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What regions have in common that are alike: length, allocation site, what they are, density.
+
+    Density is the share of their bytes that base pages reach, in quarters: it decides how much
+    memory larger pages add.
+    """
+    dense = round(4 * min(region["touched_bytes"] / region["bytes"], 1))
+    name = re.sub(r" \d+$", "", region["name"]) if region.get("site") is None else None
+    kind = ("backing", "rights", "populated", "mapped_by_site")
+    return region["bytes"], region.get("site"), name, dense, *[region.get(key) for key in kind]
+
+
+def parts(results: Mapping[str, Any], tried: Sequence[Group]) -> list[Part]:
+    """What each of the groups counts for in results that have counts by region."""
+    rows = results["regions"]
+    touched = [0] * len(rows)
+    large = [0] * len(rows)
+    base = base_page(results)
+    for _, region, _, _, page, _, cold in results["origins"]["misses"]:
+        touched[region] += cold * page
+        large[region] += cold if page > base else 0
+    found: dict[tuple[str, int], list[int]] = {}
+    for at, row in enumerate(rows):
+        counted = (row["misses"], row["cold_misses"], touched[at], large[at])
+        counts = [*counted, row["walk_cycles"] or 0]
+        before = found.get(_identity(row), [0] * len(counts))
+        found[_identity(row)] = [old + new for old, new in zip(before, counts, strict=True)]
+    none = [0] * len(Part._fields)
+    return [
+        Part(
+            *map(
+                sum,
+                zip(*[found.get(_identity(region), none) for region in group.regions], strict=True),
+            )
+        )
+        for group in tried
+    ]
+
+
+def base_page(results: Mapping[str, Any]) -> int:
+    """Bytes of the smallest pages of the machine that results are of."""
+    system = results["machine"]["description"].get("os", {})
+    return text.bytes_of(system.get("base_page", "4K"))
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["name"], row["start"]
+
+
+def interpolated(known: Mapping[int, Worth], size: int) -> Worth:
+    """What a size is worth between two that were run, in proportion to the bytes of a page.
+
+    Args:
+        known: Worths by bytes of a page, with that of base pages.
+        size: Bytes, from the smallest of `known` to the largest.
+    """
+    if size in known:
+        return known[size]
+    below = max(at for at in known if at < size)
+    above = min(at for at in known if at > size)
+    share = (size - below) / (above - below)
+    low, high = known[below], known[above]
+    return Worth(*[a + (b - a) * share for a, b in zip(low, high, strict=True)])
+
+
+def grown(
+    worths: Mapping[tuple[int, str], Worth], count: int, least: float, limit: float | None
+) -> list[tuple[str | None, ...]]:
+    """Sizes by group, from none on, each with the change that gains most per byte that it adds.
+
+    Args:
+        worths: By group and size, alone.
+        count: Groups.
+        least: Saved cost below which a change is not worth it.
+        limit: Bytes that no set may add more than; `None`: any.
+    """
+    sizes: list[str | None] = [None] * count
+    gains, added = [0.0] * count, [0.0] * count
+    sets: list[tuple[str | None, ...]] = []
+    while True:
+        moves = []
+        for (at, size), worth in worths.items():
+            more = worth.saved - gains[at]
+            bytes_ = worth.memory_bytes - added[at]
+            if more <= least or (limit is not None and sum(added) + bytes_ > limit):
+                continue
+            moves.append((more / max(bytes_, 1), more, at, size, bytes_))
+        if not moves:
+            return sets
+        _, more, at, size, bytes_ = max(moves)
+        sizes[at] = size
+        gains[at] += more
+        added[at] += bytes_
+        sets.append(tuple(sizes))

@@ -1,0 +1,411 @@
+"""Running a program with page sizes: by the launcher, or by variables where ptrace is forbidden.
+
+```
+ ptrace allowed     the native half's launcher: madvise is called for the program, nothing is set
+ ptrace forbidden   the C library's tunables, and the switches of allocators found in the program
+```
+
+Variables are read by the program and by all that it executes. The launcher takes them out again
+before a child sees them; without it they stay.
+"""
+
+import json
+import mmap
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pagewalk import _native
+from pagewalk._native import Error, WorkError
+from pagewalk.placing.journal import Change
+from pagewalk.placing.pages import BASE, LARGE
+from pagewalk.placing.rules import Rule, shown
+from pagewalk.placing.system import System, grown
+from pagewalk.placing.verify import command_of, verify
+
+SAMPLE_SECONDS = 0.02
+"""Between two looks at how much memory a program has."""
+SAMPLE_SHARE = 0.2
+"""Of the time, what looking at all mappings may take."""
+_MORE = 1.05
+"""How much more memory than at the last look is worth another one."""
+TOP_PAD = 64 << 20
+"""Bytes by which the C library moves the break, where nobody moves it by whole blocks."""
+
+_ALLOCATORS = {
+    "jemalloc": (b"<jemalloc>", ("MALLOC_CONF", "JE_MALLOC_CONF"), "thp:always", ","),
+    "mimalloc": (b"mimalloc: ", ("MIMALLOC_ALLOW_THP",), "1", ""),
+    "JVM": (b"JLI_Launch", ("JDK_JAVA_OPTIONS",), "-XX:+UseTransparentHugePages", " "),
+}
+"""For each allocator: bytes of a program that has it, variables, what is added, what parts it."""
+
+
+FORBIDDEN = (
+    "ptrace is forbidden here, by a container or by Yama: what takes it is left out; allow it "
+    "(--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3)"
+)
+"""What is said where no program may be traced."""
+
+
+class Variable(NamedTuple):
+    """A variable of the environment, and what it was."""
+
+    name: str
+    value: str
+    before: str | None
+    why: str
+
+
+def allocators(program: str) -> list[str]:
+    """The allocators that a program's file has in it; `glibc` for the C library's own."""
+    path = shutil.which(program) or program
+    try:
+        with open(path, "rb") as file, _mapped(file.fileno()) as data:  # noqa: PTH123
+            if data[:4] != b"\x7fELF":
+                return []
+            found = [name for name, (sign, *_) in _ALLOCATORS.items() if data.find(sign) >= 0]
+            if data.find(b"\xff Go buildinf:") >= 0:
+                found.append("Go")
+            elif data.find(b"ld-linux") >= 0 or data.find(b"glibc.malloc.") >= 0:
+                found.append("glibc")
+    except (OSError, ValueError):
+        return []
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    return found + [name for name in _ALLOCATORS if name in preloaded and name not in found]
+
+
+def shelled(command: list[str]) -> list[str]:
+    """The command, run by `/bin/sh` if its file is a script without `#!`, as shells run it."""
+    path = shutil.which(command[0])
+    if path is None:
+        return command
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            head = file.read(256)
+    except OSError:
+        return command
+    # Shells take what has a NUL in its first line for a program of another system.
+    is_script = head[:2] != b"#!" and head[:4] != b"\x7fELF" and b"\0" not in head.split(b"\n")[0]
+    return ["/bin/sh", path, *command[1:]] if is_script else command
+
+
+def _mapped(file: int) -> mmap.mmap:
+    return mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+
+
+def variables(
+    program: str, rules: Sequence[Rule], environment: Mapping[str, str]
+) -> list[Variable]:
+    """What is set for a program where nobody may trace it."""
+    sized = [rule for rule in rules if rule.size >= LARGE]
+    if not any(rule.what in ("heap", "mmap", "data", "range") for rule in sized):
+        return []
+    found: dict[str, Variable] = {}
+
+    def add(name: str, value: str, between: str, why: str) -> None:
+        before = environment.get(name)
+        now = found[name].value if name in found else before
+        joined = f"{now}{between}{value}" if now and between else value
+        found[name] = Variable(name, joined, before, why)
+
+    for one in allocators(program):
+        if one == "glibc":
+            tunables = f"glibc.malloc.hugetlb=1:glibc.malloc.top_pad={TOP_PAD}"
+            add("GLIBC_TUNABLES", tunables, ":", "the C library's allocator (glibc 2.35)")
+        elif one in _ALLOCATORS:
+            _, names, value, between = _ALLOCATORS[one]
+            for name in names:
+                add(name, value, between, one)
+    return list(found.values())
+
+
+def advised(rules: Sequence[Rule], pools: Mapping[int, int]) -> list[Rule]:
+    """The rules that are met by madvise: not those of pools, nor of sizes that all memory has."""
+    has_large = any(rule.size == LARGE for rule in rules)
+    return [
+        rule
+        for rule in rules
+        if rule.size not in pools
+        and rule.size <= LARGE
+        and not (has_large and BASE < rule.size < LARGE)
+    ]
+
+
+def of_pools(
+    rules: Sequence[Rule], pools: Mapping[int, int], system: System, environment: Mapping[str, str]
+) -> list[Variable]:
+    """What has the C library take pages of a pool.
+
+    Raises:
+        Error: It cannot, or the pool is empty.
+    """
+    found = {rule.size: rule for rule in rules if rule.size in pools or rule.size > LARGE}
+    if not found:
+        return []
+    if len(found) > 1:
+        raise Error("the C library takes pages of one pool: give one size")
+    [(size, rule)] = found.items()
+    if rule.what not in ("heap", "mmap", "data"):
+        raise Error(
+            f"{rule.title}: pages of a pool come by the C library's malloc alone: write heap, mmap "
+            "or data"
+        )
+    total, free = system.pools()[size]
+    if free == 0 and size not in pools:
+        raise Error(
+            f"{rule.title}: the pool has {total} pages and none is free: give --pool "
+            f"{shown(size)}=COUNT, or write a number to {system.pool_knob(size)}"
+        )
+    before = environment.get("GLIBC_TUNABLES")
+    value = f"glibc.malloc.hugetlb={size}"
+    joined = f"{before}:{value}" if before else value
+    return [Variable("GLIBC_TUNABLES", joined, before, "the C library takes pages of the pool")]
+
+
+def unplaced(rules: Sequence[Rule], set_: Sequence[Variable]) -> list[str]:
+    """What cannot be done by variables alone."""
+    by_allocator = ("heap", "mmap", "data")
+    lines = []
+    for rule in rules:
+        if rule.what not in by_allocator or rule.size < LARGE:
+            lines.append(f"{rule.title}: takes ptrace, by which madvise is called for the program")
+        elif not set_:
+            lines.append(f"{rule.title}: the program has no allocator that takes a switch")
+        elif rule.what != "heap":
+            lines.append(
+                f"{rule.title}: only what the allocator maps; what the program maps by itself "
+                "takes ptrace"
+            )
+    return lines
+
+
+class Watch:
+    """Looks at processes: at their ends, and in between where they are largest."""
+
+    def __init__(self, rules: Sequence[Rule], system: System, disabled: int | None) -> None:
+        self.rules, self.system, self.disabled = rules, system, disabled
+        self.before = system.counters()
+        self._own = command_of(os.getpid())
+        self.found: dict[int, dict[str, Any]] = {}
+        self.is_on = True
+        """Whether processes are looked at; without, the launcher's own counts are all."""
+        self._most: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def end(self, pid: int) -> None:
+        """A process ends, and its memory is still there."""
+        self._look(pid, "at its end")
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """A document of each process, the one with most memory first."""
+        return sorted(self.found.values(), key=lambda one: -one["resident_bytes"])
+
+    def _look(self, pid: int, moment: str) -> None:
+        if not self.is_on:
+            return
+        changed = grown(self.before, self.system.counters())
+        try:
+            seen = verify(
+                pid, self.rules, system=self.system, grown=changed, disabled=self.disabled or 0,
+                moment=moment,
+            )  # fmt: skip
+        except (Error, WorkError, OSError, ValueError, IndexError):
+            # It has ended meanwhile.
+            return
+        if seen["command"] == self._own:
+            # A child that has not executed the program yet.
+            return
+        with self._lock:
+            other = self.found.get(pid)
+            if other is None or _replaces(seen, other):
+                self.found[pid] = seen
+
+    def _run(self) -> None:
+        again = 0.0
+        while not self._ended.wait(SAMPLE_SECONDS):
+            start = time.perf_counter()
+            if start < again or not self.is_on:
+                continue
+            for pid in descendants(os.getpid()):
+                resident = _resident(pid)
+                if resident > _MORE * self._most.get(pid, LARGE):
+                    self._most[pid] = resident
+                    self._look(pid, "at its peak")
+            again = start + (time.perf_counter() - start) / SAMPLE_SHARE
+
+
+def _replaces(seen: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a look at a process tells more than another one."""
+    is_larger = bool(seen["resident_bytes"] * _MORE >= other["resident_bytes"])
+    is_same = seen["command"] == other["command"]
+    if "end" in other["moment"] and "end" not in seen["moment"]:
+        # It was begun before, and is done now.
+        return is_same and bool(seen["resident_bytes"] > _MORE * other["resident_bytes"])
+    # A process that has executed another program since then is told as that.
+    return is_larger or not is_same
+
+
+def _resident(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The processes that a process has started, and those that these have started."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return
+    for task in tasks:
+        try:
+            children = (task / "children").read_text("ascii").split()
+        except OSError:
+            continue
+        for child in children:
+            yield int(child)
+            yield from descendants(int(child))
+
+
+def launch(
+    command: Sequence[str],
+    rules: Sequence[Rule],
+    set_: Sequence[Variable] = (),
+    *,
+    inherit: bool = False,
+    only: bool = False,
+    look: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Runs a program by the launcher; what became of it.
+
+    Raises:
+        Error: It cannot be started, or may not be traced.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    plain = [(one.what, one.name, one.range, one.size > BASE) for one in rules]
+    found: dict[str, Any] = json.loads(
+        _native.launch(
+            list(command),
+            plain,
+            [(one.name, one.value, one.before) for one in set_],
+            inherit=inherit,
+            only=only,
+            # Addresses of a recording by the engine are those of every run without chance.
+            fixed=any(one.what == "range" for one in rules),
+            look=look,
+        )
+    )
+    found["rules"] = [
+        {"rule": rule.title, "line": rule.line, **got, "error": _error(got["error"])}
+        for rule, got in zip(rules, found.pop("got"), strict=True)
+    ]
+    return found
+
+
+def _error(number: int) -> str | None:
+    return os.strerror(number) if number else None
+
+
+def untraced(command: Sequence[str], set_: Sequence[Variable]) -> dict[str, Any]:
+    """Runs a program with variables alone; what became of it."""
+    sys.stdout.flush()
+    environment = {**os.environ, **{one.name: one.value for one in set_}}
+    try:
+        process = subprocess.Popen(list(command), env=environment)
+    except OSError as error:
+        raise Error(f"{command[0]} cannot be run: {error.strerror}") from error
+    while True:
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+            break
+        except KeyboardInterrupt:
+            # The program has it as well, and decides.
+            continue
+    code = process.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "status": code if code >= 0 else 128 - code,
+        "rules": [],
+        "notes": [],
+        "processes": 1,
+        "stops": 0,
+        "is_counted": True,
+        "usage": usage(used),
+    }
+
+
+def usage(used: resource.struct_rusage) -> dict[str, Any]:
+    """What the system counted of a program and of its children that it has waited for."""
+    return {
+        "user_seconds": used.ru_utime,
+        "system_seconds": used.ru_stime,
+        "resident_bytes_max": used.ru_maxrss << 10,
+        "minor_faults": used.ru_minflt,
+        "major_faults": used.ru_majflt,
+    }
+
+
+def dry(
+    command: Sequence[str],
+    rules: Sequence[Rule],
+    set_: Sequence[Variable],
+    *,
+    changes: Sequence[Change],
+    only: bool,
+    traced: bool,
+) -> str:
+    """What would be set and called, without running the program."""
+    lines = [f"# {' '.join(command)}: nothing was run"]
+    lines += [f"echo {value} > {path}  # until the program ends" for path, value in changes]
+    lines += [f"export {one.name}={_quoted(one.value)}  # {one.why}" for one in set_]
+    if only:
+        lines.append("prctl(PR_SET_THP_DISABLE, 1, PR_THP_DISABLE_EXCEPT_ADVISED, 0, 0)")
+    if not traced:
+        return "\n".join(lines)
+    if any(one.what == "range" for one in rules):
+        lines.append("personality(ADDR_NO_RANDOMIZE)  # ranges are addresses of the recording")
+    lines.append("ptrace(PTRACE_SEIZE, PTRACE_O_EXITKILL), seccomp(SECCOMP_SET_MODE_FILTER)")
+    for rule in rules:
+        advice = "MADV_HUGEPAGE" if rule.size > BASE else "MADV_NOHUGEPAGE"
+        when = {
+            "heap": "after each brk, which moves to the end of its block of 2M",
+            "stack": "before the first instruction, once the stack has grown to its limit",
+            "bss": "before the first instruction, and where a library's is mapped",
+            "text": "where a file is mapped to be read, and MADV_COLLAPSE",
+            "lib": f"where {rule.name} is mapped",
+            "range": f"at {rule.range[0]:#x}, or what has {rule.range[1] - rule.range[0]} bytes",
+        }.get(rule.what, "after each mmap and mremap of 2M or more")
+        lines.append(f"madvise(start, bytes, {advice})  # {rule.title}: {when}")
+        if rule.what in ("mmap", "data") and rule.size >= LARGE:
+            lines.append(
+                f"madvise(start, bytes, MADV_COLLAPSE)  # {rule.title}: where mprotect made an "
+                "arena grow, and where mremap moved memory"
+            )
+    return "\n".join(lines)
+
+
+def _quoted(value: str) -> str:
+    return (
+        value if re.fullmatch(r"[\w.:=,/+-]*", value) else "'" + value.replace("'", r"'\''") + "'"
+    )

@@ -1,0 +1,162 @@
+"""What a process has mapped: `/proc/PID/smaps`, with the kind of memory of each mapping."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pagewalk._native import Error, WorkError
+
+ANONYMOUS, BSS, HEAP, STACK, THREAD_STACK = "anonymous", "bss", "heap", "stack", "thread-stack"
+SHARED, PRIVATE_OF_SHARED = "shared-memory", "private-of-shared"
+SHARED_FILE, PRIVATE_FILE, HUGETLB, OTHER = "shared-file", "private-file", "hugetlb", "other"
+OWN = (ANONYMOUS, BSS, HEAP, STACK, THREAD_STACK)
+"""Kinds of memory that is of no file and of one process."""
+
+_GUARD_MAX = 1 << 20
+"""Bytes of the guard below a thread's stack, at most."""
+_HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) (\S+) (\d+) *(.*)")
+_POOL = ("/anon_hugepage", "/dev/hugepages/")
+_SHARED = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV")
+_KINDS = {"[heap]": HEAP, "[stack]": STACK}
+
+
+class Mapping(NamedTuple):
+    """A line of smaps with what stands below it."""
+
+    start: int
+    end: int
+    rights: str
+    """As smaps writes them: `rw-p`, `r-xs`."""
+    offset: int
+    """In its file, in bytes."""
+    path: str
+    kind: str
+    """What stands behind it, as `backing` of regions in results."""
+    flags: frozenset[str]
+    """VmFlags: `hg` for MADV_HUGEPAGE, `nh` for MADV_NOHUGEPAGE, `ht` for a page of a pool."""
+    bytes_of: dict[str, int]
+    """All rows of smaps that are in kB, in bytes: `Rss`, `AnonHugePages`, ..."""
+
+    @property
+    def bytes(self) -> int:
+        """Its length."""
+        return self.end - self.start
+
+    @property
+    def resident(self) -> int:
+        """Bytes in memory, those of a pool too."""
+        pool = self.bytes_of.get("Shared_Hugetlb", 0) + self.bytes_of.get("Private_Hugetlb", 0)
+        return self.bytes_of.get("Rss", 0) + pool
+
+    @property
+    def huge(self) -> int:
+        """Bytes that the page table maps by 2M, as smaps counts them."""
+        keys = ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped")
+        return sum(self.bytes_of.get(key, 0) for key in keys)
+
+    @property
+    def file(self) -> str:
+        """The name of its file without the folder; empty if it has none."""
+        path = self.path.removesuffix(" (deleted)")
+        return path.rpartition("/")[2] if path.startswith("/") else ""
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        if self.kind in (HEAP, STACK):
+            return self.kind
+        if self.kind in (ANONYMOUS, BSS, THREAD_STACK):
+            what = self.kind.replace("-", " ")
+            return f"{what} at {self.start:#x}"
+        if self.kind == HUGETLB and not self.file.startswith("anon_hugepage"):
+            return f"{self.file} (pool)"
+        if self.kind == HUGETLB:
+            return f"pool at {self.start:#x}"
+        name = self.path if self.path.startswith("/memfd:") else self.file or self.path
+        return f"{name.removeprefix('/')} ({self.rights[:3]})"
+
+
+def read(pid: int) -> list[Mapping]:
+    """The mappings of a process, by address.
+
+    Raises:
+        Error: There is no such process, or it may not be looked at.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/smaps").read_text("utf-8", "replace").splitlines()
+    except PermissionError as error:
+        raise WorkError(
+            f"process {pid} may not be looked at: it is another user's, or it has rights that you "
+            "have not; ask as its user or as root"
+        ) from error
+    except OSError as error:
+        raise Error(f"there is no process {pid}: it has ended, or the number is wrong") from error
+    return list(parsed(lines))
+
+
+def of_a_program(pid: int) -> list[Mapping]:
+    """The mappings of a process that has some.
+
+    Raises:
+        Error: It has none, there is no such process, or it may not be looked at.
+    """
+    found = read(pid)
+    if not found:
+        raise Error(
+            f"process {pid} has no memory of its own: it is a thread of the kernel, or it has ended"
+        )
+    return found
+
+
+def parsed(lines: Iterable[str]) -> Iterator[Mapping]:
+    """The mappings of smaps."""
+    found: Mapping | None = None
+    before: Mapping | None = None
+    for line in lines:
+        if head := _HEAD.match(line):
+            if found is not None:
+                yield found
+            before, found = found, _headed(head, found)
+        elif found is None:
+            continue
+        elif line.startswith("VmFlags:"):
+            flags = frozenset(line.split()[1:])
+            found = found._replace(flags=flags, kind=_kind(found, flags, before))
+        else:
+            key, _, value = line.partition(":")
+            if value.endswith(" kB"):
+                found.bytes_of[key] = int(value.split()[0]) << 10
+    if found is not None:
+        yield found
+
+
+def _headed(head: "re.Match[str]", before: Mapping | None) -> Mapping:
+    start, end, offset = (int(head[at], 16) for at in (1, 2, 4))
+    bare = Mapping(start, end, head[3], offset, head[7].strip(), OTHER, frozenset(), {})
+    return bare._replace(kind=_kind(bare, bare.flags, before))
+
+
+def _kind(one: Mapping, flags: frozenset[str], before: Mapping | None) -> str:
+    """What stands behind a mapping, of which `before` is the one below it."""
+    path, shared = one.path, one.rights.endswith("s")
+    if "ht" in flags or path.startswith(_POOL):
+        return HUGETLB
+    if path in _KINDS:
+        return _KINDS[path]
+    if path.startswith(_SHARED):
+        return SHARED if shared else PRIVATE_OF_SHARED
+    if path.startswith("[anon_shmem:"):
+        return SHARED
+    if path.startswith("/"):
+        return SHARED_FILE if shared else PRIVATE_FILE
+    if path and not path.startswith("[anon:"):
+        return OTHER
+    if "w" not in one.rights or before is None or before.end != one.start:
+        return ANONYMOUS
+    # MAP_STACK stands as `nh` above a guard that nothing may touch (Linux 6.7).
+    if "nh" in flags and before.rights == "---p" and before.bytes <= _GUARD_MAX:
+        return THREAD_STACK
+    # The file's writable part ends in the middle of a page, and its zeros go on behind that.
+    of_file = before.kind in (PRIVATE_FILE, BSS) and "w" in before.rights
+    return BSS if of_file and not path else ANONYMOUS

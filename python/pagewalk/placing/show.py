@@ -1,0 +1,252 @@
+"""Documents of `verify` and `place` as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewalk import text
+from pagewalk.placing.pages import BASE
+from pagewalk.placing.rules import Rule, shown
+
+TOP = 20
+"""Regions that the text shows."""
+_SHOWN_MIN = 1 << 20
+"""Bytes in memory that a region has to be shown, if nothing else is remarkable."""
+
+
+def summary(document: Mapping[str, Any], top: int = TOP) -> str:
+    """What a process wanted and got, and why not more."""
+    name = (document["command"] or ["a process"])[0].rpartition("/")[2]
+    wanted, missing = document["wanted_bytes"], document["missing_bytes"]
+    head = (
+        f"{name} ({document['pid']}), {document['moment']}: "
+        f"{text.size(document['resident_bytes'])} in memory, "
+        f"{text.size(document['large_bytes'])} of it in large pages"
+    )
+    if wanted:
+        got = wanted - missing
+        head += f"; large pages were wanted for {text.size(wanted)}, and {text.size(got)} have them"
+    parts = [text.paragraph(head + ".")]
+    regions = document["regions"]
+    shown = [one for one in regions if one["resident_bytes"] >= _SHOWN_MIN][:top]
+    if shown:
+        rows = [_row(one) for one in shown]
+        parts.append(text.table(("Regions", "memory", "wanted", "large", "why not"), rows))
+    left = [one for one in regions if one not in shown]
+    if left:
+        bytes_ = sum(one["resident_bytes"] for one in left)
+        parts.append(
+            f"  … and {text.plural(len(left), 'region')} more with {text.size(bytes_)} in all"
+        )
+    if not regions:
+        parts.append(_nothing(document))
+    parts += _reasons(regions)
+    for rule in document["rules_unmet"]:
+        parts.append(text.paragraph(f"Warning: {rule}: nothing is mapped that it is for", "", "  "))
+    parts += [text.paragraph(f"Note: {note}", "", "  ") for note in document["notes"]]
+    return "\n".join(parts)
+
+
+def compared(document: Mapping[str, Any]) -> str:
+    """What a comparison came to."""
+    without, placed, gains = (document[key] for key in ("without", "placed", "gain"))
+    name = document["command"][0].rpartition("/")[2]
+    head = (
+        f"{name} without and with the placement: {document['rounds']} rounds in "
+        f"{document['seconds']:.3g} s; ended by: {document['ended']}."
+    )
+    rows = []
+    for key, title in (
+        ("cpu_seconds", "CPU time"),
+        ("user_seconds", "in user mode"),
+        ("system_seconds", "in the kernel"),
+        ("wall_seconds", "wall time"),
+    ):
+        seconds, share = gains[key]["seconds"], gains[key]["share"]
+        rows.append(
+            (
+                title,
+                _ms(without[key]),
+                _ms(placed[key]),
+                _ms(seconds["median"]),
+                f"{_ms(seconds['lo'])} to {_ms(seconds['hi'])}",
+                f"{100 * share['median']:.1f} %",
+                f"{100 * share['lo']:.1f} to {100 * share['hi']:.1f} %",
+            )
+        )
+    sure = f"{100 * document['confidence']:.0f} % sure"
+    table = text.table(("Time (ms)", "without", "with", "gained", sure, "share", f"{sure} "), rows)
+    faults = [text.count(round(side["minor_faults"])) for side in (without, placed)]
+    memory = [text.size(round(side["resident_bytes_max"])) for side in (without, placed)]
+    lines = [
+        f"page faults: {faults[0]} without, {faults[1]} with; peak memory: {memory[0]} and "
+        f"{memory[1]}"
+    ]
+    if without["counts"]:
+        walks = [sum(side["counts"].values()) for side in (without, placed)]
+        lines.append(
+            f"TLB misses counted: {text.count(round(walks[0]))} without, "
+            f"{text.count(round(walks[1]))} with"
+        )
+    elif document["counters_missing"] is not None:
+        lines.append(document["counters_missing"])
+    lines.append(verdict(document))
+    return "\n".join([text.paragraph(head), table, *(text.paragraph(one) for one in lines)])
+
+
+def verdict(document: Mapping[str, Any]) -> str:
+    """Whether something was gained, and how that is beside what was promised."""
+    share = document["gain"]["cpu_seconds"]["share"]
+    gained = f"{100 * share['lo']:.1f} to {100 * share['hi']:.1f} %"
+    if share["lo"] > 0:
+        found = f"The placement gains {gained} of the CPU time."
+    elif share["hi"] < 0:
+        found = f"The placement costs {-100 * share['hi']:.1f} to {-100 * share['lo']:.1f} %."
+    else:
+        found = f"No gain can be told from none: it lies between {gained} of the CPU time."
+    promised = document["promised"]
+    if promised is None:
+        return found
+    user = document["gain"]["user_seconds"]["share"]
+    said = (
+        f"Promised for {promised['machine']}: {100 * promised['lo']:.1f} to "
+        f"{100 * promised['hi']:.1f} % of the time in user mode, best estimate "
+        f"{100 * promised['best']:.1f} %. Measured: {100 * user['median']:.1f} % "
+        f"({100 * user['lo']:.1f} to {100 * user['hi']:.1f} %), "
+    )
+    if user["lo"] > promised["hi"]:
+        return f"{found} {said}more than promised."
+    if user["hi"] < promised["lo"]:
+        return f"{found} {said}less than promised."
+    inside = promised["lo"] <= user["median"] <= promised["hi"]
+    return f"{found} {said}{'as promised.' if inside else 'not far enough outside to tell.'}"
+
+
+def _ms(seconds: float) -> str:
+    return text.ratio(1000 * seconds) if seconds >= 0 else f"-{text.ratio(-1000 * seconds)}"
+
+
+def _nothing(document: Mapping[str, Any]) -> str:
+    knob = next((f"{path} = {value}" for path, value in document["knobs"].items()), "no knob")
+    return text.paragraph(
+        f"Nothing asked for large pages, and the kernel gives none by itself ({knob}). Say what "
+        "should have them: pagewalk verify heap=2M -p PID, or place it with pagewalk place.",
+        "  ",
+    )
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    why = ", ".join(f"{row['reason']} ({text.size(row['bytes'])})" for row in one["why"][:1])
+    if len(one["why"]) > 1:
+        why += ", …"
+    large = {size: bytes_ for size, bytes_ in one["got"].items() if size != "4K"}
+    got = ", ".join(
+        text.size(bytes_) + ("" if [size] == one["wanted"] else f" in {size}")
+        for size, bytes_ in large.items()
+    )
+    # A size that a rule asks for stands with its rule.
+    wanted = ", ".join(one["wanted"])
+    by = next((word for word in one["by"] if word in ("advice", "knob", "pool")), "rule")
+    return (
+        one["name"], text.size(one["resident_bytes"]), f"{wanted} by {by}" if wanted else "-",
+        got or "-", why or "-",
+    )  # fmt: skip
+
+
+def _reasons(regions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each reason once, with what decides it and the line to change."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in regions:
+        for row in one["why"]:
+            entry = found.setdefault(row["reason"], {"bytes": 0, "row": row, "most": 0})
+            entry["bytes"] += row["bytes"]
+            # Of several kinds of a reason the one with most bytes is told.
+            if row["bytes"] > entry["most"]:
+                entry["row"], entry["most"] = row, row["bytes"]
+    parts = ["Why not"] if found else []
+    for reason, entry in sorted(found.items(), key=lambda item: -item[1]["bytes"]):
+        row = entry["row"]
+        parts.append(
+            text.paragraph(f"{reason}, {text.size(entry['bytes'])}: {row['means']}.", "  ", "  ")
+        )
+        if row["knob"]:
+            parts.append(f"    decided by: {row['knob']}")
+        if row["change"]:
+            parts.append(text.paragraph(f"to change it: {row['change']}", "    ", "  "))
+    return parts
+
+
+def placed(document: Mapping[str, Any]) -> list[str]:
+    """A line for each rule of a program that was placed."""
+    lines = []
+    for rule in document["rules"]:
+        line, size = f"{rule['rule']}: ", rule["rule"].rpartition(" ")[2]
+        if not rule["mappings"]:
+            line += "nothing was mapped that it is for"
+        elif not document["is_counted"]:
+            line += (
+                f"{text.plural(rule['mappings'], 'mapping')} advised; this kernel has no "
+                "PAGEMAP_SCAN (Linux 6.7) to count what came of it"
+            )
+        else:
+            line += (
+                f"{text.size(rule['large_bytes'])} of {text.size(rule['resident_bytes'])} in "
+                f"pages of {size} ({text.plural(rule['mappings'], 'mapping')})"
+            )
+        if rule["by_length"]:
+            line += "; found by its length, as the recording had another layout"
+        if rule["failed"]:
+            line += f"; {text.plural(rule['failed'], 'call')} failed: {rule['error']}"
+        lines.append(line)
+    return lines
+
+
+def is_short(rule: Mapping[str, Any]) -> bool:
+    """Whether memory that a rule of 2M is for has smaller pages, or there is none."""
+    is_large = not rule["rule"].removesuffix(" fail").endswith("4K")
+    missing = is_large and rule["large_bytes"] < rule["resident_bytes"]
+    return bool(not rule["mappings"] or rule["failed"] or missing)
+
+
+def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What rules came to, by the regions of documents: where no launcher has counted."""
+    found = []
+    for rule in rules:
+        regions = [
+            region
+            for one in documents
+            for region in one["regions"]
+            if rule.title in region["by"]
+            or (region["backing"] == "hugetlb" and region["wanted"] == [shown(rule.size)])
+        ]
+        found.append(
+            {
+                "rule": rule.title,
+                "line": rule.line,
+                "mappings": len(regions),
+                "resident_bytes": sum(one["resident_bytes"] for one in regions),
+                "large_bytes": sum(
+                    bytes_
+                    for one in regions
+                    for size, bytes_ in one["got"].items()
+                    if text.bytes_of(size) >= rule.size > BASE
+                ),
+                "failed": 0,
+                "error": None,
+                "by_length": False,
+            }
+        )
+    return found
+
+
+def collapsed(outcome: Mapping[str, Any]) -> list[str]:
+    """A line for each rule of a process whose memory was collapsed."""
+    lines = []
+    for rule in outcome["rules"]:
+        done = rule["blocks"] - rule["failed"]
+        line = f"{rule['rule']}: {text.size(done << 21)} made large"
+        if not rule["blocks"]:
+            line = f"{rule['rule']}: no block of 2M had base pages in it"
+        if rule["failed"]:
+            line += f", {text.size(rule['failed'] << 21)} not: {rule['error']}"
+        lines.append(line)
+    return lines

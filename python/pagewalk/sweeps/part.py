@@ -1,0 +1,88 @@
+r"""What a sweep has done so far, in a file beside its output.
+
+```
+ fig.parquet.part    one JSON text a line: {"key": hash of trace and machine, "row": {...}}
+```
+
+A line is added when its design is done, so that whatever stops the sweep costs only the pass that
+was under way. A design whose key is there is not run again. The file goes when the output is whole.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pagewalk import _native
+from pagewalk.sweeps.rows import Row
+from pagewalk.trace import Trace
+
+
+class Part:
+    """The rows that are done, by key; kept in a file if there is an output to keep it beside."""
+
+    def __init__(self, output: str | os.PathLike[str] | None) -> None:
+        self._path = None if output is None else Path(f"{os.fspath(output)}.part")
+        self._rows: dict[str, Row] = {}
+        if self._path is not None and self._path.exists():
+            self._rows = dict(_lines(self._path))
+
+    def get(self, key: str) -> Row | None:
+        """The row of the design with `key`, if it is done."""
+        return self._rows.get(key)
+
+    def add(self, done: Iterable[tuple[str, Row]]) -> None:
+        """Keeps rows that are done.
+
+        Raises:
+            WorkError: The system refused to write.
+        """
+        fresh = dict(done)
+        self._rows |= fresh
+        if self._path is None or not fresh:
+            return
+        lines = [json.dumps({"key": key, "row": row}) + "\n" for key, row in fresh.items()]
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _native.WorkError(
+                f"{self._path} cannot be written: {error.strerror or error}"
+            ) from error
+
+    def remove(self) -> None:
+        """Removes the file: the output is whole."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def key(trace: Trace, digest: str) -> str:
+    """What a row depends on: the trace, the machine after its settings, the version."""
+    identity = trace.digest or _unstored(trace)
+    text = "\n".join([_native.version(), identity, digest])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _unstored(trace: Trace) -> str:
+    """What tells a generator's trace, or another tool's file, from others."""
+    if trace.source.startswith("generate:"):
+        return json.dumps(trace.header.get("command"))
+    path = trace.source.split(":", 1)[-1] if ":" in trace.source else trace.source
+    try:
+        facts = Path(path).stat()
+    except OSError:
+        return trace.source
+    return f"{trace.source} {facts.st_size} {facts.st_mtime_ns} {trace.options!r}"
+
+
+def _lines(path: Path) -> Iterable[tuple[str, Row]]:
+    """The whole lines of the file; what a killed sweep left of the last one is passed over."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+            yield entry["key"], entry["row"]
+        except (ValueError, KeyError, TypeError):
+            continue

@@ -1,0 +1,241 @@
+"""Passes over a trace, each with some of the designs; here or in the workers of an executor."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from dataclasses import dataclass
+
+from pagewalk import _native
+from pagewalk.machine import Machine
+from pagewalk.names import MACHINE
+from pagewalk.progress import Progress
+from pagewalk.sweeps import part, rows
+from pagewalk.trace import Trace
+
+DESIGNS_PER_PASS = 512
+"""Designs that share one pass over the trace in this process, if they are small enough."""
+
+PASS_BYTES = 2 << 30
+"""What the data caches of a pass may take, unless one is told how many designs it has."""
+
+BYTES_PER_LINE = 24
+"""What a line of a simulated data cache takes: its tag, its age, a fingerprint, a shortcut."""
+
+DESIGNS_PER_TASK = 32
+"""Designs that one task of an executor takes."""
+
+FRONTS_PER_PASS = 16
+"""Fronts (TLBs, page tables, mapped pages) that are in memory at once."""
+
+TRIES = 3
+"""How often a pass is given to an executor whose workers die over it."""
+
+Outcome = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A point of the sweep that can be built."""
+
+    digest: str
+    """Of the machine after its settings: equal digests, equal counts."""
+    settings: dict[str, str]
+    machine: Machine
+    base: Sequence[str] = ()
+    """The settings before its own."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all passes over a trace have in common; a worker gets it with the designs' settings."""
+
+    trace: Trace
+    machine: str
+    """The machine of designs that do not vary over machines."""
+    threads: int | None
+
+    def outcomes(
+        self, designs: list[tuple[str, list[str]]], progress: Progress | None = None
+    ) -> tuple[list[Outcome], list[str]]:
+        """One pass, in the process where it is called."""
+        machines = [_native.Machine(name, assigned) for name, assigned in designs]
+        threads = self.threads or 0
+        trace = self.trace
+        return _native.sweep_trace(machines, trace.source, trace.reading, threads, progress)
+
+
+def built(machine: str, base: Sequence[str], settings: dict[str, str]) -> Design | str:
+    """The design with `settings` after those of `base`, or why it cannot be built."""
+    name, assigned = described(machine, base, settings)
+    try:
+        made = Machine(name, assigned)
+    except _native.Error as error:
+        return str(error)
+    return Design(made.digest, settings, made, base)
+
+
+def count(
+    task: Task,
+    designs: Sequence[Design],
+    done: part.Part,
+    *,
+    executor: Executor | None,
+    size: int | None,
+    progress: Progress | None,
+) -> None:
+    """Counts the designs that are not `done` yet, and adds their rows.
+
+    Args:
+        task: The trace, and what the designs have in common.
+        designs: One of each digest.
+        done: Rows by key.
+        executor: Where passes run; this process if absent.
+        size: Designs per pass; as many as fit into memory if absent.
+        progress: Told of accesses here, of designs with an executor.
+    """
+    trace = task.trace
+    waiting = [one for one in designs if done.get(part.key(trace, one.digest)) is None]
+    most = DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK
+    passes = list(_passes(waiting, size or _fitting(most, designs)))
+    if trace.is_pipe and (len(passes) > 1 or executor is not None):
+        raise _native.Error("a pipe is read once: `pagewalk import` it, then sweep")
+    finished = (
+        _here(task, passes, progress)
+        if executor is None
+        else _there(task, passes, executor, progress)
+    )
+    for counted, outcomes in finished:
+        pairs = zip(counted, outcomes, strict=True)
+        done.add(
+            (part.key(trace, one.digest), _row(one.settings, one.digest, outcome))
+            for one, outcome in pairs
+        )
+
+
+def described(
+    machine: str, base: Sequence[str], settings: Mapping[str, str]
+) -> tuple[str, list[str]]:
+    """The machine of a design, `machine` unless that varies, and what is changed in it."""
+    assigned = [f"{key}={value}" for key, value in settings.items() if key != MACHINE]
+    return settings.get(MACHINE, machine), [*base, *assigned]
+
+
+def _row(settings: Mapping[str, str], digest: str, outcome: Outcome) -> rows.Row:
+    document, error = outcome
+    if document is None:
+        return rows.failed(settings, digest, error or "")
+    return rows.row(settings, digest, json.loads(document))
+
+
+def _fitting(most: int, designs: Iterable[Design]) -> int:
+    """How many of the designs, `most` at most, have data caches that fit into memory at once."""
+    largest = max(
+        sum(
+            size_bytes(cache["size"]) // size_bytes(cache["line"])
+            for cache in one.machine.description["cache"].values()
+        )
+        for one in designs
+    )
+    return max(1, min(most, PASS_BYTES // max(1, largest * BYTES_PER_LINE)))
+
+
+def size_bytes(text: str) -> int:
+    """The bytes of a size as machines' files write them."""
+    return int(text[:-1]) << 10 * "BKMGT".index(text[-1])
+
+
+def _passes(designs: Sequence[Design], size: int) -> Iterator[list[Design]]:
+    """The designs in passes, those of one front together."""
+    fronts: dict[str, list[Design]] = {}
+    for one in designs:
+        fronts.setdefault(one.machine.front, []).append(one)
+    batch: list[Design] = []
+    kinds = 0
+    for group in fronts.values():
+        kinds += 1
+        for one in group:
+            if len(batch) >= size or kinds > FRONTS_PER_PASS:
+                yield batch
+                batch, kinds = [], 1
+            batch.append(one)
+    if batch:
+        yield batch
+
+
+Finished = Iterator[tuple[list[Design], list[Outcome]]]
+
+
+def _here(task: Task, passes: list[list[Design]], progress: Progress | None) -> Finished:
+    for index, designs in enumerate(passes):
+        report = None if progress is None else _part_of(progress, index, len(passes))
+        outcomes, task.trace.warnings = task.outcomes(_settings(task.machine, designs), report)
+        yield designs, outcomes
+
+
+def _part_of(progress: Progress, index: int, count: int) -> Progress:
+    """Progress of the pass `index` of `count` as progress of all."""
+
+    def report(done: int, total: int | None) -> object:
+        return progress(
+            done if total is None else done + index * total,
+            None if total is None else total * count,
+        )
+
+    return report
+
+
+def _there(
+    task: Task, passes: list[list[Design]], executor: Executor, progress: Progress | None
+) -> Finished:
+    """Passes in the workers of `executor`, as they are done."""
+    task = Task(task.trace, task.machine, task.threads or 1)
+    total, finished = sum(len(designs) for designs in passes), 0
+
+    def submit(designs: list[Design]) -> "Future[tuple[list[Outcome], list[str]]]":
+        return executor.submit(Task.outcomes, task, _settings(task.machine, designs))
+
+    tries = 0
+    while passes:
+        try:
+            futures = {submit(designs): designs for designs in passes}
+        except BrokenExecutor:
+            # A pool of processes is lost with one of them: what is left is done here.
+            yield from _here(task, passes, None)
+            return
+        passes = []
+        tries += 1
+        try:
+            for future in as_completed(futures):
+                designs = futures[future]
+                try:
+                    outcomes, task.trace.warnings = future.result()
+                except Exception as error:
+                    if not _died(error) or tries == TRIES:
+                        raise _told(error) from error
+                    passes.append(designs)
+                    continue
+                finished += len(designs)
+                if progress is not None and progress(finished, total) is False:
+                    raise KeyboardInterrupt
+                yield designs, outcomes
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _died(error: Exception) -> bool:
+    """Whether it was the worker that failed, not the work."""
+    return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
+
+
+def _told(error: Exception) -> Exception:
+    if not _died(error):
+        return error
+    return _native.WorkError(
+        f"the executor's workers died {TRIES} times over one pass ({error}): give them more "
+        "memory, or fewer designs per pass"
+    )
+
+
+def _settings(machine: str, designs: Sequence[Design]) -> list[tuple[str, list[str]]]:
+    return [described(machine, one.base, one.settings) for one in designs]
