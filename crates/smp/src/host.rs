@@ -1,13 +1,6 @@
 //! A load on the processors of this host, beside a control that says whether they can scale at all.
 //!
-//! ```text
-//!   round     shared:  n threads on one HAT layer        control:  n threads, each on its own
-//! ```
-//!
-//! The control does the same work without a lock or a line in common. Where even that does not come
-//! to 1.7 times on two threads, the host's cores are busy elsewhere or share too much, and no number
-//! of the shared layer says anything about its locks: the verdict is none. A process cannot interrupt
-//! another processor, so that shootdowns cost nothing here.
+//! A process cannot interrupt another processor, so that shootdowns cost nothing here.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +14,11 @@ use crate::{
     predict::{Prediction, Predictor, Seen},
     run::tables,
     threads::{Pace, acquisitions, measure, measure_single, median},
+    times::{Times, middle},
 };
 
 /// Threads that a run can have.
 pub(crate) const THREADS_MAX: usize = 64;
-
-/// The control on two threads must reach this many times what it does on one.
-const CONTROL_MIN: f64 = 1.7;
-
-/// And no more than this many times as often as there are threads: what does, was held up on one.
-const CONTROL_MAX: f64 = 1.1;
 
 /// A load on threads of this host, beside its control. Times differ from run to run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -45,19 +33,20 @@ pub struct HostOutcome {
     pub table: String,
     /// Whether the HAT layer was driven alone.
     pub hat_only: bool,
-    /// Median nanoseconds of an operation of one thread of the shared layer.
+    /// Nanoseconds of an operation of one thread of the shared layer. This and the next three are of one round: the
+    /// judged one whose scaling is the median, or, where no round is judged, the one whose control scales the median.
     pub nanoseconds: f64,
-    /// The same of the control.
+    /// Nanoseconds of an operation of one thread of the control.
     pub control_nanoseconds: f64,
-    /// Median over the rounds of what the control does on all threads over what it does on one.
+    /// What the control does on all threads over what it does on one.
     pub control_scaling: f64,
     /// How often one thread takes locks of each class in as many operations as a processor of virtual time
     /// does: equal to what it takes there.
     pub acquisitions: BTreeMap<&'static str, u64>,
-    /// Rounds whose control scales, and in which a line takes as long from one thread to another at the end as at
-    /// the beginning: those that say something.
+    /// Rounds that say something: the control scales, what was timed twice took equally long, and a line takes as long
+    /// from one thread to another at the end as at the beginning.
     pub judged_rounds: usize,
-    /// What the shared layer does on all threads over what the control does on one, as the median of these
+    /// What the shared layer does on all threads over what one thread does alone, as the median of the judged
     /// rounds; `None` where there is none.
     pub scaling: Option<f64>,
     /// What virtual time says of that scaling, at this host's prices. `None` where no round is judged, and for
@@ -87,10 +76,13 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         }
         return single(plan, asked);
     }
-    let rounds = (0..plan.rounds.max(1)).map(|_| Round::measured(plan, asked));
-    let rounds = rounds.collect::<Result<Vec<Round>, String>>()?;
-    let threads = plan.threads as f64;
-    let judged: Vec<&Round> = rounds.iter().filter(|round| round.is_judged(threads)).collect();
+    let rounds = (0..plan.rounds.max(1)).map(|_| Measured::new(plan, asked));
+    let rounds = rounds.collect::<Result<Vec<Measured>, String>>()?;
+    let judged: Vec<&Measured> = rounds.iter().filter(|round| round.is_judged()).collect();
+    let shown = match judged.is_empty() {
+        true => middle(rounds.iter().map(|round| round.times), Times::control_scaling),
+        false => middle(judged.iter().map(|round| round.times), Times::scaling),
+    };
     let seen: Vec<Seen> = judged.iter().filter_map(|round| round.seen).collect();
     let prediction = prediction(plan, asked, &seen)?;
     Ok(HostOutcome {
@@ -99,13 +91,12 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         load: plan.load.clone(),
         table: plan.table.clone(),
         hat_only: plan.hat_only,
-        nanoseconds: median(rounds.iter().map(|round| round.shared)),
-        control_nanoseconds: median(rounds.iter().map(|round| round.control)),
-        control_scaling: median(rounds.iter().map(|round| round.control_scaling(threads))),
+        nanoseconds: shown.shared,
+        control_nanoseconds: shown.control,
+        control_scaling: shown.control_scaling(),
         acquisitions: acquisitions(plan, asked)?,
         judged_rounds: judged.len(),
-        scaling: (!judged.is_empty())
-            .then(|| median(judged.iter().map(|round| round.scaling(threads)))),
+        scaling: (!judged.is_empty()).then(|| shown.scaling()),
         predicted: prediction
             .as_ref()
             .map(|of| of.scaling)
@@ -116,59 +107,44 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     })
 }
 
-/// Nanoseconds of an operation, measured one after the other, as the host changes from moment to moment.
-struct Round {
-    /// Of one thread.
-    alone: f64,
-    /// Of all threads on one layer.
-    shared: f64,
-    /// Of all threads, each on a layer of its own.
-    control: f64,
-    /// What a prediction is made of; `None` for one thread, where the control does not scale, and where a line
-    /// has no price or not the same all the time.
+/// What was seen in one round.
+struct Measured {
+    times: Times,
+    /// What a prediction is made of; `None` for one thread, where the times do not count, and where a line has no
+    /// price or not the same all the time.
     seen: Option<Seen>,
 }
 
-impl Round {
-    fn measured(plan: &HostPlan, asked: &Asked) -> Result<Round, String> {
+impl Measured {
+    fn new(plan: &HostPlan, asked: &Asked) -> Result<Measured, String> {
         let all = plan.threads;
         let prices = || if all == 1 { None } else { HostPrices::measured() };
         let first = prices();
-        let alone = measure(plan, asked, (1, 1), Pace::Free)?;
-        let control = measure(plan, asked, (all, all), Pace::Free)?;
+        let kinds = [(1, 1), (all, all), (1, all)];
+        let timed = |kind| measure(plan, asked, kind, Pace::Free);
+        let there = [timed(kinds[0])?, timed(kinds[1])?, timed(kinds[2])?];
         let second = prices();
-        let shared = measure(plan, asked, (1, all), Pace::Free)?;
-        let round = Round { alone, shared, control, seen: None };
-        let (Some(first), Some(second)) = (first, second) else { return Ok(round) };
+        let back = [timed(kinds[2])?, timed(kinds[1])?, timed(kinds[0])?];
+        let times = Times::new(all, there, [back[2], back[1], back[0]]);
+        let (Some(first), Some(second)) = (first, second) else {
+            return Ok(Measured { times, seen: None });
+        };
         // Threads that do not run at once would take for ever to take turns.
-        if !round.scales(all as f64) {
-            return Ok(round);
+        if !times.count() {
+            return Ok(Measured { times, seen: None });
         }
         let lines_ns = measure(plan, asked, (1, all), Pace::InTurn)?
             - measure(plan, asked, (1, 1), Pace::InTurn)?;
-        let Some(third) = HostPrices::measured() else { return Ok(round) };
-        let is_one_state = second.are_those_of(&first) && third.are_those_of(&second);
-        let seen = Seen { alone_ns: alone, lines_ns, prices: third };
-        Ok(Round { seen: is_one_state.then_some(seen), ..round })
-    }
-
-    fn control_scaling(&self, threads: f64) -> f64 {
-        threads * self.alone / self.control
-    }
-
-    fn scaling(&self, threads: f64) -> f64 {
-        threads * self.alone / self.shared
+        let third = HostPrices::measured();
+        let third =
+            third.filter(|third| second.are_those_of(&first) && third.are_those_of(&second));
+        let seen = third.map(|prices| Seen { alone_ns: times.alone, lines_ns, prices });
+        Ok(Measured { times, seen })
     }
 
     /// Whether the round says something of the locks, and of one state of the host.
-    fn is_judged(&self, threads: f64) -> bool {
-        if threads == 1.0 { self.scales(threads) } else { self.seen.is_some() }
-    }
-
-    /// Whether the host lets as many threads run at once, so that the round says something of the locks.
-    fn scales(&self, threads: f64) -> bool {
-        let wanted = CONTROL_MIN / 2.0 * threads..=CONTROL_MAX * threads;
-        wanted.contains(&self.control_scaling(threads))
+    fn is_judged(&self) -> bool {
+        self.times.count() && (self.times.threads == 1 || self.seen.is_some())
     }
 }
 

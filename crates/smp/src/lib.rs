@@ -27,6 +27,7 @@ mod run;
 pub mod skeleton;
 mod spaces;
 mod threads;
+pub mod times;
 mod world;
 
 pub use locks::{

@@ -5,9 +5,14 @@ A claim is one number, or one order, that can be computed from a table:
 * `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest),
   `reaching = {row, level}` (the first size from which a row stays at or above a level), or the
   share of cells that lie in a band: `each = [CELLS]` (all) or `majority = [CELLS]` (over a half);
-* `ascending = [CELLS]`, each no larger than the next, but for a share `slack`;
-* `least = CELL` or `greatest = CELL` and `among = [CELLS]`: none of them is smaller, or larger,
-  but for `slack`.
+* `ascending = [CELLS]`, each smaller than the next;
+* `least = CELL` or `greatest = CELL` and `among = [CELLS]`: it is smaller, or larger, than each of
+  them.
+
+An order is strict: two equal numbers are in none. `slack` is the share by which neighbours may be
+the wrong way round; the last of an ascending order is larger than the first by more than that. With
+`ties = true`, where the paper says "no less" or "at least", neighbours may be equal. Where all
+numbers are equal nothing happened, and no order is reached.
 
 A cell is `[row, column]`, or one name where the claim names the `row` or `column` of all.
 
@@ -18,7 +23,8 @@ why these. A band wider than 10 % around a printed number says why in `wide`, an
 
 What a claim counts as is its `kind`: `paper`; `fitted`, where a parameter of ours was chosen so
 that the number comes out, which `fitted` names; `arithmetic`, where nothing is measured; `own`,
-where no paper says so. Only the first kind is counted among the papers' claims.
+where no paper says so; `goal`, where the paper says what a design is to do and measures nothing.
+Only the first kind is counted among the papers' claims.
 """
 
 import math
@@ -37,10 +43,9 @@ SHARES = {"each": (1.0, 1.0), "majority": (math.nextafter(0.5, 1), 1.0)}
 ORDERS = ("ascending", "least", "greatest")
 KEYS = {
     "says", "row", "column", *NUMBERS, *ORDERS, "among", "within", "published", "digit", "slack",
-    "band",
-    "wide", "kind", "fitted", "timed", "reason",
+    "ties", "band", "wide", "kind", "fitted", "timed", "reason",
 }  # fmt: skip
-KINDS = ("paper", "wide", "fitted", "arithmetic", "own")
+KINDS = ("paper", "wide", "fitted", "arithmetic", "goal", "own")
 """What claims are counted as; a claim of the kind `paper` with a wide band is `wide`."""
 TOLERANCE = 0.1
 """The band around a printed number, as a share of it to either side."""
@@ -122,6 +127,8 @@ class Claim:
         self._within = self._band() if self._check in NUMBERS else (0.0, 0.0)
         if stated.get("slack") and "band" not in stated:
             raise self._error("says in `band` why its `slack` is what it is")
+        if "ties" in stated and (self._check not in ORDERS or "slack" in stated):
+            raise self._error("has `ties`, which is for an order without `slack`")
 
     @property
     def timed(self) -> bool:
@@ -176,7 +183,7 @@ class Claim:
         if "wide" in self._stated and kind == "paper":
             return "wide"
         if kind not in KINDS or kind == "wide":
-            raise self._error("is of a kind `paper`, `fitted`, `arithmetic` or `own`")
+            raise self._error("is of a kind `paper`, `fitted`, `arithmetic`, `goal` or `own`")
         if (kind == "fitted") != ("fitted" in self._stated):
             raise self._error('with `kind = "fitted"` says in `fitted` what was fitted to what')
         return kind
@@ -225,10 +232,10 @@ class Claim:
 
     def _order(self, tables: Sequence[Table]) -> Verdict:
         cells = self.cells()
-        sign = " ≤ " if self._check == "ascending" else ", "
         names = [" ".join(part for part in self._short(cell)) for cell in cells]
-        paper = sign.join(names)
-        if self._check != "ascending":
+        if self._check == "ascending":
+            paper = (" ≤ " if self._stated.get("ties") else " < ").join(names)
+        else:
             paper = f"{names[0]} is {self._check} of {', '.join(names[1:])}"
         columns: list[list[float]] = [[] for _ in cells]
         holds = []
@@ -244,12 +251,19 @@ class Claim:
         return self._verdict(_of(holds), ours, paper)
 
     def _holds(self, values: list[float]) -> bool:
-        slack = 1 + float(self._stated.get("slack", 0))
+        """Whether `values` are in order, which they are not where all are equal."""
+        factor = 1 + float(self._stated.get("slack", 0))
         if self._check == "ascending":
-            return all(one <= other * slack for one, other in pairwise(values))
-        if self._check == "least":
-            return all(values[0] <= other * slack for other in values[1:])
-        return all(values[0] * slack >= other for other in values[1:])
+            pairs = list(pairwise(values))
+            happened = values[0] * factor < values[-1]
+        else:
+            pairs = [(values[0], other) for other in values[1:]]
+            happened = min(values) < max(values)
+        if self._check == "greatest":
+            pairs = [(other, one) for one, other in pairs]
+        if factor > 1 or self._stated.get("ties"):
+            return happened and all(one <= other * factor for one, other in pairs)
+        return all(one < other for one, other in pairs)
 
     def _short(self, cell: Cell) -> Sequence[str]:
         row, column = cell

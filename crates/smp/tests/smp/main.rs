@@ -4,5 +4,6 @@ mod board;
 mod clients;
 mod explore;
 mod skeletons;
+mod times;
 mod turns;
 mod virtual_time;
