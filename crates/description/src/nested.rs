@@ -148,6 +148,7 @@ impl Nested {
             entry_pages: None,
             partial_subblocks: None,
             replicated: None,
+            packed: None,
             software_tlb: None,
             remembers_leaf: None,
             source: self.source.clone(),

@@ -33,6 +33,10 @@ pub struct PageTable {
     /// of its base pages; not if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicated: Option<bool>,
+    /// Whether the entries of a `hashed`, `clustered` or `inverted` table follow each other without
+    /// padding to a power of two; not if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed: Option<bool>,
     /// Bytes of a software TLB in front of the table; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software_tlb: Option<Bytes>,

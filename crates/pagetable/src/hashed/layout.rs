@@ -11,7 +11,8 @@ use crate::pte::Width;
 pub(super) struct Layout {
     pub(super) table: PageSize,
     pub(super) buckets: u64,
-    bucket_shift: u32,
+    /// From a bucket to the next.
+    stride: u64,
     entry_pages: u64,
     /// By code, what entries hold; of those after the last a tag never speaks.
     held: [Held; CODES_MAX],
@@ -19,6 +20,7 @@ pub(super) struct Layout {
     code_bits: u32,
     id_bits: u32,
     replicated: bool,
+    packed: bool,
     walker: WalkedBy,
 }
 
@@ -68,9 +70,14 @@ const ENTRY_PAGES_MAX: u64 = 256;
 const CODES_MAX: usize = 16;
 const PAGE_SHIFT_MAX: u64 = 51;
 
-/// The bytes of a bucket: those of its entry, up to a power of two.
+/// The bytes of an entry with all pages of a cluster.
+const fn full_bytes(entry_pages: u64) -> u64 {
+    HEADER_BYTES.saturating_add(entry_pages.saturating_mul(PAGE_BYTES))
+}
+
+/// The bytes of memory for a bucket: those of its entry, up to a power of two.
 pub(super) const fn bucket_bytes(entry_pages: u64) -> u64 {
-    HEADER_BYTES.saturating_add(entry_pages.saturating_mul(PAGE_BYTES)).next_power_of_two()
+    full_bytes(entry_pages).next_power_of_two()
 }
 
 impl Layout {
@@ -88,13 +95,14 @@ impl Layout {
         Ok(Layout {
             table,
             buckets: table_bytes / bucket_bytes,
-            bucket_shift: bucket_bytes.trailing_zeros(),
+            stride: if shape.packed { full_bytes(entry_pages) } else { bucket_bytes },
             entry_pages,
             held,
             codes: all.len(),
             code_bits,
             id_bits: free_bits - CODE_SHIFT - code_bits,
             replicated: shape.replicated,
+            packed: shape.packed,
             walker: shape.walker,
         })
     }
@@ -143,11 +151,11 @@ impl Layout {
         hashed.map_or(BASE, |held| held.span)
     }
 
-    /// The bytes of an entry outside the array; hardware wants it inside one line of a cache.
+    /// The bytes of an entry outside the array. Hardware wants one that is not packed inside one line of a cache.
     pub(super) const fn bytes(&self, form: Form) -> u64 {
         match (form, self.walker) {
-            (Form::Full, WalkedBy::Software) => HEADER_BYTES + PAGE_BYTES * self.entry_pages,
-            (Form::Full, WalkedBy::Hardware) => bucket_bytes(self.entry_pages),
+            (Form::Full, WalkedBy::Hardware) if !self.packed => bucket_bytes(self.entry_pages),
+            (Form::Full, _) => full_bytes(self.entry_pages),
             (Form::Partial, _) => HEADER_BYTES + PAGE_BYTES + self.entry_pages.next_multiple_of(8),
             (Form::Single, _) => HEADER_BYTES + PAGE_BYTES,
         }
@@ -199,7 +207,7 @@ impl Layout {
     /// The first entry of chain number `n`.
     #[inline]
     pub(super) const fn nth_bucket(&self, base: PhysAddr, n: u64) -> PhysAddr {
-        base.wrapping_add(n << self.bucket_shift)
+        base.wrapping_add(n * self.stride)
     }
 
     /// The tag of an entry of `code` that covers `addr`.

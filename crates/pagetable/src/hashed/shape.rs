@@ -44,6 +44,9 @@ pub struct HashedShape {
     pub shared: bool,
     /// Whether a walk that hits in a chain moves the entry to its front.
     pub move_to_front: bool,
+    /// Whether entries follow each other in the array without padding, so that some cross the lines of a cache.
+    /// The array takes as much memory as with padding, up to a power of two.
+    pub packed: bool,
     /// Whether walks set usage bits.
     pub walk_sets_usage: bool,
     /// Who walks.
@@ -61,6 +64,7 @@ impl HashedShape {
         partial_subblocks: false,
         shared: false,
         move_to_front: true,
+        packed: false,
         walk_sets_usage: false,
         walker: WalkedBy::Software,
     };
@@ -111,6 +115,7 @@ impl HashedShape {
             partial_subblocks: false,
             shared: true,
             move_to_front: false,
+            packed: false,
             walk_sets_usage: false,
             walker: WalkedBy::Hardware,
         }

@@ -31,6 +31,8 @@ fn shapes() -> Vec<HashedShape> {
         HashedShape::inverted(1 << 20, 1),
         HashedShape::inverted(1 << 20, 2),
         HashedShape { walk_sets_usage: true, ..HashedShape::inverted(1 << 20, 16) },
+        HashedShape { packed: true, ..HashedShape::inverted(1 << 20, 16) },
+        HashedShape { packed: true, ..clustered }.with_partial_subblocks(),
         clustered.with_partial_subblocks(),
         HashedShape { superpages: false, walk_sets_usage: true, ..clustered }
             .with_partial_subblocks(),
@@ -320,8 +322,9 @@ fn entries_are_those_of_the_paper() {
 #[test]
 fn an_inverted_table_half_full_reads_little_more_than_one_entry() {
     let memory_bytes = 32 << 20;
-    for (entry_pages, more) in [(1, 0), (2, 1), (16, 1)] {
-        let shape = HashedShape::inverted(memory_bytes, entry_pages);
+    for (entry_pages, more, packed) in [(1, 0, false), (2, 1, false), (16, 1, false), (16, 1, true)]
+    {
+        let shape = HashedShape { packed, ..HashedShape::inverted(memory_bytes, entry_pages) };
         let places = shape.table_bytes / (16 + 8 * entry_pages).next_power_of_two() * entry_pages;
         assert!(places >= 2 * (memory_bytes >> 12));
         let mut world = world(shape);

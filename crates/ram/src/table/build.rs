@@ -42,6 +42,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
         ("entry_pages", table.entry_pages.is_some()),
         ("partial_subblocks", table.partial_subblocks.is_some()),
         ("replicated", table.replicated.is_some()),
+        ("packed", table.packed.is_some()),
         ("software_tlb", table.software_tlb.is_some()),
         ("remembers_leaf", table.remembers_leaf.is_some()),
     ];
@@ -159,6 +160,7 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
             entry_pages: self.table.entry_pages.unwrap_or(shape.entry_pages),
             partial_subblocks: self.table.partial_subblocks.unwrap_or(false),
             replicated: self.table.replicated.unwrap_or(false),
+            packed: self.table.packed.unwrap_or(false),
             walk_sets_usage: self.marks,
             ..shape.with_large_pages()
         };

@@ -343,7 +343,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
         Format {
             name: "hashed",
-            keys: &["software_tlb", "table", "entry_pages", "replicated"],
+            keys: &["software_tlb", "table", "entry_pages", "replicated", "packed"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
@@ -356,7 +356,14 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
         Format {
             name: "clustered",
-            keys: &["software_tlb", "table", "entry_pages", "partial_subblocks", "replicated"],
+            keys: &[
+                "software_tlb",
+                "table",
+                "entry_pages",
+                "partial_subblocks",
+                "replicated",
+                "packed",
+            ],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
@@ -367,7 +374,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
         Format {
             name: "inverted",
-            keys: &["software_tlb", "entry_pages", "replicated"],
+            keys: &["software_tlb", "entry_pages", "replicated", "packed"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
