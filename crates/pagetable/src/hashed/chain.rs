@@ -8,7 +8,20 @@ use crate::pages::{Found, read_of};
 use crate::pte::Pte;
 
 pub(super) const NEXT: u64 = 8;
+/// In the place of a link or of a tag: there is none.
 pub(super) const NONE: u64 = 0;
+/// What a link has beside the address of its entry, which is a multiple of eight: an entry may lie at address 0.
+const LINKED: u64 = 1;
+
+/// The link to the entry at `node`.
+pub(super) const fn link_to(node: PhysAddr) -> u64 {
+    node.get() | LINKED
+}
+
+/// Where a link leads.
+pub(super) fn linked(link: u64) -> Option<PhysAddr> {
+    (link != NONE).then(|| PhysAddr::new(link & !LINKED))
+}
 
 /// An entry as reached in a chain, used or not; the first one comes before itself.
 #[derive(Clone, Copy)]
@@ -28,9 +41,8 @@ impl Link {
 pub(super) fn chain<M: Memory>(bucket: PhysAddr, memory: &M) -> impl Iterator<Item = Link> + '_ {
     let first = Link { node: bucket, before: bucket, tag: memory.read_u64(bucket) };
     core::iter::successors(Some(first), |link| {
-        let next = memory.read_u64(link.node.wrapping_add(NEXT));
-        let node = PhysAddr::new(next);
-        (next != NONE).then(|| Link { node, before: link.node, tag: memory.read_u64(node) })
+        let node = linked(memory.read_u64(link.node.wrapping_add(NEXT)))?;
+        Some(Link { node, before: link.node, tag: memory.read_u64(node) })
     })
 }
 
@@ -48,7 +60,7 @@ pub(super) fn move_to_front(
     if layout.header_read().0 <= 8 {
         each(read_of(next(node), 8));
     }
-    for (at, value) in [(before, after), (node, first), (bucket, node.get())] {
+    for (at, value) in [(before, after), (node, first), (bucket, link_to(node))] {
         memory.write_u64(next(at), value);
         each(Reference { write: true, ..read_of(next(at), 8) });
     }

@@ -13,7 +13,7 @@
 //!     +------------------------+----+------+-----+
 //!     | address of the cluster | id | code |valid|   tag: 8 bytes
 //!     +------------------------+----+------+-----+
-//!     |             next entry, or 0             |   8 bytes
+//!     |    next entry, with bit 0 set; or 0      |   8 bytes: an entry may lie at address 0
 //!     +---------------------+--------------------+
 //!     | PTE of page 0, 1, ...                    |   full: 4 bytes each
 //!     | mapping tree of page 0, 1, ...           |   4 bytes each, the kernel's

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use super::Hashed;
-use super::chain::{NEXT, NONE, move_to_front};
+use super::chain::{NEXT, link_to, linked, move_to_front};
 use super::layout::{Form, HEADER_BYTES, is_valid};
 use super::store::Store;
 use crate::pages::{Found, Pages, Run, conclude, exchange, read_of, write_note};
@@ -48,7 +48,7 @@ impl Hashed {
         if !is_inline {
             let first = memory.read_u64(bucket.wrapping_add(NEXT));
             memory.write_u64(node.wrapping_add(NEXT), first);
-            memory.write_u64(bucket.wrapping_add(NEXT), node.get());
+            memory.write_u64(bucket.wrapping_add(NEXT), link_to(node));
         }
         self.store(space).count_in(held.probe);
         Ok(())
@@ -267,11 +267,9 @@ impl Pages for Hashed {
                 if header_bytes <= 8 {
                     each(read_of(next, 8));
                 }
-                if following == NONE {
-                    break;
-                }
+                let Some(following) = linked(following) else { break };
                 before = node;
-                node = PhysAddr::new(following);
+                node = following;
             }
         }
         Err(Fault::NotMapped { level: 1 })

@@ -14,6 +14,7 @@ mod halves;
 mod hashed;
 mod irix;
 mod live;
+mod low;
 mod mpt;
 mod notes;
 mod race;
