@@ -75,7 +75,7 @@ pub struct Native {
 pub struct Peak {
     /// Resident bytes.
     pub resident_bytes: u64,
-    /// The same by page size.
+    /// These resident bytes by page size.
     pub by_page_size: BTreeMap<String, u64>,
 }
 
@@ -198,7 +198,7 @@ pub struct ManagedRow {
     pub why: BTreeMap<String, u64>,
     /// Memory in pages at that end.
     pub memory_bytes: u64,
-    /// The same less that of base pages; `None` if these did not run.
+    /// Memory in pages less that of the run with base pages; `None` if base pages did not run.
     pub bloat_bytes: Option<i64>,
     /// What was in swap at that end.
     pub swapped_bytes: u64,
@@ -345,13 +345,13 @@ pub struct PlacedRun {
     pub cold_misses: u64,
     /// Most memory in use at once, page tables included.
     pub memory_bytes: u64,
-    /// The same less that of base pages.
+    /// `memory_bytes` less that of base pages.
     pub memory_added_bytes: i64,
     /// Cycles of translation; `None` if the machine's file has no latencies.
     pub translation_cycles: Option<Range<f64>>,
     /// Translation cycles that it takes less than base pages.
     pub gain_cycles: Option<Range<f64>>,
-    /// The same in milliseconds of the native run; `None` if there was none.
+    /// Translation cycles saved, in milliseconds of the native run; `None` if there was none.
     pub gain_ms: Option<Range<f64>>,
     /// The share of the time in user mode with base pages that it saves.
     pub gain_share: Option<Range<f64>>,

@@ -139,7 +139,7 @@ pub const SPACE_SAME: u64 = 0;
 pub const SPACE_PAGED: u64 = 1;
 /// In a space of its own, which is empty: the caller is its pager.
 pub const SPACE_EMPTY: u64 = 2;
-/// The same without a pager.
+/// In a space of its own, which is empty and has no pager.
 pub const SPACE_WITHOUT_PAGER: u64 = 3;
 /// In the space of the thread that this is added to.
 pub const SPACE_OF: u64 = 1 << 32;

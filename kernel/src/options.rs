@@ -10,7 +10,7 @@ pub fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_ascii_whitespace().find_map(value)
 }
 
-/// The same as a number; a suffix `M` is left out.
+/// The value of `key` as a number. A suffix `M` is ignored.
 pub fn number(line: &str, key: &str) -> Option<u64> {
     word(line, key)?.trim_end_matches('M').parse().ok()
 }

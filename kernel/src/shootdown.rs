@@ -162,7 +162,8 @@ pub fn shoot(flushes: &[(HatSpace, Flush)]) {
     shoot_tokens(flushes.iter().map(|(_, flush)| flush));
 }
 
-/// The same for tokens of any spaces.
+/// Has every processor flush what these tokens name; they may be of several spaces. All have flushed when it
+/// returns.
 pub fn shoot_tokens<'a>(flushes: impl Iterator<Item = &'a Flush>) {
     let (mut all, mut count) = ([EVERYTHING; STALE_MAX], 0);
     for flush in flushes.filter(|flush| !flush.is_empty()) {

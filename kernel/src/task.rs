@@ -133,7 +133,7 @@ impl Tasks {
         if self.numbers[slot] == id { self.slots[slot].as_mut() } else { None }
     }
 
-    /// The same if it is alive.
+    /// The thread of this number, if it is alive.
     pub fn alive(&mut self, id: TaskId) -> Option<&mut Task> {
         self.get(id).filter(|task| !matches!(task.state, State::Dead(_)))
     }

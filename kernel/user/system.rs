@@ -9,7 +9,7 @@ pub fn call(number: Number, arguments: [u64; 6]) -> [u64; 6] {
     any_call(number as u64, arguments)
 }
 
-/// The same with any number.
+/// Calls the kernel with any number, also one that no call has: the first six results.
 #[cfg(target_arch = "x86_64")]
 pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     let [a, b, c, d, e, f] = arguments;
@@ -31,7 +31,7 @@ pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     results
 }
 
-/// The same with any number.
+/// Calls the kernel with any number, also one that no call has: the first six results.
 #[cfg(target_arch = "riscv64")]
 pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     let [a, b, c, d, e, f] = arguments;
@@ -61,7 +61,7 @@ pub fn simple(number: Number, arguments: &[u64]) -> (u64, u64) {
     (status, value)
 }
 
-/// The same, which must be done.
+/// The value of a call that must succeed; panics if its status is not [`OK`].
 pub fn must(number: Number, arguments: &[u64]) -> u64 {
     let (status, value) = simple(number, arguments);
     assert_eq!(status, OK, "{number:?} of {arguments:x?}");

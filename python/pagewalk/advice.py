@@ -37,7 +37,9 @@ MISSES_SHARE = 0.01
 TIME_SHARE = 0.01
 """Share of the cycles up to which translation is not worth the work: an assumption."""
 MISSES_PER_1000 = 0.5
-"""The same where time is not known, in misses of every TLB per 1000 accesses."""
+"""Misses of every TLB per 1000 accesses up to which translation is not worth the work, where time
+is not known: an assumption.
+"""
 ENTRIES_REAL = 4096
 """Entries of the largest second-level TLB of today's machines here (`epyc-9005`)."""
 FEWER = 8

@@ -261,7 +261,7 @@ class TlbCounts(Record):
     """Its entries of blocks of pages, if it has such."""
 
     by_kind: ByKind[HitsAndMisses]
-    """The same by kind."""
+    """Hits and misses by kind of access."""
 
     by_page_size: dict[str, SizeCounts]
     """Hits by the size of the translation found, misses by that of the one then filled in."""
@@ -503,7 +503,10 @@ class SpecOutcome(Record):
     """Their references by what served them."""
 
     ptes: dict[str, int]
-    """The same of the last entry that each of them read, which is the page's where it found one."""
+    """The last page-table entry that each of these walks read, by what served it.
+
+    Of a walk that found its page, this is the page's entry.
+    """
 
     accesses: ByKind[dict[str, int]]
     """The accesses that they were for, by kind and by what served them; empty without data caches.
@@ -723,7 +726,7 @@ class NestedCounts(Record):
     """Their references."""
 
     by_level: list[LevelCounts]
-    """The same by level of the host's table, root first."""
+    """References of these walks by level of the host's table, root first."""
 
     tlb: HitsAndMisses | None
     """The nested TLB, if there is one."""
@@ -911,7 +914,7 @@ class DaemonCounts(Record):
     """Passes by level: `weak`, `mild`, `strong`."""
 
     over_time: list[DaemonSample]
-    """The same over time, at most a few hundred samples."""
+    """What the daemon has done over time, at most a few hundred samples."""
 
 
 class DeviceCounts(Record):
@@ -1252,7 +1255,7 @@ class ManagerCounts(Record):
     """What memory is used for at the end."""
 
     over_time: list[MemorySample]
-    """The same over time: where it changed, at most a few hundred samples."""
+    """What memory is used for over time: a sample where it changed, at most a few hundred."""
 
 
 class PromotionsOfSize(Record):
@@ -1443,7 +1446,7 @@ class MemoryCounts(Record):
     """Frames in use, in bytes."""
 
     frames_peak_bytes: int
-    """The same when most were in use."""
+    """Frames in use, in bytes, when most were in use."""
 
     mapped_bytes: int
     """Frames behind pages, in bytes."""
@@ -1513,7 +1516,7 @@ class RegionCounts(Record):
     """Lookups of a first-level TLB."""
 
     by_kind: ByKind[int]
-    """The same by kind."""
+    """Lookups of a first-level TLB by kind of access."""
 
     l1_misses: int
     """Lookups that missed the first level."""
@@ -1672,8 +1675,8 @@ class KernelTime(Record):
     """Cycles of its work, as far as `[os.costs]` has prices."""
 
     by_work: dict[str, int]
-    """The same by what was done: `faults`, or in their place the kinds of work of a manager that
-    counts them; `switches` to other address spaces; `shootdowns`.
+    """These cycles by kind of work: `faults` (or, of a manager that counts its kinds of work, those
+    kinds), `switches` to other address spaces, and `shootdowns`.
     """
 
     io_cycles: int
@@ -1721,7 +1724,7 @@ class Peak(Record):
     """Resident bytes."""
 
     by_page_size: dict[str, int]
-    """The same by page size."""
+    """These resident bytes by page size."""
 
 
 class Native(Record):
@@ -1989,7 +1992,7 @@ class PlacedRun(Record):
     """Most memory in use at once, page tables included."""
 
     memory_added_bytes: int
-    """The same less that of base pages."""
+    """`memory_bytes` less that of base pages."""
 
     translation_cycles: Range[float] | None
     """Cycles of translation; `None` if the machine's file has no latencies."""
@@ -1998,7 +2001,7 @@ class PlacedRun(Record):
     """Translation cycles that it takes less than base pages."""
 
     gain_ms: Range[float] | None
-    """The same in milliseconds of the native run; `None` if there was none."""
+    """Translation cycles saved, in milliseconds of the native run; `None` if there was none."""
 
     gain_share: Range[float] | None
     """The share of the time in user mode with base pages that it saves."""
@@ -2188,7 +2191,7 @@ class ManagedRow(Record):
     """Memory in pages at that end."""
 
     bloat_bytes: int | None
-    """The same less that of base pages; `None` if these did not run."""
+    """Memory in pages less that of the run with base pages; `None` if base pages did not run."""
 
     swapped_bytes: int
     """What was in swap at that end."""
@@ -2361,7 +2364,9 @@ class ShootCounts(Record):
     """
 
     cache_spaces: int
-    """The same for all pages of a space at once."""
+    """Whole spaces flushed from caches that are indexed by virtual addresses, on each processor
+    that may hold their lines.
+    """
 
 
 class ContextUse(Record):
@@ -2371,7 +2376,9 @@ class ContextUse(Record):
     """Into a space that had one, without a lock."""
 
     listed: int
-    """The same with the lock of their list, which is in the order of use."""
+    """Entries into a space that had a context, with the lock of the list that keeps the order of
+    use.
+    """
 
     taken: int
     """Contexts given to spaces that had none."""
@@ -2492,13 +2499,17 @@ class HostOutcome(Record):
     """Whether the HAT layer was driven alone."""
 
     nanoseconds: float
-    """Median nanoseconds of an operation of one thread of the shared layer."""
+    """Nanoseconds of an operation of one thread of the shared layer.
+
+    This and the next three are of one round: the judged one whose scaling is the median, or, where
+    no round is judged, the one whose control scales the median.
+    """
 
     control_nanoseconds: float
-    """The same of the control."""
+    """Nanoseconds of an operation of one thread of the control."""
 
     control_scaling: float
-    """Median over the rounds of what the control does on all threads over what it does on one."""
+    """What the control does on all threads over what it does on one."""
 
     acquisitions: dict[str, int]
     """How often one thread takes locks of each class in as many operations as a processor of
@@ -2506,13 +2517,13 @@ class HostOutcome(Record):
     """
 
     judged_rounds: int
-    """Rounds whose control scales, and in which a line takes as long from one thread to another at
-    the end as at the beginning: those that say something.
+    """Rounds that say something: the control scales, what was timed twice took equally long, and a
+    line takes as long from one thread to another at the end as at the beginning.
     """
 
     scaling: float | None
-    """What the shared layer does on all threads over what the control does on one, as the median of
-    these rounds; `None` where there is none.
+    """What the shared layer does on all threads over what one thread does alone, as the median of
+    the judged rounds; `None` where there is none.
     """
 
     predicted: float | None

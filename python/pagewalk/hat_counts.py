@@ -92,19 +92,19 @@ class HostRun(NamedTuple):
         work: Load.
         table: Page table.
         hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
-        nanoseconds: Nanoseconds of an operation of one thread. This and the next two are of one round:
-            the judged one with the median scaling, or where none is judged, the one whose control
-            scales the median.
+        nanoseconds: Nanoseconds of an operation of one thread. This and the next two are of one
+            round: the judged one with the median scaling, or where none is judged, the one whose
+            control scales the median.
         control_nanoseconds: Nanoseconds of an operation of one thread of the control, in which each
             thread has a HAT layer of its own.
         control_scaling: What the control does on all threads over what it does on one.
         acquisitions: How often one thread takes locks of each class in as many operations as a
             processor of virtual time does; it is equal to what it takes there. Empty for `single`.
-        judged_rounds: Rounds in which the control reaches 0.85 times its threads, what was timed twice
-            took equally long, and a line takes as long from one thread to another at the end as at
-            the beginning; in others this host says nothing about locks.
-        scaling: What the shared layer does on all threads over what one thread does alone, the median
-            of the judged rounds; `None` if there is none.
+        judged_rounds: Rounds in which the control reaches 0.85 times its threads, what was timed
+            twice took equally long, and a line takes as long from one thread to another at the end
+            as at the beginning; in others this host says nothing about locks.
+        scaling: What the shared layer does on all threads over what one thread does alone, the
+            median of the judged rounds; `None` if there is none.
         predicted: What virtual time says of that, from counted instructions and what locks and
             lines take on this host; `None` where no round is judged, and for loads that do other
             work between their operations.

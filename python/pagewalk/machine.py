@@ -113,7 +113,7 @@ class Machine(Tabled):
 
     @property
     def native(self) -> _native.Machine:
-        """The same for the native half."""
+        """This machine as the native half has it."""
         return self._native
 
     @property

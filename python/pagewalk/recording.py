@@ -130,7 +130,7 @@ class Recording(Options):
         return os.path.basename(self.command[0])  # noqa: PTH119
 
     def native(self) -> _native.Recording:
-        """The same for the native half.
+        """This recording as the native half takes it.
 
         Raises:
             Error: There is no such filter, or the program cannot be confined.

@@ -49,7 +49,7 @@ def switches(
 
 
 def summary(document: dict[str, Any]) -> str:
-    """The same as text: the pairs of most switches, and the groups as settings."""
+    """The document as text: the pairs with the most switches, and the groups as settings."""
     names, total = document["names"], max(document["switches"], 1)
     pairs = sorted(document["pairs"], key=lambda pair: -pair[2])
     rows = [

@@ -245,7 +245,7 @@ class Trace:
         return _record_batches(source, _schema(source))
 
     def to_arrow(self) -> "pa.RecordBatchReader":
-        """The same as an Arrow stream, which polars, pandas and DuckDB read without a copy."""
+        """The accesses as an Arrow stream, which polars, pandas and DuckDB read without a copy."""
         import pyarrow as pa
 
         source = _native.trace_batches(self.source, self.reading)

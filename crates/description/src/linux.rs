@@ -136,7 +136,7 @@ pub enum Enabled {
     Never,
 }
 
-/// The same for blocks of one size.
+/// Where large pages of one size are used.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSize {
@@ -144,7 +144,7 @@ pub struct OfSize {
     pub enabled: OrderEnabled,
 }
 
-/// The same, or what `enabled` says.
+/// Where large pages of one size are used: as `enabled` of all sizes says, or by a policy of this size's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderEnabled {

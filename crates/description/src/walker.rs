@@ -16,7 +16,8 @@ pub struct Walker {
     /// Cycles of one refill besides its references and a handler's instructions: a trap and
     /// the return from it.
     pub refill_cycles: u32,
-    /// The same where a load or a store has missed; absent: as for a fetch.
+    /// Cycles of one refill after a load or a store has missed, as `refill_cycles` counts them; absent: as
+    /// many as after a fetch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_refill_cycles: Option<u32>,
     /// Cycles of a handler's miss on the page table itself, where that is `linear`; 400 if absent.

@@ -81,7 +81,7 @@ pub trait Behind {
     /// An access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
-    /// The same of the access that the last refill was for; where something speculates.
+    /// The access to memory that the last refill was for, where something speculates.
     fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
     /// A walk. It takes as many of the references of the whole way as it needs. The error is a

@@ -62,7 +62,7 @@ pub struct TlbUnits {
     pub units: Vec<Unit>,
     /// Index in `units` of the first-level TLB of each kind, or [`NONE`].
     pub first: [usize; Kind::COUNT],
-    /// The same for the second level.
+    /// Index in `units` of the second-level TLB of each kind, or [`NONE`].
     pub second: [usize; Kind::COUNT],
     /// What is asked together with the second level.
     pub ranges: Option<RangeUnit>,

@@ -32,7 +32,7 @@ pub struct ContextLimit {
 pub struct ContextCounts {
     /// Entries into a space that has a context, without the lock.
     pub unlisted: u64,
-    /// The same with the lock, to keep the order.
+    /// Entries into a space that has a context, with the lock, because the order of use is kept.
     pub listed: u64,
     /// Contexts given to a space that had none.
     pub taken: u64,

@@ -140,7 +140,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// The same for pages of one MMU.
+    /// Takes all but `rights` from `pages`, which all lie in one MMU, as far as they map frames of `frames`.
+    /// The flushes are added to `change`.
     fn restrict_in(
         &self,
         held: &mut S::Held<'_>,

@@ -132,7 +132,8 @@ impl<T: Mounted + ?Sized> Mmu<T> {
         *counted = counted.wrapping_add_signed(pages);
     }
 
-    /// The same while others have other parts of the table.
+    /// Adds `pages` to the count of pages of the size number `size`, while other operations work on other
+    /// parts of the table.
     pub(crate) fn count_beside(&self, size: usize, pages: isize) {
         self.population[size].fetch_add(pages as usize, Ordering::Relaxed);
     }

@@ -148,7 +148,8 @@ impl Baton {
         Baton::paced(cpus, costs, kind, seed, None)
     }
 
-    /// The same where work takes as long as `paces` say.
+    /// For `cpus` processors, with a random order if there is a `seed`. If there are `paces`, work takes as
+    /// long as they say.
     pub fn paced(
         cpus: usize,
         costs: Costs,

@@ -31,7 +31,8 @@ pub struct Costs {
     pub transfer: u64,
     /// The lines fetched with it that the lock guards.
     pub guarded: u64,
-    /// The same of all locks of an operation, at most: then it has all its lines.
+    /// The lines that the locks of one operation guard, at most: then the operation has fetched all lines
+    /// that it uses.
     pub guarded_operation: u64,
     /// A lock's line fetched back by its holder, for each try of another who spins for the lock
     /// ([`LockKind::Barging`], as the next two).

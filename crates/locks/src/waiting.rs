@@ -37,7 +37,7 @@ pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     None
 }
 
-/// The same, however long it takes.
+/// The first result that `attempt` gives, however long that takes: between bursts of tries the thread sleeps.
 pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
     loop {
         if let Some(result) = spun(&attempt) {

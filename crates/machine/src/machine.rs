@@ -84,7 +84,7 @@ impl Machine {
         })
     }
 
-    /// The same, whose runs find names of places in programs by `names`.
+    /// This machine, whose runs look up names of places in programs in `names`.
     #[must_use]
     pub fn with_names(self, names: Names) -> Machine {
         Machine { names: Some(names), ..self }

@@ -191,7 +191,8 @@ impl Rules {
         wishes
     }
 
-    /// The same of the rules for ranges alone, which win over all others, or of those others.
+    /// What rules request for parts of what is mapped, the most general rule first. With `ranges` these are
+    /// the rules for address ranges, which win over all others; else they are the others.
     pub(crate) fn of_kinds(&mut self, mapped: &Mapped<'_>, ranges: bool) -> Vec<(VirtRange, Wish)> {
         let mut wishes = Vec::new();
         let own = |rule: &&mut Rule| matches!(rule.what, Thing::Range(..)) == ranges;

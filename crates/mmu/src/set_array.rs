@@ -185,7 +185,7 @@ impl SetArray {
         }
     }
 
-    /// The same where a set has more than two words.
+    /// [`SetArray::find`] for sets whose fingerprints take more than two words.
     #[inline(never)]
     fn find_in_large(
         &self,

@@ -250,7 +250,7 @@ pub struct Spent {
 pub struct Who {
     /// The space, as the trace numbers it.
     pub number: u32,
-    /// The same in the page table.
+    /// The space in the page table.
     pub space: Space,
 }
 
@@ -269,7 +269,7 @@ pub struct Ask {
 pub enum Answer {
     /// The page was not there and is now.
     FirstTouch,
-    /// The same for a page that was there before: it had left memory, or only its translation.
+    /// The page had been touched before and is there again: it, or only its translation, had been removed.
     Returned,
     /// The page was there and allows the access now.
     Granted,

@@ -111,8 +111,9 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64<GRANULE, BITS
         Radix::with_format(Aarch64Entries { spans, next_bits, bbm2: false })
     }
 
-    /// The same, so far without spaces, for processors with FEAT_BBM at level 2: they take a page of another
-    /// size, or with another contiguous bit, in the place of one that they hold.
+    /// This table, which must not have spaces yet, for processors with FEAT_BBM at level 2. They accept that
+    /// a valid entry is replaced by one with another page size or contiguous bit, without an invalid entry
+    /// and a flush in between.
     pub fn with_bbm2(self) -> Aarch64<GRANULE, BITS, MARKS> {
         Radix::with_format(Aarch64Entries { bbm2: true, ..self.into_format() })
     }

@@ -91,8 +91,8 @@ impl Arm {
         Radix::with_format(ArmEntries { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
-    /// The same with an area in which spaces see tables of other spaces: see [`crate::PageTable::lend`].
-    /// Its ends are multiples of a section.
+    /// A table without spaces, with an area in which spaces see tables of other spaces: see
+    /// [`crate::PageTable::lend`]. The area's ends are multiples of a section.
     pub fn with_area(area: VirtRange) -> Result<Arm, Error> {
         let spans = beside(area, SECTION)?;
         Ok(Radix::with_format(ArmEntries { spans, area: Some(area) }))

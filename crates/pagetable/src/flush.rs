@@ -266,7 +266,8 @@ impl Flush {
         }
     }
 
-    /// The same token, which has no frame yet, with one that held a table: made in registers.
+    /// This token, which has no frame yet, with the frame of one page table, to be freed after the flush. The
+    /// token is made in registers.
     #[inline(always)]
     pub(crate) fn with_table(self, frame: PhysAddr, size: PageSize) -> Flush {
         Flush { unlinked: true, tables: Tables::of_one(frame, size), ..self }

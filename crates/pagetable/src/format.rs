@@ -286,8 +286,8 @@ pub trait Format {
         }
     }
 
-    /// The same where the population is often changed: [`Format::write_population`] may just have
-    /// stored part of the entry.
+    /// The entry at `at`, which a table of `level` holds, for callers that often change its population:
+    /// [`Format::write_population`] may just have stored part of the entry.
     #[inline]
     fn read_counted(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
         self.read(level, at, memory)

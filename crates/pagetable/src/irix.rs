@@ -65,8 +65,8 @@ impl Irix {
         Ok(Radix::with_format(IrixEntries { split, sizes }))
     }
 
-    /// The same, so far without spaces, under walks that set the usage bits of the entry that they
-    /// come to.
+    /// This table, which must not have spaces yet, with walks that set the usage bits of the entry that they
+    /// read last.
     pub fn with_usage(self) -> Irix {
         let IrixEntries { split, sizes } = self.into_format();
         Radix::with_format(IrixEntries { split: split.with_usage(), sizes })

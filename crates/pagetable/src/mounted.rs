@@ -158,8 +158,8 @@ pub trait Mounted: Send + Sync {
         forget: &mut dyn FnMut(&Flush),
     ) -> Result<Vec<Mapping>, Error>;
 
-    /// The same table for operations on disjoint subtrees at once, if it has subtrees and its memory can
-    /// be shared.
+    /// This table for operations on disjoint subtrees at once, if it has subtrees and its memory can be
+    /// shared.
     fn subtrees(&self) -> Option<&dyn Subtrees> {
         None
     }

@@ -58,7 +58,7 @@ impl Mpt {
         Radix::with_format(MptEntries { walk_sets_usage: false })
     }
 
-    /// The same under one that sets them.
+    /// A table under a refill handler that sets the usage bits.
     pub fn with_usage() -> Mpt {
         Radix::with_format(MptEntries { walk_sets_usage: true })
     }

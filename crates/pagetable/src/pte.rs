@@ -90,7 +90,8 @@ impl Width {
         }
     }
 
-    /// The same where only the eight flags lie at `at`, and the frame elsewhere.
+    /// Replaces the eight flags at `at` if they are those of `current`; `Err` has what they are. The frame
+    /// lies elsewhere.
     pub(crate) fn exchange_flags(
         at: PhysAddr,
         current: Pte,

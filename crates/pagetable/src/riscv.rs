@@ -110,12 +110,12 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Riscv<LEVELS, MAR
         Radix::with_format(RiscvEntries { spans, next_bits, svnapot: true, svpbmt: true })
     }
 
-    /// The same, so far without spaces, for processors without Svnapot: there are no pages of 64K.
+    /// This table, which must not have spaces yet, for processors without Svnapot: there are no pages of 64K.
     pub fn without_svnapot(self) -> Riscv<LEVELS, MARKS, HALVES> {
         Radix::with_format(RiscvEntries { svnapot: false, ..self.into_format() })
     }
 
-    /// The same, so far without spaces, for processors without Svpbmt: there is no memory but write-back.
+    /// This table, which must not have spaces yet, for processors without Svpbmt: all memory is write-back.
     pub fn without_svpbmt(self) -> Riscv<LEVELS, MARKS, HALVES> {
         Radix::with_format(RiscvEntries { svpbmt: false, ..self.into_format() })
     }

@@ -72,7 +72,7 @@ impl Split {
         Split::new(&[18, 18], &[2])
     }
 
-    /// The same tree, so far without spaces, under walks that set the usage bits of pages.
+    /// This tree, with walks that set the usage bits of pages. It must not have spaces yet.
     pub fn with_usage(self) -> Split {
         let entries = self.into_format();
         Radix::with_format(entries.with_usage())
@@ -84,7 +84,7 @@ impl SplitEntries {
         SplitEntries::over(BASE, from_root, superpage_levels)
     }
 
-    /// The same over base pages of another size.
+    /// The entries of a tree with base pages of the size `base`: see [`Split::new`] for the others.
     pub(crate) fn over(
         base: PageSize,
         from_root: &[u8],
@@ -114,12 +114,12 @@ impl SplitEntries {
         Ok(SplitEntries { shifts, index_bits, levels, sizes, spans, walk_sets_usage: false })
     }
 
-    /// The same entries under walks that set the usage bits of pages.
+    /// These entries, with walks that set the usage bits of pages.
     pub(crate) fn with_usage(self) -> SplitEntries {
         SplitEntries { walk_sets_usage: true, ..self }
     }
 
-    /// The same entries where only addresses below `end` are used.
+    /// These entries, for a table in which only addresses below `end` are used.
     pub(crate) fn below(mut self, end: u64) -> SplitEntries {
         self.spans = VirtRange::new(VirtAddr::new(0), end).into_iter().collect();
         self

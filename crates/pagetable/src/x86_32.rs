@@ -70,8 +70,8 @@ impl<const PAE: bool, const MARKS: bool> X86_32<PAE, MARKS> {
         Radix::with_format(X86Entries32 { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
-    /// The same with an area in which spaces see tables of other spaces: see [`crate::PageTable::lend`].
-    /// Its ends are multiples of what an entry of the directory covers.
+    /// A table without spaces, with an area in which spaces see tables of other spaces: see
+    /// [`crate::PageTable::lend`]. The area's ends are multiples of what an entry of the directory covers.
     pub fn with_area(area: VirtRange) -> Result<X86_32<PAE, MARKS>, Error> {
         let size = if PAE { PageSize::SIZE_2M } else { FOUR_MIB };
         let spans = beside(area, size)?;

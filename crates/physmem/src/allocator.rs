@@ -88,7 +88,7 @@ pub trait Allocator {
         None
     }
 
-    /// The same, to be changed.
+    /// Mutable access to what it has of reservations, if it has them.
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
         None
     }
@@ -98,7 +98,7 @@ pub trait Allocator {
         None
     }
 
-    /// The same, to be changed.
+    /// Mutable access to what it has of page blocks, if it has them.
     fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
         None
     }

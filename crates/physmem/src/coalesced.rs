@@ -86,7 +86,7 @@ impl Coalesced {
         Coalesced { frames, classes, strong_after, fruitless: 0, level_max, passes, made }
     }
 
-    /// The same that by itself goes to `level` at most.
+    /// This daemon, restricted to passes of at most `level` unless a process waits for a page.
     pub fn at_most(mut self, level: Level) -> Coalesced {
         self.level_max = level;
         self

@@ -143,7 +143,7 @@ impl Pfdat {
         self.order = order.map_or(NO_ORDER, |order| order as u8);
     }
 
-    /// The same frame given to a new owner, who finds it without identity, wired counts and flags.
+    /// The descriptor of this frame for a new owner: in `state`, without identity, wired counts and flags.
     pub(crate) const fn handed_over(self, state: State) -> Pfdat {
         Pfdat { state, ..Pfdat::free(self.node) }
     }

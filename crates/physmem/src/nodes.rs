@@ -32,8 +32,9 @@ impl<A: Allocator> Nodes<A> {
         Nodes::with_distances(parts, |_, _| 0)
     }
 
-    /// The same, with the distance from one node to another; of equal ones the next in number is
-    /// asked first.
+    /// Nodes by number, with the frames that each has and the distance from one node to another. Where a node
+    /// has no frame left, the nearest node with a free frame is used; of nodes equally far, the next in
+    /// number.
     pub fn with_distances(
         parts: Vec<(Range<u32>, A)>,
         distance: impl Fn(usize, usize) -> u32,

@@ -96,8 +96,8 @@ impl<A: Allocator> Physmem<A> {
         Ok(physmem)
     }
 
-    /// The same memory divided among `nodes` NUMA nodes of equal size, the last one larger by
-    /// the rest; at least one.
+    /// Memory of `bytes` bytes from `start`, divided among `nodes` NUMA nodes (at least one) of equal size.
+    /// The last node is larger by the remainder. Each node has an allocator of its own.
     pub fn with_nodes(
         start: PhysAddr,
         bytes: u64,
@@ -110,8 +110,8 @@ impl<A: Allocator> Physmem<A> {
         })
     }
 
-    /// The same under one allocator for all nodes, which `allocator` makes from the numbers of the
-    /// frames of each.
+    /// Memory of `bytes` bytes from `start`, divided among `nodes` NUMA nodes as [`Physmem::with_nodes`]
+    /// does, with one allocator for all of them. `allocator` makes it from the frame numbers of each node.
     pub fn on_nodes(
         start: PhysAddr,
         bytes: u64,
@@ -202,7 +202,7 @@ impl<A: Allocator> Physmem<A> {
         Ok(first)
     }
 
-    /// The same for one page, by its address.
+    /// Allocates one page of `size` and returns its physical address.
     pub fn allocate_page(&mut self, size: PageSize, state: State) -> Result<PhysAddr, OutOfFrames> {
         let first = self.allocate(&Request::new(self.table.order(size), state))?;
         Ok(self.table.address(first))

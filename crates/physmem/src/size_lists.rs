@@ -104,7 +104,7 @@ impl SizeLists {
         })
     }
 
-    /// The same with migratable ordering; chunks have the largest size.
+    /// These lists with migratable ordering, in chunks of the largest page size.
     pub fn ordered(mut self) -> SizeLists {
         self.lists = Lists::ByChunk(Chunks::new(self.frames.clone(), self.largest()));
         self

@@ -222,7 +222,7 @@ impl FrameTable {
         }
     }
 
-    /// The same for frames of which each part of a chunk is looked at for itself.
+    /// Changes the owner of `count` frames from `first`, one part of a chunk after the other.
     fn change_parts(&mut self, first: FrameId, count: u32, state: State) {
         let (mut next, end) = (first.0, first.0 + count);
         while next < end {
@@ -285,7 +285,7 @@ impl FrameTable {
         Ok(())
     }
 
-    /// The same for all frames of a chunk but the first.
+    /// Changes the owner of all frames of the chunk `number` but its first.
     #[inline]
     fn change_others(&mut self, number: usize, state: State) {
         match &mut self.others[number] {
@@ -304,7 +304,7 @@ impl FrameTable {
         }
     }
 
-    /// The same for a part of a chunk, one descriptor after the other.
+    /// Changes the owner of the frames `part` of the chunk `number`, one descriptor after the other.
     fn change_written(&mut self, number: usize, part: Range<usize>, state: State) {
         let part = &mut self.written(number)[part];
         // A block has one state nearly always: its frames are counted together.

@@ -283,7 +283,8 @@ impl Ram {
         (&self.hat, &self.frames)
     }
 
-    /// The same for who has this memory alone.
+    /// The page table with its mapping lists, and the frames. The caller has this memory alone, so no lock is
+    /// taken.
     pub fn parts_mut(&mut self) -> (&Hat, &mut FrameStore) {
         (&self.hat, self.frames.get_mut())
     }

@@ -45,9 +45,11 @@ enum Memory {
     None,
     /// The second argument is an address, the third a length.
     Plain,
-    /// The same, and the fifth and sixth argument are a socket's address and its length.
+    /// The second argument is an address, the third a length; the fifth and sixth argument are a socket's
+    /// address and its length.
     Sent,
-    /// The same, and the sixth argument points to the length.
+    /// The second argument is an address, the third a length; the fifth argument is the address of a socket's
+    /// address, and the sixth points to its length.
     Received,
     /// The second argument is the address of a socket's address, the third points to its length.
     Address,

@@ -223,7 +223,7 @@ pub(crate) unsafe extern "C" fn on_plain(vcpu: c_uint, _: *mut c_void) {
     known::watch(vcpu);
 }
 
-/// The same, and its record is written here.
+/// A block begins that is recorded in full, with `record` as its whole record.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     settle(vcpu);
     known::watch(vcpu);

@@ -276,7 +276,8 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     }
 }
 
-/// The same where QEMU keeps `info` in a way that is not known here.
+/// An access of the instruction whose index is `instruction`, where this crate does not know how QEMU encodes
+/// `info`.
 pub(crate) unsafe extern "C" fn on_access_any(
     vcpu: c_uint,
     info: MemInfo,

@@ -58,7 +58,7 @@ pub struct ManagerCounts {
     pub end: EndOfProgram,
     /// What memory is used for at the end.
     pub bytes: KindBytes,
-    /// The same over time: where it changed, at most a few hundred samples.
+    /// What memory is used for over time: a sample where it changed, at most a few hundred.
     pub over_time: Vec<MemorySample>,
 }
 
@@ -122,7 +122,7 @@ pub struct SizeDecision {
 pub struct DaemonCounts {
     /// Passes by level: `weak`, `mild`, `strong`.
     pub levels: BTreeMap<String, LevelPasses>,
-    /// The same over time, at most a few hundred samples.
+    /// What the daemon has done over time, at most a few hundred samples.
     pub over_time: Vec<DaemonSample>,
 }
 

@@ -58,7 +58,7 @@ pub struct MemoryCounts {
     pub frames_total_bytes: u64,
     /// Frames in use, in bytes.
     pub frames_used_bytes: u64,
-    /// The same when most were in use.
+    /// Frames in use, in bytes, when most were in use.
     pub frames_peak_bytes: u64,
     /// Frames behind pages, in bytes.
     pub mapped_bytes: u64,

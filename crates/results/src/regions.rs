@@ -37,7 +37,7 @@ pub struct RegionCounts {
     pub pages: u64,
     /// Lookups of a first-level TLB.
     pub lookups: u64,
-    /// The same by kind.
+    /// Lookups of a first-level TLB by kind of access.
     pub by_kind: ByKind<u64>,
     /// Lookups that missed the first level.
     pub l1_misses: u64,

@@ -30,8 +30,8 @@ pub struct Time {
 pub struct KernelTime {
     /// Cycles of its work, as far as `[os.costs]` has prices.
     pub cycles: u64,
-    /// The same by what was done: `faults`, or in their place the kinds of work of a manager that
-    /// counts them; `switches` to other address spaces; `shootdowns`.
+    /// These cycles by kind of work: `faults` (or, of a manager that counts its kinds of work, those kinds),
+    /// `switches` to other address spaces, and `shootdowns`.
     pub by_work: BTreeMap<String, u64>,
     /// Cycles of waiting for disks, one transfer after the other.
     pub io_cycles: u64,

@@ -39,7 +39,7 @@ pub struct TlbCounts {
     /// Its entries of blocks of pages, if it has such.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<BlockCounts>,
-    /// The same by kind.
+    /// Hits and misses by kind of access.
     pub by_kind: ByKind<HitsAndMisses>,
     /// Hits by the size of the translation found, misses by that of the one then filled in.
     pub by_page_size: BTreeMap<String, SizeCounts>,
@@ -122,7 +122,8 @@ pub struct SpecOutcome {
     pub walks: u64,
     /// Their references by what served them.
     pub references: BTreeMap<String, u64>,
-    /// The same of the last entry that each of them read, which is the page's where it found one.
+    /// The last page-table entry that each of these walks read, by what served it. Of a walk that found its
+    /// page, this is the page's entry.
     pub ptes: BTreeMap<String, u64>,
     /// The accesses that they were for, by kind and by what served them; empty without data caches.
     pub accesses: ByKind<BTreeMap<String, u64>>,

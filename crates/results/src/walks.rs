@@ -123,7 +123,7 @@ pub struct NestedCounts {
     pub walks: u64,
     /// Their references.
     pub references: u64,
-    /// The same by level of the host's table, root first.
+    /// References of these walks by level of the host's table, root first.
     pub by_level: Vec<LevelCounts>,
     /// The nested TLB, if there is one.
     pub tlb: Option<HitsAndMisses>,

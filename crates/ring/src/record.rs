@@ -207,7 +207,7 @@ impl Record {
         (self.value() as u32, (self.0 >> Record::COUNT_SHIFT) as usize)
     }
 
-    /// The same fixed block, left by a fault after it had made so many accesses.
+    /// The record of this fixed block when a fault has ended it after `made` accesses.
     pub const fn left_after(self, made: u8) -> Record {
         Record(self.0 | (1 + made as u64) << Record::MADE_SHIFT)
     }

@@ -32,7 +32,7 @@ use crate::load::{Processor, text};
 pub enum Shootdowns {
     /// An interrupt to each processor that may hold entries of the space.
     Interrupts,
-    /// The same, but only to those that run the space now. Others forget when they next do.
+    /// An interrupt to each processor that runs the space now. Other processors flush when they next run it.
     Lazy,
     /// The hardware tells all at once, as Arm's TLBI does: nobody is interrupted.
     Broadcast,
@@ -61,7 +61,8 @@ pub struct ShootCounts {
     /// Pages flushed from caches that are indexed by virtual addresses, on each processor that may
     /// hold them.
     pub cache_pages: u64,
-    /// The same for all pages of a space at once.
+    /// Whole spaces flushed from caches that are indexed by virtual addresses, on each processor that may
+    /// hold their lines.
     pub cache_spaces: u64,
 }
 
@@ -121,13 +122,14 @@ impl Board {
         Board { kind, virtual_caches: false, state: Mutex::new(state), clock }
     }
 
-    /// The same with caches that are indexed by virtual addresses: what is unmapped leaves them (K94
-    /// section 3.2).
+    /// This board, whose processors have caches that are indexed by virtual addresses: pages that are
+    /// unmapped are flushed from these caches too (K94 section 3.2).
     pub fn with_virtual_caches(self, virtual_caches: bool) -> Board {
         Board { virtual_caches, ..self }
     }
 
-    /// The same with frames for page tables from `first` on, where every format can have them.
+    /// This board, which gives out frames for page tables from the address `first` on. Every format can name
+    /// these.
     pub fn with_frames_from(self, first: u64) -> Board {
         self.lock().next = first;
         self
@@ -270,7 +272,7 @@ impl Platform for Cpu<'_> {
     }
 }
 
-/// The same for the memory manager, which has the frames itself.
+/// What the memory manager acts through. It has the frames itself.
 impl vm::Platform for Cpu<'_> {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
         Platform::shoot(self, flushes);

@@ -81,7 +81,7 @@ const NO_TABLE_MEMORY: &str = "no memory is left for a page table";
 /// Physical memory that entries can name.
 const MEMORY: u64 = 1 << 44;
 
-/// The same where processors share it: where frames for tables lie.
+/// Physical memory where frames for page tables lie, if processors share it.
 const SHARED_MEMORY: u64 = 1 << 40;
 
 /// What runs.
@@ -159,7 +159,7 @@ pub struct HatOutcome {
 pub struct ContextUse {
     /// Into a space that had one, without a lock.
     pub unlisted: u64,
-    /// The same with the lock of their list, which is in the order of use.
+    /// Entries into a space that had a context, with the lock of the list that keeps the order of use.
     pub listed: u64,
     /// Contexts given to spaces that had none.
     pub taken: u64,
@@ -330,7 +330,7 @@ fn hashed(shape: HashedShape) -> Box<dyn Mounted> {
     Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
 }
 
-/// The same in a memory that processors share, where the format has subtrees.
+/// The tables `name`, of a format with subtrees, in a memory that processors share.
 fn tables_with_subtrees(name: &str) -> Result<Tables<dyn Mounted>, String> {
     let memory = SharedMemory::new(SHARED_MEMORY);
     let x86_64 = move || -> Box<dyn Mounted> {

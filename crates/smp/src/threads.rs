@@ -73,7 +73,7 @@ pub(crate) fn measure(
     with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
 }
 
-/// The same of one thread on a layer without locks.
+/// Nanoseconds of an operation of one thread, on a layer without locks.
 pub(crate) fn measure_single(plan: &HostPlan, asked: &Asked) -> Result<f64, String> {
     let scheme = Global::<_, Single>::new(Pool::unlimited());
     let layer = Layer::<_, Single>::new(plan, asked, scheme)?;
@@ -254,7 +254,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
         Ok(began.elapsed().as_nanos() as f64 / operations as f64)
     }
 
-    /// The same, one operation at a time.
+    /// Nanoseconds per operation of the thread `number`, where threads do one operation each in turn.
     fn in_turn(&self, number: usize, spaces: Spaces, turns: &Turns) -> Result<f64, String> {
         let mut quiet = self.quiet();
         let load = self.asked.load;

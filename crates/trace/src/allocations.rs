@@ -24,7 +24,7 @@ pub struct Site {
     pub bytes: u64,
     /// Bytes that are allocated now.
     pub live_bytes: u64,
-    /// The same when they were most.
+    /// The largest value that `live_bytes` has had.
     pub peak_bytes: u64,
 }
 

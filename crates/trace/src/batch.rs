@@ -90,7 +90,8 @@ impl Meta {
         self.0 >> 16
     }
 
-    /// The same row with `more` instructions counted; the caller knows that they fit.
+    /// This row with `more` added to its count of instructions. The caller knows that the sum fits into the
+    /// count's 16 bits.
     #[inline]
     pub(crate) const fn plus_instructions(self, more: u32) -> Meta {
         Meta(self.0.wrapping_add(more << 16))

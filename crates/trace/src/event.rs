@@ -342,9 +342,9 @@ impl Event {
         }
     }
 
-    /// The same event without what differs from one recording of the same program to the next:
-    /// numbers of processes and threads, identities of files, times. `None` for a [`Call`], of
-    /// which little else is left. A digest of contents is made of it.
+    /// This event without the fields that differ between two recordings of one program: numbers of processes
+    /// and threads, identities of files, times. `None` for a [`Call`], of which little else is left. The
+    /// digest of a trace's contents is made of these events.
     pub(crate) fn steady(&self) -> Option<Event> {
         let mut steady = self.clone();
         match &mut steady {

@@ -121,7 +121,8 @@ pub struct Info {
     pub warnings: Vec<String>,
     /// Length of the file in bytes, if it is stored in one of ours.
     pub bytes_on_disk: Option<u64>,
-    /// The same for each access.
+    /// Length of the file divided by the number of accesses, in bytes per access, if the trace is stored in
+    /// one of our files.
     pub bytes_per_access: Option<f64>,
     /// Chunks of the file.
     pub chunks: Option<u64>,

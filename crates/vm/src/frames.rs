@@ -105,7 +105,7 @@ where
         self.free(frame, true);
     }
 
-    /// The same for one that is in no list.
+    /// Frees a frame that is in no list of pages; no hardware leads to it.
     pub(crate) fn free_frame(&mut self, frame: FrameId) {
         self.free(frame, false);
     }

@@ -129,7 +129,7 @@ where
         })
     }
 
-    /// The same while pages stay where they are.
+    /// Works in a space that nobody else works in meanwhile, while no page leaves memory or moves in it.
     pub(crate) fn staying_within<R>(
         &mut self,
         space: HatSpace,

@@ -79,8 +79,8 @@ where
         self.frames(|memory| memory.allocator().wanted(order))
     }
 
-    /// The same for a process that waits for a page of `size`: strong, until one is free or so many
-    /// base pages have been moved.
+    /// Makes a page of `size` free for a process that waits for it: one strong pass, which ends when the page
+    /// is free or `moves_max` base pages have been moved.
     pub(crate) fn coalesce_for(&mut self, size: PageSize, moves_max: u64) {
         let order = self.memory.order(size);
         let mut daemon = self.take_daemon();

@@ -62,7 +62,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S> {
-    /// The same processor, which belongs to `node`.
+    /// This processor, as one of the NUMA node `node`.
     pub fn on_node(mut self, node: u8) -> Self {
         self.node = node;
         if self.vm.nodes > 1 {

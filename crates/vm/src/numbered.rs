@@ -36,7 +36,7 @@ impl<X, L: Locks> Numbered<X, L> {
         &elements[place]
     }
 
-    /// The same if it was made.
+    /// The element of this number, if it was made.
     #[inline]
     pub(crate) fn made(&self, number: u32) -> Option<&X> {
         let (chunk, place) = place(number);

@@ -92,7 +92,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// The same, `pages` further on.
+    /// What backs the region from its page number `pages` on.
     pub(crate) fn after(self, pages: u64) -> Backing {
         match self {
             Backing::Anonymous => Backing::Anonymous,

@@ -111,7 +111,8 @@ where
         })
     }
 
-    /// The same for a page of an object.
+    /// The place of an object's page in a reservation, if the allocator has reservations: which page of which
+    /// object it is, and which resident pages of the object lie beside it.
     pub(crate) fn object_place(
         &self,
         id: ObjectId,
@@ -175,7 +176,8 @@ where
         Ok(())
     }
 
-    /// The same for one block. Nothing is loaded where it fails.
+    /// Makes one page of `block`, which contains `page`, if its reservation is full and its pages are alike.
+    /// Where this fails, nothing is loaded.
     fn promote_block(
         &mut self,
         at: &mut Within<'_>,

@@ -77,7 +77,7 @@ class Case:
         return "it gains more than the most" if self.gain > predicted.hi else "less than the least"
 
     def time_outside(self, page: str) -> str | None:
-        """The same for the time with pages of one size."""
+        """Why the predicted time with pages of this size counts as outside; `None` if inside."""
         predicted = self.times[page]
         if predicted.hi > RATIO_MAX * predicted.lo:
             return "the range is wider than 3:1"

@@ -188,7 +188,7 @@ def _window(*more: Flag) -> Flags:
 
 WINDOW = _window()
 WARMED_WINDOW = _window(_WARMUP)
-"""The same of a command that simulates."""
+"""`WINDOW` with `--warmup`, for commands that simulate."""
 
 PROCESS = Flag(
     "--process",

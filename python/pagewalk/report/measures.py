@@ -33,7 +33,7 @@ class Measure:
     name: str
     """On an axis or over a column, with its unit."""
     plain: str
-    """The same without a unit, for factors."""
+    """`name` without a unit, for factors."""
     what: str
     """In a sentence."""
     of: Callable[[Row], float | None]

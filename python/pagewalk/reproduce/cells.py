@@ -31,7 +31,7 @@ class Agreement:
     correlation: float | None
 
     def document(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """The fields as plain data, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

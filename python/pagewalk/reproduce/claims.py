@@ -92,7 +92,7 @@ class Verdict:
         return self.verdict == REACHED
 
     def document(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """The claim with its verdict as plain data, for JSON."""
         return {
             "says": self.says,
             "kind": self.kind,

@@ -64,7 +64,7 @@ class Program:
     tools: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def given(self, value: str) -> "Program":
-        """The same with `value` for `{value}` in its command."""
+        """This program with `value` in place of `{value}` in its command."""
         words = tuple(word.replace("{value}", value) for word in self.command)
         return replace(self, name=f"{self.name}@{value}", command=words)
 

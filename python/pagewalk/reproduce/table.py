@@ -46,7 +46,7 @@ class Table:
         return reached
 
     def document(self) -> dict[str, Any]:
-        """The same as plain data, for JSON; six significant digits are enough to compare."""
+        """The table as plain data, for JSON. Six significant digits are enough to compare."""
         rows = {
             name: [None if value is None else float(f"{value:.6g}") for value in values]
             for name, values in self.rows.items()

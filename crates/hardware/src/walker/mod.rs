@@ -53,7 +53,7 @@ pub struct Latencies {
     pub known: bool,
     pub served_cycles: [u64; Served::COUNT],
     pub refill_cycles: u64,
-    /// The same of a miss that was no fetch's.
+    /// Cycles of a refill after a load or a store has missed.
     pub data_refill_cycles: u64,
     /// Cycles of an exception that is no refill.
     pub exception_cycles: u64,

@@ -95,7 +95,8 @@ pub enum Class {
     VmPages,
     /// All of the layer: Solaris 2.1's.
     Hat,
-    /// The same where it is given back during shootdowns: below the lists of MMU descriptors.
+    /// All of the layer, in the scheme that releases this lock during shootdowns; it comes after the lists of
+    /// MMU descriptors.
     HatEarly,
     /// The list of MMU descriptors of a space, a reader/writer lock.
     Space,

@@ -149,7 +149,8 @@ fn no_mmu_cache_remembers_a_table_that_has_gone() {
     }
 }
 
-/// The same in virtual machines, whose hosts have larger and smaller pages.
+/// In virtual machines, whose hosts have larger and smaller pages, the guest's first touches are as many as
+/// without a host.
 #[test]
 fn a_virtual_machine_sees_the_same() {
     for (seed, guest, host) in [(21, "4K", "4K"), (22, "4K", "2M"), (23, "2M", "4K")] {

@@ -245,7 +245,7 @@ fn pages_are_as_large_as_their_regions_allow() {
     assert!(splits > 20, "{splits}");
 }
 
-/// The same with every page table that holds both sizes, and in virtual machines.
+/// Every page table that holds both sizes splits large pages, in virtual machines too.
 #[test]
 fn every_page_table_makes_pages_small() {
     let (rows, model) = life(7, 2 << 20, 800);

@@ -94,7 +94,7 @@ impl Decisions {
     }
 }
 
-/// The same by the region's place.
+/// `counts` by the place of the region among the results' regions, in place of its label.
 fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) -> Counts {
     let mut sums = Counts::new();
     for ((label, decision), pages) in counts {

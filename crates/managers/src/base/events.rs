@@ -320,7 +320,7 @@ fn kind(backing: Backing<'_>, rights: Rights, memory: Kind) -> Kind {
 /// Whose event it is, and through what it is answered.
 struct Ask<'a> {
     space: HatSpace,
-    /// The same as the trace numbers it.
+    /// The number that the trace has for that space.
     number: u32,
     platform: &'a mut dyn Platform,
 }

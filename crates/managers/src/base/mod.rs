@@ -208,12 +208,12 @@ impl Base {
         Ok(Box::new(Base::new(description, ram, larger)?))
     }
 
-    /// The same with pages of several sizes.
+    /// The manager `irix`, with pages of several sizes, as a machine file describes it.
     pub(super) fn irix(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         Ok(Box::new(Base::new(description, ram, Larger::Wished)?))
     }
 
-    /// The same with base pages out of reservations.
+    /// The manager `freebsd`, with base pages out of reservations, as a machine file describes it.
     pub(super) fn freebsd(
         description: &Description,
         ram: &Ram,
@@ -221,7 +221,7 @@ impl Base {
         Ok(Box::new(Base::new(description, ram, Larger::Reserved)?))
     }
 
-    /// The same with transparent huge pages.
+    /// The manager `linux`, with transparent huge pages, as a machine file describes it.
     pub(super) fn linux(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         Ok(Box::new(Base::new(description, ram, Larger::Transparent)?))
     }
@@ -310,7 +310,8 @@ impl Base {
         done.map_err(|error| self.failure(error, platform))
     }
 
-    /// The same; the error is the manager's.
+    /// Does `work` with the manager, and flushes what `work` has unmapped. The error is the memory manager's
+    /// own.
     fn attempt<T>(
         &mut self,
         platform: &mut dyn Platform,

@@ -21,7 +21,7 @@ pub(super) fn module(policy: &NumaPolicy) -> Module {
     }
 }
 
-/// The same with what a rule says of nodes.
+/// `module` with its NUMA settings replaced by those that `wish`, from a place rule, sets.
 pub(super) fn wished(module: Module, wish: &Wish) -> Module {
     let Wish { placement: on, fallback, rather, migrate_after, .. } = *wish;
     Module {

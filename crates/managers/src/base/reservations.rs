@@ -86,7 +86,7 @@ impl Base {
         })
     }
 
-    /// The same in the end, by size.
+    /// Counts of reservations at the end of the run, by size; `None` if there are no reservations.
     pub(super) fn reservation_counts(&self, ram: &Ram) -> Option<ReservationCounts> {
         let counts = ram.reservations();
         let by_size = by_size(&counts, ram.page_sizes()[0]);

@@ -85,7 +85,7 @@ impl FirstTouch {
         })
     }
 
-    /// The same, as a machine file asks for it.
+    /// A `first-touch` manager, as a machine file describes it.
     pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         let os = &description.os;
         let rules = placed::rules(os, ram.page_sizes());

@@ -279,7 +279,7 @@ impl Cache {
         hit
     }
 
-    /// The same for a line that [`Cache::hit`] has not found.
+    /// Counts a request for `line`, which [`Cache::hit`] has not found, and serves it if the line is there.
     #[inline(always)]
     fn request_found(&mut self, line: u64, write: bool, who: Requester) -> bool {
         let hit = self.touch_found(line, write);
@@ -324,7 +324,7 @@ impl Cache {
         self.touch_hinted(line, write) || self.touch_found(line, write)
     }
 
-    /// The same where a hint says where it is.
+    /// Uses `line` if it is where a hint says. Returns whether it was.
     #[inline(never)]
     fn touch_hinted(&mut self, line: u64, write: bool) -> bool {
         let Some(hints) = &self.hints else { return false };
@@ -336,7 +336,7 @@ impl Cache {
         is_there
     }
 
-    /// The same where none does.
+    /// Searches the set of `line`, without a hint, and uses `line` if it is there. Returns whether it was.
     #[inline(never)]
     fn touch_found(&mut self, line: u64, write: bool) -> bool {
         let found = self.find(self.sets.set_of(line), line);

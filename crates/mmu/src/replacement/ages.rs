@@ -97,7 +97,8 @@ impl Ages {
         self.rings.oldest(set.start).unwrap_or_else(|| self.oldest_unknown(set))
     }
 
-    /// The same of a large set whose order is not known: from here on it is, if such victims go on.
+    /// The slot of `set`, a large set whose order is not known, that was stamped longest ago. After a quarter
+    /// as many such victims as the set has ways, the order is recorded.
     #[cold]
     #[inline(never)]
     fn oldest_unknown(&mut self, set: Range<usize>) -> usize {
@@ -118,7 +119,8 @@ impl Ages {
         slots
     }
 
-    /// The same, where `used` knows of later stamps.
+    /// The slot of `set` that was used longest ago, where `used` may know of a later use than the slot's
+    /// stamp.
     pub(super) fn oldest_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
         if set.len() <= SEARCHED_WAYS_MAX {
             let stamp = |slot: &usize| self.stamps[*slot].max(used(*slot));

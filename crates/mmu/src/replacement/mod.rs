@@ -174,7 +174,8 @@ macro_rules! policies {
                 }
             }
 
-            /// The same, for slots whose hits may be told by their times ([`Learns::Time`]).
+            /// `policy` as [`AnyReplacement::new`] makes it, for slots whose hits may be reported by the time
+            /// of each ([`Learns::Time`]).
             pub fn timed(
                 policy: Policy,
                 ways_of_sets: impl Iterator<Item = usize> + Clone,

@@ -196,7 +196,8 @@ impl Slot {
         }
     }
 
-    /// The same slot in a TLB of blocks, where each entry has bits for its pages.
+    /// This slot in a TLB of blocks, where each entry has a bit for each of its pages. It translates one
+    /// page, whose bit is set.
     pub(super) fn of_one_page(mut self) -> Slot {
         self.frames[1] = 1;
         self

@@ -254,8 +254,9 @@ impl Tlb {
         Ok(self.hit_at(slot, va))
     }
 
-    /// The same for a lookup that may well miss, as those behind it: where sets are small, it and the
-    /// fill that it leads to make no shortcut, which would cost more than it saves.
+    /// Looks `va` up for an access of `kind` in the space `asid`, and counts it, where a miss is likely, as
+    /// in TLBs behind the first level. Where sets are small, neither this lookup nor the fill after it makes
+    /// a shortcut, which would cost more than it saves.
     #[inline(always)]
     pub fn lookup_apart(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
         if asid == self.space && self.has_small_sets {
@@ -301,7 +302,8 @@ impl Tlb {
         if self.blocks.is_none() { hit } else { self.own_hit(slot, va, hit) }
     }
 
-    /// The same, with the frame and the rights of the page if it has its own.
+    /// `hit` in `slot`, with the frame and the rights of the page at `va` if that page has its own in an
+    /// entry of a block.
     fn own_hit(&self, slot: usize, va: VirtAddr, hit: Hit) -> Hit {
         let entry = &self.slots[slot];
         let blocks = self.blocks.as_ref().filter(|_| hit.size == self.smallest);
@@ -415,7 +417,8 @@ impl Tlb {
         found.map(|slot| first + slot)
     }
 
-    /// The same where there are entries of several sizes, or for several pages.
+    /// The slot that translates `va` in `asid`, where there are entries of several sizes, or entries for
+    /// several pages.
     #[inline(never)]
     fn search_sizes(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
         let mut shifts = self.live_sizes;

@@ -54,7 +54,7 @@ impl CacheShape {
         }
     }
 
-    /// The same in front of a table whose walks set usage bits.
+    /// This shape, in front of a table whose walks set usage bits.
     pub const fn keeping_usage(self) -> CacheShape {
         CacheShape { keeps_usage: true, ..self }
     }

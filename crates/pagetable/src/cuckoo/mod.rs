@@ -71,7 +71,7 @@ impl ElasticCuckoo {
         })
     }
 
-    /// The same table under walks that set the usage bits.
+    /// This table, with walks that set the usage bits.
     pub fn with_usage(self) -> ElasticCuckoo {
         ElasticCuckoo { walk_sets_usage: true, ..self }
     }

@@ -106,7 +106,7 @@ impl Guarded {
         Guarded { adaptive: true, ..table }
     }
 
-    /// The same table under walks that set the usage bits.
+    /// This table, with walks that set the usage bits.
     pub fn with_usage(self) -> Guarded {
         Guarded { walk_sets_usage: true, ..self }
     }

@@ -121,13 +121,13 @@ impl HashedShape {
         }
     }
 
-    /// The same with pages of 2 MiB and 1 GiB.
+    /// This shape, with pages of 2 MiB and 1 GiB too.
     pub const fn with_large_pages(self) -> HashedShape {
         let larger_sizes = [Some(PageSize::SIZE_2M), Some(PageSize::SIZE_1G)];
         HashedShape { larger_sizes, ..self }
     }
 
-    /// The same with partial-subblock entries.
+    /// This shape, with partial-subblock entries.
     pub const fn with_partial_subblocks(self) -> HashedShape {
         HashedShape { partial_subblocks: true, ..self }
     }

@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The same with their notes.
+    /// The base pages of this answer, each with its note.
     pub(crate) fn noted_pages(&self) -> impl Iterator<Item = (Translation, u32)> {
         let note = |n: usize| self.notes.get(n).copied().unwrap_or(0);
         self.pages().enumerate().map(move |(n, page)| (page, note(n)))

@@ -51,8 +51,8 @@ impl<F: Format> Radix<F> {
         Radix { format, spaces: Spaces::new(), recent: Recent::NONE, remembers: true }
     }
 
-    /// The same table, each of whose operations descends from the root, as in a kernel that keeps
-    /// no table at hand between two of them.
+    /// This table, with the lowest table of the last operation not remembered: each operation descends from
+    /// the root, as in a kernel that keeps no table at hand between two of them.
     pub fn forgetful(self) -> Radix<F> {
         Radix { remembers: false, ..self }
     }
@@ -100,7 +100,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The same of less, while other operations may run.
+    /// Subtracts `less` from the memory that the tables of `space` take, while other operations may run.
     fn gives_back(&self, space: Space, less: Footprint) {
         if let Some(taken) = self.spaces.own(space) {
             taken.table_bytes.fetch_sub(less.table_bytes as usize, Ordering::Relaxed);
@@ -108,7 +108,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The same where none does, without a locked instruction.
+    /// Subtracts `less` from the memory that the tables of `space`, which exists, take. No other operation
+    /// runs, so no locked instruction is needed.
     fn gives_back_alone(&mut self, space: Space, less: Footprint) {
         let taken = self.spaces.own_mut(space);
         *taken.table_bytes.get_mut() -= less.table_bytes as usize;
@@ -140,7 +141,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The same with the note of the page, whose entry is at `at`.
+    /// `mapping` with the page's note filled in; `at` is the address of the page's entry.
     #[inline(always)]
     fn noted(&self, mapping: Mapping, level: u8, at: PhysAddr, memory: &impl Memory) -> Mapping {
         match F::NOTE_AT {

@@ -252,7 +252,8 @@ impl<F: Format> Radix<F> {
         });
     }
 
-    /// The same until `each` says no; whether it never did.
+    /// Gives `each` every page below `table` that lies in `part`, whole or in part, until `each` returns
+    /// false. Returns whether it never did.
     pub(super) fn visit_while(
         &self,
         level: u8,

@@ -45,7 +45,7 @@ fn stop(_: &PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// The same.
+/// The second symbol that the toolchain's own `alloc` asks for, as it is built for unwinding.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     // SAFETY: it takes nothing.

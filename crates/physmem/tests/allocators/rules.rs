@@ -11,7 +11,7 @@ pub(crate) fn buddies_are_joined<A: Allocator>(memory: &Physmem<A>, model: &Mode
     joined(memory, model, &(0..32).collect::<Vec<_>>());
 }
 
-/// The same for the page sizes that have a list.
+/// No larger aligned block of a page size that has a list could be made of the free ones.
 pub(crate) fn sizes_are_joined<A: Allocator>(memory: &Physmem<A>, model: &Model) {
     joined(memory, model, &[0, 2, 4, 6, 8, 10, 12]);
 }

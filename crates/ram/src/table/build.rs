@@ -90,8 +90,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         }
     }
 
-    /// The same for a tree, whose walks can start below the root unless a software TLB comes
-    /// first.
+    /// The tree `table` in its memory, behind the software TLB if there is one. Without one, walks can start
+    /// below the root.
     pub(super) fn tree(self, table: impl Tree + Send + Sync + 'static) -> Mounting {
         if self.table.software_tlb.is_some() {
             return self.any(table);
@@ -99,7 +99,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         mounted(Mount::tree(table, self.memory))
     }
 
-    /// The same for a radix tree, which remembers its lowest table unless that is off.
+    /// The radix tree `table` in its memory. It remembers the lowest table of the last operation unless
+    /// `remembers_leaf` is false.
     pub(super) fn radix<F: pagetable::Format + Send + Sync + 'static>(
         self,
         table: Radix<F>,

@@ -342,7 +342,7 @@ pub(super) fn shared_hit(
     shared_hits(layout, census, who, addr, kind, 1);
 }
 
-/// The same for `count` hits.
+/// Counts `count` hits on a page that several regions share for the region of `addr`.
 pub(super) fn shared_hits(
     layout: &mut Layout,
     census: &mut Census,

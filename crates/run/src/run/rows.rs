@@ -52,7 +52,8 @@ impl Rows {
         (self.from, self.to) = (from, from + self.addrs.len() as u64);
     }
 
-    /// The same without what `cache` delivers.
+    /// Takes the accesses of `span`, of which the first is `from`, as far as they are within the limit.
+    /// Fetches that `cache` delivers are left out.
     fn filter(
         &mut self,
         batch: &Batch,

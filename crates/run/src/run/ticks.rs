@@ -96,7 +96,7 @@ fn woken(machine: &Machine, clock: Clock, period: u64, accesses: usize) -> Vec<u
     woken.lock().unwrap().clone()
 }
 
-/// The same by reading the clock after each access.
+/// When a system with this period must be woken, found by reading the clock after each access.
 fn expected(machine: &Machine, clock: Clock, period: u64) -> Vec<u64> {
     let mut run = machine.start(false, clock).unwrap();
     let mut walkers: Walkers = machine.walkers().unwrap();

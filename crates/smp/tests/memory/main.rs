@@ -62,7 +62,8 @@ fn locks_are_taken_in_their_order() {
     }
 }
 
-/// The same with pages of several sizes: upgrades, the coalescing daemon, reservations.
+/// All schemes give equal results with pages of several sizes: with upgrades, the coalescing daemon and
+/// reservations.
 #[test]
 fn with_large_pages_too() {
     for seed in 0..3 {

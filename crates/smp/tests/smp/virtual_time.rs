@@ -194,7 +194,7 @@ fn a_lack_of_table_memory_is_no_lack_of_frames() {
     }
 }
 
-/// The same code runs in virtual time and on this host: one thread takes the same locks.
+/// One thread takes each lock equally often in virtual time and on this host, as both run one code.
 #[test]
 fn one_thread_takes_each_lock_equally_often_on_the_host() {
     for (place, (load, known)) in short().enumerate() {

@@ -6,9 +6,9 @@
 //!             uniform | zipf | strided | chase | join | pingpong | syscall | packet
 //! ```
 //!
-//! The same parameters give the same trace everywhere. Each generator says which regions it
-//! uses by [`Event::Mapping`]s before the first access; regions begin on boundaries of 1 GiB,
-//! with at least 1 GiB between them, so that any page size fits: of 16 MiB in 32 bits, of 1 MiB in 25.
+//! Equal parameters give equal traces on every machine. Each generator reports the regions that it uses by
+//! [`Event::Mapping`]s before the first access. Regions begin on boundaries of 1 GiB, with at least 1 GiB
+//! between them, so that any page size fits (16 MiB with addresses of 32 bits, 1 MiB with 25).
 
 mod chase;
 mod join;
@@ -49,7 +49,8 @@ impl Room {
     /// Those where programs of 32 bits are linked at, and that a slot of 256 MiB has (U02 §3.1).
     const LINKED: Room = Room { bits: 32, start: 1 << 27, apart: 1 << 22 };
 
-    /// The same for programs whose processes take turns.
+    /// Where the regions of programs lie whose processes take turns: with 32-bit addresses, where such
+    /// programs are linked; else where they lie for one process.
     fn of_programs(self) -> Room {
         if self.bits == Room::LINKED.bits { Room::LINKED } else { self }
     }

@@ -1,4 +1,5 @@
-//! The same distance from each access to the next, around the region again and again.
+//! A constant distance from each access to the next. At the end of the region the accesses continue at its
+//! beginning.
 
 use super::{Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus};
 use crate::Batch;

@@ -131,7 +131,7 @@ pub(crate) struct Numbers {
 }
 
 impl Switches {
-    /// The same schedule, with none of its switches done.
+    /// This schedule with all counts of switches set to zero.
     pub(crate) fn none(mut self) -> Switches {
         self.by_cause.values_mut().for_each(|times| *times = 0);
         Switches { unexplained: 0, ..self }

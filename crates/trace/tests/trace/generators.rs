@@ -241,7 +241,8 @@ fn nonsense_is_refused_with_what_to_write() {
     }
 }
 
-/// The same pattern in 32 bits: every access moves by what its region moves.
+/// A pattern in 32 bits makes the accesses that it makes in 64, each moved by the distance that its region
+/// has moved.
 #[test]
 fn patterns_fit_into_32_bits() {
     for pattern in ["uniform,size=8M", "zipf,size=8M", "chase,size=8M", "join,table=8M"] {

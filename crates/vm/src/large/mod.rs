@@ -342,7 +342,9 @@ where
         Some(first)
     }
 
-    /// The same into the frames from `large`, which are taken and nobody's.
+    /// Loads the large page `pages` into the frames from `large`, which are allocated and have no owner,
+    /// after every base page of it has come there. Where memory runs out on the way, the base pages that have
+    /// come stay.
     pub(crate) fn fill_into(
         &mut self,
         at: &mut Within<'_>,

@@ -145,8 +145,8 @@ where
         Ok(())
     }
 
-    /// The same for pages of one size that `held` has, and whatever the other pages of their pairs
-    /// are.
+    /// Makes the pages of one size in `held` smaller, so that none reaches across an end of `part`. The other
+    /// pages of their pairs may have any size.
     fn shrink(
         &mut self,
         space: HatSpace,

@@ -61,8 +61,8 @@ where
         self.upgrade_for(space, range, to, For::Caller)
     }
 
-    /// The same without being asked for by the process. It is left where memory would be scarce after
-    /// it.
+    /// Makes pages of the size `to` in `range` because they have missed often; the process has not asked for
+    /// it. Nothing is done where memory would be scarce after it. Returns how many large pages there are now.
     pub fn promote_range(
         &mut self,
         space: HatSpace,

@@ -44,7 +44,7 @@ enum Mode {
     Async,
     /// All page blocks that are not skipped.
     SyncLight,
-    /// The same, until memory is as little fragmented as is asked for.
+    /// All page blocks that are not skipped, until memory is no more fragmented than is asked for.
     Proactive,
 }
 

@@ -43,7 +43,7 @@ impl List {
         (self.len > 0).then(|| self.remove(table, frame)).map(|()| frame)
     }
 
-    /// The same, through what a policy is given when it looks for a victim.
+    /// Takes the oldest frame, through the `pages` that a policy is given when it looks for a victim.
     pub(super) fn pop_of(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
         let mut popped = None;
         pages.with_table(&mut |table| popped = self.pop(table));

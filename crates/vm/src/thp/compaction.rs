@@ -49,7 +49,7 @@ results! {
     Deferred "deferred"
     /// All of memory is compacted, and there is no block of the size.
     Complete "complete"
-    /// The same from somewhere in memory on.
+    /// Memory from somewhere in the middle to its end is compacted, and there is no block of the size.
     PartialSkipped "partial_skipped"
     /// There is a block of the size.
     Success "success"

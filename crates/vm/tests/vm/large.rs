@@ -104,7 +104,7 @@ impl Small {
         Small::with(pages, sizing, (1, 1))
     }
 
-    /// The same on `nodes` nodes, with eight cache colours.
+    /// Memory of `pages` base pages on `nodes` NUMA nodes, with eight cache colours.
     fn on_nodes(pages: u64, nodes: u8) -> Small {
         Small::with(pages, "modules", (nodes, 8))
     }

@@ -57,8 +57,8 @@ fn table(name: &str) -> &'static Table {
     TABLES.iter().find(|table| table.name == name).unwrap()
 }
 
-/// The same streams where addresses say which frames pages may have: a hash table over all memory, and segments
-/// at its end for pages of both sizes.
+/// Streams where an address determines which frames its page may have: a hash table over all memory, and
+/// segments at its end for pages of both sizes.
 #[test]
 fn streams_with_frames_that_addresses_allow() {
     let (mut hashed, mut unhashed) = ([0; 2], [0; 2]);

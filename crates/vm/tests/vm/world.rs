@@ -50,13 +50,13 @@ pub(crate) enum Large {
     No,
     /// Modules ask for them.
     Asked,
-    /// The same over three NUMA nodes, between which pages move, with four cache colours.
+    /// Modules ask for them; there are three NUMA nodes, between which pages move, and four cache colours.
     OnNodes,
     /// Reservations that fill.
     Reserved(Reserving),
     /// Linux decides, and its daemon.
     Linux(Thp),
-    /// The same where addresses say which frames pages may have.
+    /// Linux decides, and its daemon, where an address determines which frames its page may have.
     Hashed(Thp, Hashed),
 }
 
@@ -121,7 +121,7 @@ impl World {
         World::with(table, replacement, frames, seed, Large::No)
     }
 
-    /// The same with pages of several sizes.
+    /// A world with large pages as `large` says.
     pub(crate) fn with(
         table: &Table,
         replacement: &'static str,
@@ -137,7 +137,7 @@ impl<L: Locks, S: Scheme<Table = dyn Mounted>> World<L, S>
 where
     Hat<dyn Mounted, S>: Hardware,
 {
-    /// The same under locks of several threads: those of the HAT layer by `scheme`.
+    /// A world under locks of several threads, with the HAT layer's locks by `scheme`.
     pub(crate) fn under(
         scheme: S,
         table: &Table,

@@ -98,7 +98,7 @@ impl<P: Table + 'static> World<P> {
         }
     }
 
-    /// The same, in which pages change their size while they are mapped.
+    /// This world, with operations that change the size of pages while they are mapped.
     pub(crate) fn resizing(self) -> World<P> {
         World { resizes: true, ..self }
     }

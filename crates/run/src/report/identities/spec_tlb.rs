@@ -7,7 +7,8 @@ use results::{ByKind, NestedCounts, Results, SpecOutcome, SpecTlbCounts};
 use super::{Checker, Witness};
 
 impl Checker {
-    /// The same of the host's, and what is waited for is part of what is read.
+    /// Each walk of the host asked its SpecTLB once. References of walks that are waited for are at most all
+    /// references.
     pub(super) fn nested_spec_tlb(&mut self, nested: &NestedCounts, results: &Results) {
         if let Some(critical) = nested.critical_references {
             let all = results.walks.references;

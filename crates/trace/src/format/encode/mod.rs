@@ -123,7 +123,7 @@ pub(crate) struct Encoder {
 
     /// The number of the present chunk, from 1.
     chunk: u32,
-    /// The same while a segment is open, else [`NO_CHUNK`].
+    /// The number of the present chunk while a segment is open, else [`NO_CHUNK`].
     open_chunk: u32,
     /// Rows, or executions without any, that still fit; the chunk is full at 0 or below.
     room: i64,

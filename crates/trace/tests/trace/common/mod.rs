@@ -14,7 +14,7 @@ use trace::{
 pub(crate) enum Call {
     /// Execute the shape of this number with these addresses; more follow if it needs more.
     Execute(usize, Vec<u64>),
-    /// The same with physical addresses.
+    /// Execute the shape of this number with these physical addresses; more follow if it needs more.
     Physical(usize, Vec<u64>),
     Thread(u32),
     Advance(u64),
