@@ -38,7 +38,7 @@ fn small(results: &Results) -> &SmallSpaceCounts {
 }
 
 /// Two processes and a message's way between them: with small spaces no base register is loaded, without
-/// two a round. What that makes of a round without a working set is 2 x (480 - 253) cycles, the refills
+/// two a round. What that makes of a round without a working set is 2 x (480 - 9) cycles, the refills
 /// of what was flushed, and the lines that have to be built anew.
 #[test]
 fn a_switch_between_small_spaces_loads_no_root() {
@@ -77,11 +77,11 @@ fn a_switch_between_small_spaces_loads_no_root() {
         (by_work["switches"] + by_work["faults"] + copies, walks)
     };
     let (of_flat, of_small) = (parts(&flat), parts(&purge));
-    assert_eq!(of_flat.0 - 480 * (2 * rounds - 1), of_small.0 - 253 * (2 * rounds - 1) - 500 * 2);
+    assert_eq!(of_flat.0 - 480 * (2 * rounds - 1), of_small.0 - 9 * (2 * rounds - 1) - 500 * 2);
     let built = flat.trace_cache.unwrap().build_cycles - purge.trace_cache.unwrap().build_cycles;
     // The call's line of 20 instructions is four lines of micro-ops, the kernel's 30 are five and one more.
     assert!(built > 4 * 5 * (2 * rounds - 2), "{built}");
-    let direct = (480 - 253) * (2 * rounds - 1) - 500 * 2;
+    let direct = (480 - 9) * (2 * rounds - 1) - 500 * 2;
     assert_eq!(time(&flat) - time(&purge), direct + (of_flat.1 - of_small.1) + built);
 }
 

@@ -28,7 +28,11 @@ fn finds_all(name: &str, table: impl Table + 'static) {
         table.map(space, first, 1, memory, frames).unwrap().done(frames);
         for n in 0..=last {
             let found = table.query(space, addr(n), memory).map(|found| found.translation.frame);
-            assert_eq!(found.map(|found| found.get()), Some(frame(n)), "{name}, page {n} of {last}");
+            assert_eq!(
+                found.map(|found| found.get()),
+                Some(frame(n)),
+                "{name}, page {n} of {last}"
+            );
             let walked = table.walk(space, addr(n), Kind::Load, memory, &mut |_| {});
             assert_eq!(walked.unwrap().frame.get(), frame(n), "{name}, page {n} of {last}");
         }
