@@ -79,9 +79,10 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     let rounds = (0..plan.rounds.max(1)).map(|_| Measured::new(plan, asked));
     let rounds = rounds.collect::<Result<Vec<Measured>, String>>()?;
     let judged: Vec<&Measured> = rounds.iter().filter(|round| round.is_judged()).collect();
-    let shown = match judged.is_empty() {
-        true => middle(rounds.iter().map(|round| round.times), Times::control_scaling),
-        false => middle(judged.iter().map(|round| round.times), Times::scaling),
+    let shown = if judged.is_empty() {
+        middle(rounds.iter().map(|round| round.times), Times::control_scaling)
+    } else {
+        middle(judged.iter().map(|round| round.times), Times::scaling)
     };
     let seen: Vec<Seen> = judged.iter().filter_map(|round| round.seen).collect();
     let prediction = prediction(plan, asked, &seen)?;
@@ -120,12 +121,13 @@ impl Measured {
         let all = plan.threads;
         let prices = || if all == 1 { None } else { HostPrices::measured() };
         let first = prices();
-        let kinds = [(1, 1), (all, all), (1, all)];
-        let timed = |kind| measure(plan, asked, kind, Pace::Free);
-        let there = [timed(kinds[0])?, timed(kinds[1])?, timed(kinds[2])?];
+        let [alone, control, shared] = [(1, 1), (all, all), (1, all)];
+        let timed = |layers_and_threads| measure(plan, asked, layers_and_threads, Pace::Free);
+        let there = [timed(alone)?, timed(control)?, timed(shared)?];
         let second = prices();
-        let back = [timed(kinds[2])?, timed(kinds[1])?, timed(kinds[0])?];
-        let times = Times::new(all, there, [back[2], back[1], back[0]]);
+        let mut back = [timed(shared)?, timed(control)?, timed(alone)?];
+        back.reverse();
+        let times = Times::new(all, there, back);
         let (Some(first), Some(second)) = (first, second) else {
             return Ok(Measured { times, seen: None });
         };
@@ -155,10 +157,8 @@ fn prediction(plan: &HostPlan, asked: &Asked, seen: &[Seen]) -> Result<Option<Pr
     }
     let Some(predictor) = Predictor::new(plan, asked)? else { return Ok(None) };
     let all = seen.iter().map(|seen| predictor.of(seen));
-    let mut all = all.collect::<Result<Vec<Prediction>, String>>()?;
-    all.sort_unstable_by(|a, b| a.scaling.total_cmp(&b.scaling));
-    let middle = all.len() / 2;
-    Ok(Some(all.swap_remove(middle)))
+    let all = all.collect::<Result<Vec<Prediction>, String>>()?;
+    Ok(Some(middle(all.into_iter(), |of| of.scaling)))
 }
 
 /// The layer without locks.

@@ -15,7 +15,7 @@ pub struct HostPlan {
     pub table: String,
     /// Whether the load drives the HAT layer alone, without the memory manager above it.
     pub hat_only: bool,
-    /// Rounds, of which the medians count.
+    /// Rounds that are timed. The one whose scaling is the median is shown.
     pub rounds: usize,
     /// Of the loads' choices.
     pub seed: u64,

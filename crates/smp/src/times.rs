@@ -64,9 +64,14 @@ impl Times {
     }
 }
 
-/// Those of `rounds`, of which there is at least one, whose `number` is in the middle.
-pub fn middle(rounds: impl Iterator<Item = Times>, number: impl Fn(&Times) -> f64) -> Times {
-    let mut rounds: Vec<Times> = rounds.collect();
-    rounds.sort_unstable_by(|a, b| number(a).total_cmp(&number(b)));
-    rounds[rounds.len() / 2]
+/// The item with the median `number`; of an even count the upper one of the two in the middle.
+///
+/// # Panics
+///
+/// There is no item.
+pub fn middle<T>(items: impl Iterator<Item = T>, number: impl Fn(&T) -> f64) -> T {
+    let mut items: Vec<T> = items.collect();
+    items.sort_unstable_by(|a, b| number(a).total_cmp(&number(b)));
+    let at = items.len() / 2;
+    items.swap_remove(at)
 }

@@ -343,7 +343,7 @@ impl Event {
     }
 
     /// This event without the fields that differ between two recordings of one program: numbers of processes
-    /// and threads, identities of files, times. `None` for a [`Call`], of which little else is left. The
+    /// and threads, identities of files, times. `None` for a [`Call`], nearly all of whose fields differ. The
     /// digest of a trace's contents is made of these events.
     pub(crate) fn steady(&self) -> Option<Event> {
         let mut steady = self.clone();

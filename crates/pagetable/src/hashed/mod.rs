@@ -27,8 +27,9 @@
 //!
 //! The first entry of each chain lies in the bucket itself; it may be empty while others
 //! follow. With two pages an entry is E99's of 32 bytes, with eight its C128k (80 bytes, buckets
-//! padded to 128 unless they are packed). `code` says which of the three an entry is, and of which page size; `id` is
-//! the space's number where spaces share the table, and 0 elsewhere.
+//! padded to 128 unless they are packed). `code` says whether an entry is full, single or a partial
+//! subblock, and its page size; `id` is the space's number where spaces share the table, and 0
+//! elsewhere.
 //!
 //! A superpage no larger than a cluster has a small entry in the chain of that cluster. A larger
 //! one is hashed by the number of a page of its own size, in the same array: a walk that does

@@ -225,8 +225,8 @@ impl Hooks {
         }
     }
 
-    /// A lookup for the access at `index` of `batch` has missed every level: what it missed, in which region, in a
-    /// page of which size that may be cold.
+    /// A lookup for the access at `index` of `batch` has missed every level. The other arguments say what it missed,
+    /// in which region, the size of the page, and whether the page is cold.
     #[inline(always)]
     pub(super) fn counted(
         &mut self,
@@ -303,7 +303,7 @@ impl Hook for Origins {
         true
     }
 
-    /// It is told of each by [`Hooks::counted`].
+    /// No: [`Hooks::counted`] reports each miss to it.
     fn hears_misses(&self) -> bool {
         false
     }

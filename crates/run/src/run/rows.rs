@@ -52,7 +52,7 @@ impl Rows {
         (self.from, self.to) = (from, from + self.addrs.len() as u64);
     }
 
-    /// Takes the accesses of `span`, of which the first is `from`, as far as they are within the limit.
+    /// Takes the accesses of `span` that lie within the limit; `from` is the number of the first one.
     /// Fetches that `cache` delivers are left out.
     fn filter(
         &mut self,

@@ -161,8 +161,8 @@ impl<B: Behind> Hosted<'_, B> {
         Some(entries)
     }
 
-    /// As [`Hosted::flush_on`] where spaces lie in slots of so many bytes: wherever there can be entries of a space, by
-    /// what is added to its addresses there.
+    /// Does what [`Hosted::flush_on`] does where spaces lie in slots of `slot_bytes`. `bases` has, for each place where
+    /// the space can have entries, the number that is added to its addresses there.
     fn flush_small(
         &mut self,
         number: usize,

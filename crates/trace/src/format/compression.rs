@@ -54,7 +54,7 @@ struct Settings {
     huffman: bool,
 }
 
-/// The settings of a stream are chosen anew after so many chunks in which it was not searched for repetitions.
+/// After this many chunks in which zstd did not search a stream for repetitions, its settings are chosen anew.
 const CHUNKS_UNSEARCHED: u32 = 15;
 /// A level at which zstd finds next to no repetitions.
 const LEVEL_UNSEARCHED: i32 = -131_072;
@@ -156,7 +156,7 @@ impl Compressor {
     }
 }
 
-/// The most bytes that zstd makes of so many.
+/// The most bytes that `bytes` bytes can take when zstd has compressed them.
 #[cfg(not(miri))]
 fn bound(bytes: usize) -> usize {
     zstd::zstd_safe::compress_bound(bytes)

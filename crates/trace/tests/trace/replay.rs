@@ -49,7 +49,8 @@ fn rows(path: &Path) -> (Vec<u64>, Vec<Meta>) {
     (addrs, metas)
 }
 
-/// Shapes with and without a fetch, with none to twenty operations of which some addresses follow.
+/// Shapes of blocks with and without a fetch, with up to twenty operations. The addresses of some operations follow
+/// from the address of another operation or of the first instruction of the block.
 fn shapes(random: &mut Xoshiro256PlusPlus) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for number in 0..40u64 {

@@ -25,9 +25,9 @@ use super::Run;
 pub(super) struct Around {
     /// Whether some TLB holds two pages under one tag.
     pub(super) has_pairs: bool,
-    /// The pages of the largest block of which some TLB has entries, or 0, and what is known of the pages
-    /// of the last one that was refilled.
+    /// Pages in the largest block that an entry of some TLB covers; 0 if no TLB has entries of blocks.
     block_pages: usize,
+    /// Frame and rights of each page of the block that was refilled last, as far as they are known.
     known: Vec<Option<(PhysAddr, Rights)>>,
     /// Which frames pages may have by their addresses, if these say so.
     hashed: Option<Hashed>,
