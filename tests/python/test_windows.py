@@ -12,6 +12,8 @@ from pagewalk import Trace
 
 PROGRAM = """
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 #include "pagewalk.h"
 enum { N = 1000 };
 volatile long first[N], second[N], third[N];
@@ -26,6 +28,8 @@ int main(void)
     work();
     pagewalk_marker(2);
     after();
+    if (getenv("STAYS"))
+        sleep(100);
     puts("done");
     return 0;
 }
@@ -89,9 +93,10 @@ def test_a_window_of_instructions_ends_with_their_block(
     assert done.stdout == "done\n", done.stderr
     counts = stores(windowed, tmp_path / "t.pwt")
     assert counts["first"] == counts["third"] == 0 and 100 < counts["second"] < 1000
+    # The program must not end by itself before it is killed.
     done = pagewalk(
         "record", "-o", tmp_path / "e.pwt", *window, "--end-with-window", "--", "sh", "-c",
-        f"{windowed}; sleep 100",
+        f"STAYS=1 {windowed}; sleep 100",
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "killed when its window had ended" in done.stderr
