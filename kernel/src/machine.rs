@@ -14,7 +14,7 @@ use hat::{
 };
 use pagetable::{Flush, Mount};
 use physmem::{Buddy, Physmem, Refusing};
-use vm::{Error, Io, Kernel, Marks, Physical, Reference, Settings, Source, Vm};
+use vm::{Error, Io, Kernel, Parts, Marks, Physical, Reference, Settings, Source, Vm};
 
 use crate::{
     abi::{KERNEL, PROGRAM, STACK_BYTES, STACK_END, STOPPED, TAG_FAULT},
@@ -148,7 +148,7 @@ where
     /// Does something with `vm`, as this processor.
     pub fn kernel<R>(
         &self,
-        f: impl FnOnce(&mut Kernel<'_, Table, Refusing<Buddy>, Board<'_>, Polled, S>) -> R,
+        f: impl FnOnce(&mut Kernel<'_, Parts<Table, Refusing<Buddy>, Board<'_>, Polled, S>>) -> R,
     ) -> R {
         let mut board = Board(&self.disk);
         f(&mut Kernel::new(&self.vm, &self.hat, &self.memory, &mut board))

@@ -16,7 +16,7 @@ use pagetable::{
     Flush, Irix, Memory, Mount, Mounted, PageTable, Reference, SparseMemory, Translation,
 };
 use physmem::{Allocator, Coalesced, FrameId, Level, Physmem, SizeLists, State};
-use vm::{FileKey, Io, Kernel, Module, Physical, Platform, Settings, Source, Vm};
+use vm::{FileKey, Io, Kernel, Module, Parts, Physical, Platform, Settings, Source, Vm};
 
 /// A name for each number that a world comes to.
 pub type Numbers = Vec<(&'static str, u64)>;
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Box<dyn Allocator + Send>, Contents> {
+    fn kernel(&mut self) -> Kernel<'_, Parts<dyn Mounted, Box<dyn Allocator + Send>, Contents>> {
         let World { vm, hat, memory, contents } = self;
         Kernel::new(vm, hat, memory, contents)
     }

@@ -16,7 +16,7 @@ use pagetable::{Mounted, Translation};
 use physmem::Buddy;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vm::{Error, FileKey, Kernel, Source};
+use vm::{Error, FileKey, Host, Kernel, Parts, Source};
 
 use locks::{baton::spend, costs::Costs};
 
@@ -48,9 +48,9 @@ const RW: Rights = Rights::from_bits(Rights::READ.bits() | Rights::WRITE.bits())
 const RX: Rights = Rights::from_bits(Rights::READ.bits() | Rights::EXECUTE.bits());
 
 /// A processor at work in the memory manager.
-pub(crate) struct Process<'a, S, P, L: Locks> {
-    hat: &'a Hat<dyn Mounted, S>,
-    pub(crate) kernel: Kernel<'a, dyn Mounted, Buddy, P, L, S>,
+pub(crate) struct Process<'a, H: Host<Table = dyn Mounted>> {
+    hat: &'a Hat<dyn Mounted, H::Scheme>,
+    pub(crate) kernel: Kernel<'a, H>,
     pub(crate) costs: Costs,
     number: u64,
     random: Xoshiro256PlusPlus,
@@ -60,7 +60,7 @@ pub(crate) struct Process<'a, S, P, L: Locks> {
     count: u64,
 }
 
-impl<'a, S, P, L> Process<'a, S, P, L>
+impl<'a, S, P, L> Process<'a, Parts<dyn Mounted, Buddy, P, L, S>>
 where
     S: Scheme<Table = dyn Mounted>,
     P: Processor,
@@ -74,7 +74,7 @@ where
         (number, spaces): (u64, Spaces),
         (seed, costs): (u64, Costs),
         asked: &Asked,
-    ) -> Result<Process<'a, S, P, L>, String> {
+    ) -> Result<Self, String> {
         cpu.enter(hat, spaces.shared)?;
         cpu.enter(hat, spaces.own)?;
         let kernel = Kernel::new(&above.vm, hat, &above.memory, cpu);
@@ -82,7 +82,13 @@ where
         let (skeletons, threads) = (Arc::clone(&asked.skeletons), asked.threads);
         Ok(Process { hat, kernel, costs, number, random, spaces, skeletons, threads, count: 0 })
     }
+}
 
+impl<H> Process<'_, H>
+where
+    H: Host<Table = dyn Mounted>,
+    H::Platform: Processor,
+{
     fn fork(&mut self) -> Result<(), String> {
         let (parent, pages) = self.parent();
         spend(self.costs.trap);
@@ -182,9 +188,9 @@ where
         let (hat, Spaces { shared, device, .. }) = (self.hat, self.spaces);
         let offset = self.random.random_range(0..CACHE_PAGES) << SIZE.shift();
         let mut done = Ok(());
-        let each = &mut |cpu: &mut P, frame, _| {
+        let each = &mut |cpu: &mut H::Platform, frame, _| {
             let first = Translation::new(window, frame, RW);
-            let load = |cpu: &mut P| -> Result<(), LoadError> {
+            let load = |cpu: &mut H::Platform| -> Result<(), LoadError> {
                 hat.load(shared, first, 1, cpu)?;
                 let Some(device) = device else {
                     spend(RECORD);
@@ -346,11 +352,10 @@ where
     Ok(Spaces { own, shared, device, parents })
 }
 
-impl<S, P, L> Work for Process<'_, S, P, L>
+impl<H> Work for Process<'_, H>
 where
-    S: Scheme<Table = dyn Mounted>,
-    P: Processor,
-    L: Locks,
+    H: Host<Table = dyn Mounted>,
+    H::Platform: Processor,
 {
     fn operation(&mut self, load: Load) -> Result<(), String> {
         let number = self.count;

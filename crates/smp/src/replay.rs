@@ -11,13 +11,9 @@
 use std::collections::BTreeSet;
 
 use addr::{Kind, Rights, VirtAddr, VirtRange};
-use hat::{
-    Hat, HatSpace,
-    locking::{Locks, Scheme},
-};
+use hat::{Hat, HatSpace};
 use pagetable::Mounted;
-use physmem::Buddy;
-use vm::{Error, FileKey, How, Kernel, Source};
+use vm::{Error, FileKey, Host, How, Kernel, Source};
 
 use locks::{baton::spend, costs::Costs};
 
@@ -30,36 +26,34 @@ use crate::{
 const DEVICE: u64 = 2;
 
 /// Runs the first process of `skeleton`, and those that it forks, in a new space, to the end.
-pub(crate) fn play<S, P, L>(
-    kernel: &mut Kernel<'_, dyn Mounted, Buddy, P, L, S>,
-    hat: &Hat<dyn Mounted, S>,
+pub(crate) fn play<H>(
+    kernel: &mut Kernel<'_, H>,
+    hat: &Hat<dyn Mounted, H::Scheme>,
     costs: &Costs,
     skeleton: &Skeleton,
 ) -> Result<(), String>
 where
-    S: Scheme<Table = dyn Mounted>,
-    P: Processor,
-    L: Locks,
+    H: Host<Table = dyn Mounted>,
+    H::Platform: Processor,
 {
     let space = kernel.create().map_err(text)?;
     let mut player = Player { kernel, hat, costs, skeleton, stores: BTreeSet::new() };
     player.process(0, space)
 }
 
-struct Player<'a, 'k, S, P, L: Locks> {
-    kernel: &'a mut Kernel<'k, dyn Mounted, Buddy, P, L, S>,
-    hat: &'a Hat<dyn Mounted, S>,
+struct Player<'a, 'k, H: Host<Table = dyn Mounted>> {
+    kernel: &'a mut Kernel<'k, H>,
+    hat: &'a Hat<dyn Mounted, H::Scheme>,
     costs: &'a Costs,
     skeleton: &'a Skeleton,
     /// Pages of which it is known that hardware lets their space store there.
     stores: BTreeSet<(HatSpace, u64)>,
 }
 
-impl<S, P, L> Player<'_, '_, S, P, L>
+impl<H> Player<'_, '_, H>
 where
-    S: Scheme<Table = dyn Mounted>,
-    P: Processor,
-    L: Locks,
+    H: Host<Table = dyn Mounted>,
+    H::Platform: Processor,
 {
     /// From the beginning of a process, in this space, to its end.
     fn process(&mut self, number: usize, mut space: HatSpace) -> Result<(), String> {

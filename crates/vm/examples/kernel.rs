@@ -10,7 +10,7 @@ use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, X86_64};
 use physmem::Buddy;
-use vm::{Error, Io, Kernel, Physical, Platform, Source, Vm};
+use vm::{Error, Io, Kernel, Parts, Physical, Platform, Source, Vm};
 
 #[panic_handler]
 fn halt(_: &PanicInfo<'_>) -> ! {
@@ -62,7 +62,7 @@ pub struct Everything<M: Memory + Send + Sync> {
 }
 
 impl<M: Memory + Send + Sync> Everything<M> {
-    fn kernel(&mut self) -> Kernel<'_, Mount<X86_64<4>, M>, Buddy, Board> {
+    fn kernel(&mut self) -> Kernel<'_, Parts<Mount<X86_64<4>, M>, Buddy, Board>> {
         let Everything { vm, hat, memory, board } = self;
         Kernel::new(vm, hat, memory, board)
     }

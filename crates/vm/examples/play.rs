@@ -16,8 +16,8 @@ use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Contiguous, FrameId, PageBlocks, Physmem};
 use vm::{
-    Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Physical, Platform, Refused, Settings,
-    Source, Store, Thp, Vm,
+    Error, FileKey, Io, Kernel, Khugepaged, Marks, Module, Parts, Physical, Platform, Refused,
+    Settings, Source, Store, Thp, Vm,
 };
 
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -120,7 +120,7 @@ impl World {
         world
     }
 
-    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Allocator, Board> {
+    fn kernel(&mut self) -> Kernel<'_, Parts<dyn Mounted, Allocator, Board>> {
         let World { vm, hat, memory, board, .. } = self;
         Kernel::new(vm, hat, memory, board)
     }

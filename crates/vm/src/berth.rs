@@ -2,27 +2,16 @@
 
 use core::ops::Range;
 
-use hat::{
-    HatSpace,
-    locking::{Locks, Scheme},
-};
-use pagetable::Mounted;
-use physmem::{Allocator, Berth, FrameId, Request, State};
+use hat::HatSpace;
+use physmem::{Berth, FrameId, Request, State};
 
 use crate::{
     hashed::{Hashed, key},
+    host::Host,
     kernel::Kernel,
-    platform::Platform,
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Frames that `pages`, one base page or the block of a larger one, may have by their address, if there
     /// are free ones. They are taken.
     pub(crate) fn hashed(

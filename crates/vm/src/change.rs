@@ -6,25 +6,17 @@
 //!   swap         more places, or fewer where the rest is not in use
 //! ```
 
-use hat::locking::{Locks, Mutex, Scheme};
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId, FrameTable};
+use hat::locking::Mutex;
+use physmem::{FrameId, FrameTable};
 
 use crate::{
+    host::Host,
     kernel::Kernel,
-    platform::Platform,
     replacement::{Pages, policy},
     settings::{Marks, SettingsError},
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Pages leave memory by these marks from here on.
     pub fn set_marks(&mut self, marks: Marks) -> Result<(), SettingsError> {
         marks.check(self.pages())?;

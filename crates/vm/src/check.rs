@@ -11,17 +11,17 @@ use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use addr::{PhysAddr, Rights, VirtRange};
 use hat::{
     HatSpace,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Mutex, Site},
 };
-use pagetable::{Mapping, Mounted};
+use pagetable::Mapping;
 use physmem::{Allocator, FrameId, State};
 
 use crate::{
     anon::AnonId,
     frames::{DIRTY, Owner},
+    host::Host,
     kernel::Kernel,
     object::{ObjectId, PageLocation},
-    platform::Platform,
     region::Backing,
     vm::AddressSpace,
 };
@@ -29,14 +29,7 @@ use crate::{
 /// Each frame's owner, and whether it is a page of a file.
 type Owners = BTreeMap<FrameId, (Owner, bool)>;
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Compares what is kept in several places. An error says what differs. Slow.
     pub fn check(&mut self) -> Result<(), String> {
         self.site = Site::Look;

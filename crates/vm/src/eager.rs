@@ -14,18 +14,14 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use addr::{Kind, VirtRange};
-use hat::{
-    HatSpace,
-    locking::{Locks, Scheme, Site},
-};
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId, Request, State};
+use hat::{HatSpace, locking::Site};
+use physmem::{FrameId, Request, State};
 
 use crate::{
     error::{Error, Stop},
     fault::RegionPage,
+    host::Host,
     kernel::Kernel,
-    platform::Platform,
     region::{Backing, Region},
     vm::Within,
     work::{How, Why},
@@ -40,14 +36,7 @@ pub(crate) struct Filled {
     pub(crate) stopped: Option<Stop>,
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Gives the anonymous memory in `range` its frames, as far as it has none yet. Says how many base
     /// pages it gave.
     pub fn populate(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {

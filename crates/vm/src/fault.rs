@@ -25,15 +25,16 @@
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
     HatSpace, LoadError,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Mutex, Site},
 };
-use pagetable::{Mounted, Translation};
-use physmem::{Allocator, FrameId};
+use pagetable::Translation;
+use physmem::FrameId;
 
 use crate::{
     anon::AnonId,
     error::{Error, Stop},
     frames::{DIRTY, FILE, Owner, REFERENCED},
+    host::Host,
     kernel::Kernel,
     map::note_used,
     object::{ObjectId, PageLocation},
@@ -83,14 +84,7 @@ pub(crate) struct Needed {
 /// Attempts at one fault. Each one but the last had pages leave memory.
 pub(crate) const ATTEMPTS_MAX: u32 = 64;
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Answers a fault: after it the access succeeds, if no other page has to leave meanwhile.
     ///
     /// An access that no region explains, or that its region forbids, is refused and not counted.

@@ -8,28 +8,20 @@
 //! Nothing is mapped: a page that no region has either leaves memory when the policy says so.
 
 use addr::PhysAddr;
-use hat::locking::{Locks, Scheme, Site};
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId};
+use hat::locking::Site;
+use physmem::FrameId;
 
 use crate::{
     error::{Error, Stop},
     fault::ATTEMPTS_MAX,
     frames::{DIRTY, FILE, Owner, REFERENCED},
+    host::Host,
     kernel::Kernel,
     object::{FileKey, ObjectId, PageLocation},
-    platform::Platform,
     work::How,
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// `bytes` bytes of a file from `offset` on are read, or written. `each` gets every page of
     /// them, by its frame and its number in the file, while it is in memory: to copy from or to. It
     /// must not call the manager, as no page may leave memory meanwhile.
@@ -39,7 +31,7 @@ where
         offset: u64,
         bytes: u64,
         write: bool,
-        each: &mut dyn FnMut(&mut P, PhysAddr, u64),
+        each: &mut dyn FnMut(&mut H::Platform, PhysAddr, u64),
     ) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -69,7 +61,7 @@ where
         index: u64,
         overwritten: bool,
         write: bool,
-        each: &mut dyn FnMut(&mut P, PhysAddr, u64),
+        each: &mut dyn FnMut(&mut H::Platform, PhysAddr, u64),
     ) -> Result<(), Error> {
         for _ in 0..ATTEMPTS_MAX {
             let done = self.pages_stay(|kernel| {

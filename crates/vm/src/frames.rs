@@ -7,13 +7,12 @@
 //! ```
 
 use addr::PageSize;
-use hat::locking::{Locks, Scheme};
-use pagetable::Mounted;
 use physmem::{Allocator, FrameId, Identity, Pfdat, Physmem};
 
 use crate::{
     anon::AnonId,
     error::Stop,
+    host::Host,
     kernel::Kernel,
     object::ObjectId,
     platform::{Platform, Step},
@@ -61,14 +60,7 @@ pub(crate) const FILE: u8 = 1 << 6;
 /// All of these.
 pub(crate) const OWNERS: u8 = REFERENCED | DIRTY | FILE;
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// A frame for a page, that is nobody's yet: its own in a reservation, where it has a `place`.
     pub(crate) fn take_frame(
         &mut self,

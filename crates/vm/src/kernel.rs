@@ -1,7 +1,7 @@
 use addr::{PhysAddr, Rights};
 use hat::{
     Hat, HatSpace,
-    locking::{Global, Locks, Mutex, Rw, Scheme, Single, Site},
+    locking::{Locks, Mutex, Rw, Scheme, Site},
 };
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId, Physmem};
@@ -9,6 +9,7 @@ use physmem::{Allocator, FrameId, Physmem};
 use crate::{
     anon::{Anon, AnonId},
     error::Error,
+    host::{Host, Parts},
     pages::PageLists,
     physical::Physical,
     platform::{Below, Platform},
@@ -20,18 +21,13 @@ use crate::{
 /// A processor at work: the memory manager with all that it works on.
 ///
 /// Several processors have one each, of the same manager, HAT layer and memory: these take `&self`,
-/// and exclude each other by locks of the platform `L` and of the HAT layer's scheme `S`. What it
-/// counts is added to the manager's counts when it goes.
-pub struct Kernel<'a, T, A, P, L = Single, S = Global<T, Single>>
-where
-    T: Mounted + ?Sized,
-    A: Send,
-    L: Locks,
-{
-    pub(crate) vm: &'a Vm<L>,
-    pub(crate) hat: &'a Hat<T, S>,
-    pub(crate) memory: &'a Physical<A, L>,
-    pub(crate) platform: &'a mut P,
+/// and exclude each other by locks of the host's platform of locks and of the HAT layer's scheme. What a
+/// kernel counts is added to the manager's counts when the kernel is dropped.
+pub struct Kernel<'a, H: Host> {
+    pub(crate) vm: &'a Vm<H::Locks>,
+    pub(crate) hat: &'a Hat<H::Table, H::Scheme>,
+    pub(crate) memory: &'a Physical<H::Allocator, H::Locks>,
+    pub(crate) platform: &'a mut H::Platform,
     /// The operation under way, for the platform of locks.
     pub(crate) site: Site,
     /// What it has done, and how it has answered faults.
@@ -49,13 +45,20 @@ where
     pub(crate) prezeroed: bool,
 }
 
-impl<T: Mounted + ?Sized, A: Send, P, L: Locks, S> Drop for Kernel<'_, T, A, P, L, S> {
+impl<H: Host> Drop for Kernel<'_, H> {
     fn drop(&mut self) {
         self.hand_in();
     }
 }
 
-impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S> {
+impl<'a, T, A, P, L, S> Kernel<'a, Parts<T, A, P, L, S>>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// A processor that works on these, and does by `platform` what is its own.
     pub fn new(
         vm: &'a Vm<L>,
@@ -81,9 +84,11 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
             prezeroed,
         }
     }
+}
 
+impl<H: Host> Kernel<'_, H> {
     /// The processor's own.
-    pub fn platform(&mut self) -> &mut P {
+    pub fn platform(&mut self) -> &mut H::Platform {
         self.platform
     }
 
@@ -99,18 +104,9 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
         });
         (*work, *faults) = (Work::default(), [0; How::ALL.len()]);
     }
-}
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
     /// The HAT layer, and what it works on.
-    pub(crate) fn hat(&mut self) -> (&Hat<T, S>, Below<'_, A, P, L>) {
+    pub(crate) fn hat(&mut self) -> (&Hat<H::Table, H::Scheme>, Below<'_, H>) {
         let Kernel { hat, memory, platform, work, site, .. } = self;
         (hat, Below { memory, platform, work, site: *site })
     }
@@ -153,13 +149,16 @@ where
 
     /// Does something with the frames.
     #[inline]
-    pub(crate) fn frames<R>(&self, f: impl FnOnce(&mut Physmem<A>) -> R) -> R {
+    pub(crate) fn frames<R>(&self, f: impl FnOnce(&mut Physmem<H::Allocator>) -> R) -> R {
         self.memory.with(self.site, f)
     }
 
     /// Does something with the lists that pages leave memory by, and with the frames.
     #[inline]
-    pub(crate) fn lists<R>(&self, f: impl FnOnce(&mut PageLists, &mut Physmem<A>) -> R) -> R {
+    pub(crate) fn lists<R>(
+        &self,
+        f: impl FnOnce(&mut PageLists, &mut Physmem<H::Allocator>) -> R,
+    ) -> R {
         self.vm.pages.with(self.site, |lists| self.frames(|memory| f(lists, memory)))
     }
 

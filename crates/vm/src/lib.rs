@@ -133,6 +133,7 @@ mod fault;
 mod file;
 mod frames;
 mod hashed;
+mod host;
 mod kernel;
 mod large;
 mod linux;
@@ -163,6 +164,7 @@ mod work;
 pub use crate::{
     error::Error,
     hashed::Hashed,
+    host::{Host, Parts},
     kernel::Kernel,
     module::{Fallback, Module, Placement},
     object::FileKey,

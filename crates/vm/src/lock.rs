@@ -13,31 +13,21 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use addr::{Kind, Rights, VirtRange};
-use hat::{
-    HatSpace,
-    locking::{Locks, Scheme, Site},
-};
-use pagetable::{Mounted, Translation};
-use physmem::{Allocator, FrameId};
+use hat::{HatSpace, locking::Site};
+use pagetable::Translation;
+use physmem::FrameId;
 
 use crate::{
     error::Error,
+    host::Host,
     kernel::Kernel,
     map::take_range,
     object::PageLocation,
-    platform::Platform,
     region::{Backing, Region, Wired},
     vm::Within,
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// What is mapped in `range` is in memory, and stays. Where memory is too small for that, the
     /// pages that were brought in stay.
     pub fn lock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {

@@ -14,14 +14,15 @@ use core::{iter, ops::Range};
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
     HatSpace,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Locks, Mutex, Site},
 };
-use pagetable::{Mapping, Mounted, Translation, Usage};
+use pagetable::{Mapping, Translation, Usage};
 use physmem::{Allocator, FrameId, Identity};
 
 use crate::{
     error::Error,
     frames::{Owner, REFERENCED},
+    host::Host,
     kernel::Kernel,
     module::Module,
     object::{ObjectId, PageLocation},
@@ -33,14 +34,7 @@ use crate::{
     vm::{AddressSpace, Within},
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// A new region, in place of what was there, that the host calls `label`. It has whole pages: those that hold a
     /// byte of `range`. Whether the page table can hold its addresses is said by the first fault.
     ///

@@ -18,13 +18,14 @@ use alloc::vec::Vec;
 use addr::{PageSize, PhysAddr, VirtRange};
 use hat::{
     HatSpace,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Locks, Mutex, Site},
 };
-use pagetable::{Mapping, Mounted, Translation};
+use pagetable::{Mapping, Translation};
 use physmem::{AGED_OBJECT, Allocator, Coalesced, FrameId, Home, Level, Request, State};
 
 use crate::{
-    frames::Owner, kernel::Kernel, map::note_used, object::PageLocation, platform::Platform, vm::Vm,
+    frames::Owner, host::Host, kernel::Kernel, map::note_used, object::PageLocation,
+    platform::Platform, vm::Vm,
 };
 
 impl<L: Locks> Vm<L> {
@@ -40,14 +41,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// One pass of the coalescing daemon over the chunks of each size of which the allocator wants more,
     /// with at most so many migrations. Says how many large free pages it has made.
     pub fn coalesce(&mut self, moves_max: u64) -> u64 {

@@ -19,17 +19,16 @@ use core::ops::Range;
 use addr::VirtAddr;
 use hat::{
     HatSpace,
-    locking::{Locks, Scheme, Site},
+    locking::{Locks, Site},
 };
-use pagetable::Mounted;
-use physmem::{Allocator, Color, FrameId, Home, Rather, Request, State};
+use physmem::{Color, FrameId, Home, Rather, Request, State};
 
 use crate::{
     error::{Error, Stop},
+    host::Host,
     kernel::Kernel,
     large::Presence,
     module::{Module, Placement},
-    platform::Platform,
     region::Region,
     vm::{Vm, Within},
     wanted::Wanted,
@@ -61,7 +60,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S> {
+impl<H: Host> Kernel<'_, H> {
     /// This processor, as one of the NUMA node `node`.
     pub fn on_node(mut self, node: u8) -> Self {
         self.node = node;
@@ -72,14 +71,7 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Frames that are taken from here on are for `page` of `region`.
     #[inline]
     pub(crate) fn want_for(&mut self, region: &Region, page: u64) {

@@ -1,14 +1,11 @@
 //! What memory management asks of the world, and how it asks on behalf of the HAT layer.
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr};
-use hat::{
-    HatSpace,
-    locking::{Locks, Site},
-};
+use hat::{HatSpace, locking::Site};
 use pagetable::Flush;
-use physmem::Allocator;
 
 use crate::{
+    host::Host,
     object::FileKey,
     physical::Physical,
     swap::Slot,
@@ -86,14 +83,14 @@ pub enum Store {
 }
 
 /// What the HAT layer sees of memory and the platform.
-pub(crate) struct Below<'a, A: Send, P, L: Locks> {
-    pub(crate) memory: &'a Physical<A, L>,
-    pub(crate) platform: &'a mut P,
+pub(crate) struct Below<'a, H: Host> {
+    pub(crate) memory: &'a Physical<H::Allocator, H::Locks>,
+    pub(crate) platform: &'a mut H::Platform,
     pub(crate) work: &'a mut Work,
     pub(crate) site: Site,
 }
 
-impl<A: Allocator + Send, P: Platform, L: Locks> hat::Platform for Below<'_, A, P, L> {
+impl<H: Host> hat::Platform for Below<'_, H> {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
         self.platform.shoot(flushes);
     }
@@ -116,7 +113,7 @@ impl<A: Allocator + Send, P: Platform, L: Locks> hat::Platform for Below<'_, A, 
 }
 
 /// Frames for page tables.
-impl<A: Allocator + Send, P, L: Locks> Frames for Below<'_, A, P, L> {
+impl<H: Host> Frames for Below<'_, H> {
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
         let frame = self.memory.with(self.site, |memory| Frames::allocate(memory, size))?;
         self.work.frames_taken += 1 << self.memory.order(size);

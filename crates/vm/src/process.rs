@@ -13,17 +13,15 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use addr::VirtRange;
 use hat::{
     HatSpace, LoadError,
-    locking::{Class, Locks, Mutex, Scheme, Site},
+    locking::{Class, Locks, Mutex, Site},
 };
-use pagetable::Mounted;
-use physmem::Allocator;
 
 use crate::{
     error::Error,
     fault::ATTEMPTS_MAX,
+    host::Host,
     kernel::Kernel,
     own::OwnPages,
-    platform::Platform,
     reclaim::BATCH,
     region::Own,
     region::{Backing, Region, Regions, Wired},
@@ -49,14 +47,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// A new, empty space.
     pub fn create(&mut self) -> Result<HatSpace, Error> {
         self.site = Site::Create;

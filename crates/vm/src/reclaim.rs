@@ -24,17 +24,18 @@ use alloc::{
 use addr::{PageSize, PhysAddr};
 use hat::{
     Hat,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Mutex, Scheme, Site},
 };
 use pagetable::{Mounted, Usage};
-use physmem::{Allocator, FrameId, FrameTable};
+use physmem::{FrameId, FrameTable};
 
 use crate::{
     frames::{DIRTY, Owner, REFERENCED},
+    host::Host,
     kernel::Kernel,
     object::PageLocation,
     pages::PageLists,
-    platform::{Below, Platform, Store},
+    platform::{Below, Store},
     replacement::Pages,
     settings::Reference,
 };
@@ -42,14 +43,7 @@ use crate::{
 /// Pages that leave together where a frame is wanted at once: Linux's `SWAP_CLUSTER_MAX`.
 pub(crate) const BATCH: u64 = 32;
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Whether fewer frames are free than the low mark says: [`Kernel::tick`] would free some.
     pub fn wants_memory(&self) -> bool {
         let has_daemons = self.vm.thp.is_some();
@@ -257,22 +251,15 @@ fn largest_page<T: Mounted + ?Sized, S: Scheme<Table = T>>(
 }
 
 /// The pages as a policy sees them.
-struct Scan<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> {
-    hat: &'a Hat<T, S>,
-    below: Below<'a, A, P, L>,
+struct Scan<'a, H: Host> {
+    hat: &'a Hat<H::Table, H::Scheme>,
+    below: Below<'a, H>,
     base: PageSize,
     reference: Reference,
     idle: &'a mut BTreeMap<u32, u32>,
 }
 
-impl<T, A, P, L, S> Pages for Scan<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Pages for Scan<'_, H> {
     fn with_table(&mut self, f: &mut dyn FnMut(&mut FrameTable)) {
         self.below.memory.with(self.below.site, |memory| f(memory.allocator_mut().1));
     }
@@ -314,16 +301,9 @@ where
     }
 }
 
-impl<T, A, P, L, S> Scan<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Scan<'_, H> {
     /// The frames of the largest page that maps the base page's frame at `at`, if that is a large one.
-    fn large_frames(&self, at: PhysAddr) -> impl Iterator<Item = FrameId> + use<T, A, P, L, S> {
+    fn large_frames(&self, at: PhysAddr) -> impl Iterator<Item = FrameId> + use<H> {
         let memory = self.below.memory;
         let step = 1 << memory.order(self.base);
         let frames = largest_page(self.hat, at, self.base).map(|(first, size)| {

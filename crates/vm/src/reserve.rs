@@ -18,20 +18,17 @@
 use core::ops::Range;
 
 use addr::{Kind, Rights, VirtRange};
-use hat::{
-    HatSpace,
-    locking::{Locks, Scheme},
-};
-use pagetable::{Mapping, Mounted, Usage};
+use hat::{HatSpace, locking::Locks};
+use pagetable::{Mapping, Usage};
 use physmem::{Allocator, Neighbor};
 
 use crate::{
     anon::AnonId,
     error::{Error, Stop},
+    host::Host,
     kernel::Kernel,
     large::{Presence, outside},
     object::{Object, ObjectId, PageLocation},
-    platform::Platform,
     region::{Backing, Own, Region},
     settings::{Reference, Reserving},
     vm::{AddressSpace, Vm, Within},
@@ -63,14 +60,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Where there are reservations: whether they may reach beyond their object, and the pages of the
     /// largest.
     fn reservations(&self) -> Option<(bool, u64)> {

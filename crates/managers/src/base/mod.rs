@@ -42,7 +42,9 @@ use results::{
     DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample, count::labels::Layout,
 };
 use trace::{Event, Process};
-use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Refused, Settings, Source, Store, Vm};
+use vm::{
+    Decided, Decision, Error, How, Io, Kernel, Module, Parts, Refused, Settings, Source, Store, Vm,
+};
 
 use super::place::{self, Mapped, Rules};
 use decisions::{Decisions, Made};
@@ -196,7 +198,7 @@ impl vm::Platform for Board {
     }
 }
 
-type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
+type Below<'a> = Kernel<'a, Parts<dyn Mounted, AnyAllocator, Board>>;
 
 impl Base {
     /// As a machine file asks for it; an error comes with the key that is wrong.

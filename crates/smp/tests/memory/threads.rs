@@ -30,7 +30,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smp::{Native, Ranked};
 use vm::{
-    Error, FileKey, Io, Kernel, Marks, POLICIES, Physical, Platform, Settings, Source, Store, Vm,
+    Error, FileKey, Io, Kernel, Marks, POLICIES, Parts, Physical, Platform, Settings, Source,
+    Store, Vm,
 };
 
 use crate::{board::original, tables::TABLES};
@@ -126,7 +127,7 @@ struct Thread<'a, S> {
 impl<S: Scheme<Table = dyn Mounted>> Thread<'_, S> {
     fn kernel<R>(
         &mut self,
-        f: impl FnOnce(&mut Kernel<'_, dyn Mounted, Buddy, Processor<'_>, L, S>) -> R,
+        f: impl FnOnce(&mut Kernel<'_, Parts<dyn Mounted, Buddy, Processor<'_>, L, S>>) -> R,
     ) -> R {
         let Shared { vm, hat, memory, machine } = self.shared;
         f(&mut Kernel::new(vm, hat, memory, &mut Processor(machine)))

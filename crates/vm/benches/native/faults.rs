@@ -6,7 +6,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, SparseMemory, X86_64};
 use physmem::Physmem;
-use vm::{Io, Kernel, Marks, Physical, Platform, Settings, Source, Vm};
+use vm::{Io, Kernel, Marks, Parts, Physical, Platform, Settings, Source, Vm};
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const MEMORY: u64 = 4 << 30;
@@ -45,7 +45,7 @@ fn round(pages: u64) -> [f64; 3] {
     let range = stretch(0).hull(stretch(STRETCHES - 1));
     let rights = Rights::READ | Rights::WRITE;
     kernel.map(space, range, rights, Source::Anonymous, 0).expect("memory is free");
-    let mut timed = |work: &mut dyn FnMut(&mut Kernel<'_, _, _, Nothing>, VirtRange)| {
+    let mut timed = |work: &mut dyn FnMut(&mut Kernel<'_, Parts<_, _, Nothing>>, VirtRange)| {
         let each = (0..STRETCHES).map(stretch).map(|range| {
             let began = Instant::now();
             work(&mut kernel, range);
@@ -53,7 +53,7 @@ fn round(pages: u64) -> [f64; 3] {
         });
         each.fold(f64::INFINITY, f64::min)
     };
-    let touch = &mut |kernel: &mut Kernel<'_, _, _, Nothing>, range: VirtRange| {
+    let touch = &mut |kernel: &mut Kernel<'_, Parts<_, _, Nothing>>, range: VirtRange| {
         for page in range.pages(BASE) {
             kernel.fault(space, page.start(), Kind::Store).expect("memory is free");
         }

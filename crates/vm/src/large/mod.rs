@@ -29,22 +29,19 @@ mod upgrade;
 use core::ops::Range;
 
 use addr::{Kind, PageSize, Rights, VirtRange};
-use hat::{
-    HatSpace, LoadError,
-    locking::{Locks, Scheme},
-};
-use pagetable::{Mapping, Mounted, Translation};
-use physmem::{Allocator, FrameId};
+use hat::{HatSpace, LoadError};
+use pagetable::{Mapping, Translation};
+use physmem::FrameId;
 
 use crate::{
     error::{Error, Stop},
     fault::{Needed, RegionPage},
     frames::{DIRTY, REFERENCED},
+    host::Host,
     kernel::Kernel,
     map::note_used,
     module::Fallback,
     object::{ObjectId, PageLocation},
-    platform::Platform,
     policy::{Ask, Choice},
     region::{Backing, Region},
     vm::{AddressSpace, Within},
@@ -59,14 +56,7 @@ pub(crate) enum Presence {
     Nothing,
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Has the page in memory and loaded, by a page of the size that the policy wishes if that can be.
     pub(crate) fn bring(
         &mut self,
@@ -446,7 +436,7 @@ where
         &self,
         first: FrameId,
         pages: &Range<u64>,
-    ) -> impl Iterator<Item = FrameId> + use<T, A, P, L, S> {
+    ) -> impl Iterator<Item = FrameId> + use<H> {
         let per_page = 1 << self.memory.order(self.vm.base);
         (0..(pages.end - pages.start) as u32).map(move |into| FrameId(first.0 + into * per_page))
     }

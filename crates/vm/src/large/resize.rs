@@ -14,18 +14,14 @@
 use core::ops::Range;
 
 use addr::PageSize;
-use hat::{
-    HatSpace, LoadError,
-    locking::{Locks, Scheme},
-};
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId};
+use hat::{HatSpace, LoadError, locking::Locks};
+use physmem::FrameId;
 
 use crate::{
     error::Error,
+    host::Host,
     kernel::Kernel,
     map::note_used,
-    platform::Platform,
     vm::{Vm, Within},
 };
 
@@ -57,14 +53,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// No page reaches across an end of `pages` after this.
     pub(crate) fn cut_large(
         &mut self,

@@ -13,17 +13,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use addr::{Kind, PageSize, VirtRange};
-use hat::{
-    HatSpace,
-    locking::{Locks, Scheme, Site},
-};
-use pagetable::{Mapping, Mounted};
-use physmem::{Allocator, FrameId};
+use hat::{HatSpace, locking::Site};
+use pagetable::Mapping;
+use physmem::FrameId;
 
 use super::{Presence, outside};
 use crate::{
     error::{Error, Stop},
     fault::RegionPage,
+    host::Host,
     kernel::Kernel,
     object::PageLocation,
     platform::{Decided, Platform},
@@ -41,14 +39,7 @@ enum For {
     Misses,
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Has the pages of `range` be of the size `to`, as far as that can be, and says how many large
     /// pages there are for it now. Why others are not larger is counted
     /// ([`Vm::upgrades`](crate::Vm::upgrades)).

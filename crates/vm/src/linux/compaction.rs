@@ -17,14 +17,13 @@
 
 use alloc::vec::Vec;
 
-use hat::locking::{Locks, Mutex, Scheme, Site};
-use pagetable::Mounted;
+use hat::locking::{Locks, Mutex, Site};
 use physmem::{Allocator, BlockType, FrameId, State};
 
 use crate::{
     frames::Owner,
+    host::Host,
     kernel::Kernel,
-    platform::Platform,
     reclaim::BATCH,
     thp::{CompactResult, Compacted, Effort},
     vm::Vm,
@@ -55,14 +54,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Whether daemons have something to do about compaction.
     pub(crate) fn wants_compaction(&self) -> bool {
         self.lists(|lists, _| lists.compaction.wanted.is_some())

@@ -12,26 +12,18 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use hat::locking::{Locks, Mutex, Scheme, Site};
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId};
+use hat::locking::{Locks, Mutex, Site};
+use physmem::FrameId;
 
 use crate::{
+    host::Host,
     kernel::Kernel,
     object::PageLocation,
-    platform::Platform,
     thp::{Folio, Thp},
     vm::{Vm, Within},
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// The frames of `pages` of the space's own, which were taken together, are a folio.
     pub(crate) fn enter_folio(&mut self, at: &Within<'_>, pages: &Range<u64>) {
         let Some(anon) = at.known.anons.get(pages.start) else { return };

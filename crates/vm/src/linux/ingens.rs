@@ -18,31 +18,21 @@
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use core::cmp::Reverse;
 
-use hat::{
-    HatSpace,
-    locking::{Locks, Scheme, Site},
-};
-use pagetable::{Mounted, Usage};
+use hat::{HatSpace, locking::Site};
+use pagetable::Usage;
 use physmem::{Allocator, State};
 
 use crate::{
     frames::REFERENCED,
+    host::Host,
     kernel::Kernel,
-    platform::Platform,
     thp::{Ingens, Promoter, ScanResult, Thp},
 };
 
 /// Bits of a history from which on its page is hot.
 const HOT: u32 = 6;
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Reads and clears the bits of use of base pages where large ones may be, if use is sampled.
     pub fn age_use(&mut self) {
         self.site = Site::Page;

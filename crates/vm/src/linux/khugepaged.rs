@@ -22,19 +22,18 @@ use core::{ops::Range, sync::atomic::Ordering};
 use addr::{Kind, Rights, VirtRange};
 use hat::{
     HatSpace,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Locks, Mutex, Site},
 };
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId};
+use physmem::FrameId;
 
 use crate::{
     error::{Error, Stop},
     fault::RegionPage,
     frames::REFERENCED,
+    host::Host,
     kernel::Kernel,
     large::Presence,
     object::PageLocation,
-    platform::Platform,
     region::{Backing, Region},
     settings::Reference,
     thp::{Collapsed, Khugepaged, Refused, ScanResult, Scanned},
@@ -42,14 +41,7 @@ use crate::{
     work::How,
 };
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// One pass of the daemon.
     pub fn khugepaged(&mut self) -> Collapsed {
         self.site = Site::Page;
@@ -63,7 +55,9 @@ where
             lists.khugepaged.scanned.passes += 1;
             lists.khugepaged.next
         });
-        let is_there = |slot: &L::Mutex<_>| slot.with(Site::Page, |known| Option::is_some(known));
+        let is_there = |slot: &<H::Locks as Locks>::Mutex<_>| {
+            slot.with(Site::Page, |known| Option::is_some(known))
+        };
         let all = self.vm.spaces.all().filter(|(_, slot)| is_there(slot));
         let mut spaces: Vec<u32> = all.map(|(number, _)| number).collect();
         // Round: from the space where it stopped to the one before it.
@@ -238,11 +232,11 @@ where
         }
         // What lies around the page before it counts too.
         let order = 2 * self.vm.pmd_order();
-        let around = Vm::<L>::aligned(page, order).start;
+        let around = Vm::<H::Locks>::aligned(page, order).start;
         let anon = at.known.anons.within(around..u64::MAX).next().map(|(page, _)| page);
         let table = at.known.tables.next(self.vm.pmd_order(), around);
         let found = anon.into_iter().chain(table).min()?;
-        Some(page.max(Vm::<L>::aligned(found, order).start))
+        Some(page.max(Vm::<H::Locks>::aligned(found, order).start))
     }
 
     pub(crate) fn count_scan(&mut self, place: (HatSpace, u64), found: ScanResult) {

@@ -37,17 +37,15 @@ pub(crate) mod zero;
 use core::ops::Range;
 
 use addr::{Kind, PageSize};
-use hat::locking::{Locks, Scheme};
-use pagetable::Mounted;
-use physmem::Allocator;
+use hat::locking::Locks;
 
 use crate::{
     eager::Filled,
     error::{Error, Stop},
     fault::RegionPage,
+    host::Host,
     kernel::Kernel,
     large::{Presence, outside},
-    platform::Platform,
     region::{Backing, Region},
     thp::{Effort, Thp, advice},
     vm::{Vm, Within},
@@ -72,14 +70,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Has the page in memory and loaded, in the largest block that the knobs allow and memory has.
     pub(crate) fn bring_linux(
         &mut self,
@@ -111,7 +102,7 @@ where
         let wanted = PageSize::from_shift((base.shift() + largest) as u8).unwrap_or(base);
         let mut first = None;
         for order in (1..=largest).rev().filter(|order| orders & 1 << order != 0) {
-            let pages = Vm::<L>::aligned(page, order);
+            let pages = Vm::<H::Locks>::aligned(page, order);
             let is_page = self.vm.page_orders().any(|of| of == order);
             let mut attempt = |kernel: &mut Self| {
                 kernel.pages_stay(|kernel| match is_page {

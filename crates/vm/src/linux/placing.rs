@@ -14,23 +14,15 @@
 
 use core::ops::Range;
 
-use hat::locking::{Locks, Scheme};
-use pagetable::Mounted;
 use physmem::{Allocator, FrameId, Request, State};
 
-use crate::{kernel::Kernel, platform::Platform, vm::Within};
+use crate::host::Host;
+use crate::{kernel::Kernel, vm::Within};
 
 /// No run was free: pages lie anywhere.
 const NOWHERE: i64 = i64::MIN;
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// The frames that `pages`, which are of one region, should have by their addresses or their region's
     /// offset, if they are free. They are taken.
     pub(crate) fn placed(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Option<FrameId> {

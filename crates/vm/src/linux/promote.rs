@@ -28,12 +28,13 @@ use core::{cmp::Reverse, ops::Range};
 use addr::VirtRange;
 use hat::{
     HatSpace,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Locks, Mutex, Site},
 };
-use pagetable::{Mounted, Usage};
+use pagetable::Usage;
 use physmem::{Allocator, FrameId, State};
 
 use crate::{
+    host::Host,
     kernel::Kernel,
     object::PageLocation,
     platform::Platform,
@@ -54,18 +55,11 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// A fault has brought `page`: its block may have filled.
     pub(crate) fn note_filled(&mut self, at: &Within<'_>, page: u64, thp: &Thp) {
         let Promoter::Ingens(ingens) = thp.promoter else { return };
-        let block = Vm::<L>::aligned(page, self.vm.pmd_order());
+        let block = Vm::<H::Locks>::aligned(page, self.vm.pmd_order());
         if at.known.anons.count(block.clone()) < self.util_now(&ingens) {
             return;
         }

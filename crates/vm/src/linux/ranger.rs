@@ -20,16 +20,15 @@ use core::ops::Range;
 use addr::PhysAddr;
 use hat::{
     HatSpace,
-    locking::{Locks, Mutex, Scheme, Site},
+    locking::{Locks, Mutex, Site},
 };
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId, Request, State};
+use physmem::{FrameId, Request, State};
 
 use crate::{
+    host::Host,
     kernel::Kernel,
     large::Presence,
     object::PageLocation,
-    platform::Platform,
     region::{Backing, Region},
     thp::{Ranged, Ranger},
     vm::{Vm, Within},
@@ -54,14 +53,7 @@ enum Moved {
     NoFrame,
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// One pass over all regions.
     pub fn range_over(&mut self) {
         self.site = Site::Page;
@@ -188,7 +180,7 @@ where
         if held.page.size() == self.vm.base {
             return None;
         }
-        let pages = Vm::<L>::aligned(page, order);
+        let pages = Vm::<H::Locks>::aligned(page, order);
         // A page of 1G is moved in parts of 2M.
         let into = self.vm.addr_of(pages.start).get() - held.page.start().get();
         Some((pages, self.memory.frame_at(PhysAddr::new(held.frame.get() + into))))

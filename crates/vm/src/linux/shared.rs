@@ -17,16 +17,15 @@
 use core::{ops::Range, sync::atomic::Ordering};
 
 use addr::{Kind, PageSize};
-use hat::locking::{Locks, Scheme, Site};
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId};
+use hat::locking::{Locks, Site};
+use physmem::FrameId;
 
 use crate::{
     error::{Error, Stop},
+    host::Host,
     kernel::Kernel,
     large::Presence,
     object::{ObjectId, PageLocation},
-    platform::Platform,
     region::{Backing, Region},
     thp::{Advice, advice},
     vm::{Vm, Within},
@@ -47,14 +46,7 @@ fn memory_of<L: Locks>(
     is_memory.then_some((object, first))
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// Whether the large pages of the region that has `page` are not split: whatever is shared is loaded anew.
     pub(crate) fn is_shared_memory(&self, at: &Within<'_>, page: u64) -> bool {
         let is_shared = |region: &Region| matches!(region.backing, Backing::Shared { .. });
@@ -82,7 +74,7 @@ where
 
     fn is_in_folio(&self, region: &Region, page: u64) -> bool {
         let order = self.vm.pmd_order();
-        let block = Vm::<L>::aligned(page, order);
+        let block = Vm::<H::Locks>::aligned(page, order);
         if block.start < region.pages.start
             || block.end > region.pages.end
             || advice(region, self.vm.base) == Advice::NoHuge

@@ -26,13 +26,12 @@
 
 use core::ops::Range;
 
-use hat::locking::{Locks, Scheme};
-use pagetable::{Mapping, Mounted};
-use physmem::Allocator;
+use hat::locking::Locks;
+use pagetable::Mapping;
 
 use crate::{
+    host::Host,
     kernel::Kernel,
-    platform::Platform,
     thp::Kept,
     vm::{Vm, Within},
 };
@@ -55,14 +54,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// What the space has of its own in `pages` is to go: a block that loses a part of it had a table.
     pub(crate) fn keep_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         if self.vm.thp.is_none() || pages.is_empty() {
@@ -70,7 +62,7 @@ where
         }
         for order in self.vm.page_orders() {
             for end in [pages.start, pages.end - 1] {
-                let block = Vm::<L>::aligned(end, order);
+                let block = Vm::<H::Locks>::aligned(end, order);
                 let part = block.start.max(pages.start)..block.end.min(pages.end);
                 if part != block && at.known.anons.within(part).next().is_some() {
                     at.known.tables.enter(order, end);
@@ -87,7 +79,7 @@ where
         }
         for order in self.vm.page_orders() {
             for end in [pages.start, pages.end - 1] {
-                let block = Vm::<L>::aligned(end, order);
+                let block = Vm::<H::Locks>::aligned(end, order);
                 let is_part = block.start < pages.start || block.end > pages.end;
                 if is_part
                     && (at.known.anons.within(block.clone()).next().is_some() || {

@@ -14,14 +14,15 @@
 use core::ops::Range;
 
 use addr::{Kind, PhysAddr};
-use hat::locking::{Locks, Mutex, Scheme, Site};
-use pagetable::{Mounted, Translation};
-use physmem::{Allocator, FrameId, Request, State};
+use hat::locking::{Locks, Mutex, Site};
+use pagetable::Translation;
+use physmem::{FrameId, Request, State};
 
 use crate::{
     anon::AnonId,
     error::{Error, Stop},
     frames::{DIRTY, Owner},
+    host::Host,
     kernel::Kernel,
     object::PageLocation,
     platform::Platform,
@@ -46,14 +47,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
-where
-    T: Mounted + ?Sized,
-    A: Allocator + Send,
-    P: Platform,
-    L: Locks,
-    S: Scheme<Table = T>,
-{
+impl<H: Host> Kernel<'_, H> {
     /// The frame of zeros for a base page, if memory has one.
     pub(crate) fn zero_frame(&mut self, page: u64) -> Option<FrameId> {
         let area = page >> AREA_SHIFT;

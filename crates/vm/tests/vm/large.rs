@@ -6,8 +6,8 @@ use hat::{Hat, HatSpace};
 use pagetable::{Irix, Mount, Mounted, SparseMemory, Usage};
 use physmem::{Coalesced, FrameId, Request, State};
 use vm::{
-    Decision, FileKey, Kernel, Marks, Module, POLICIES, Physical, Placement, Settings, Source, Vm,
-    Why,
+    Decision, FileKey, Kernel, Marks, Module, POLICIES, Parts, Physical, Placement, Settings,
+    Source, Vm, Why,
 };
 
 use crate::{
@@ -130,7 +130,7 @@ impl Small {
         }
     }
 
-    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
+    fn kernel(&mut self) -> Kernel<'_, Parts<dyn Mounted, AnyAllocator, Board>> {
         let Small { vm, hat, memory, board } = self;
         Kernel::new(vm, hat, memory, board)
     }

@@ -10,7 +10,7 @@ use physmem::{Contiguous, FrameId, Iceberg, PageBlocks, Physmem, Segment};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Defrag, Hashed, Ingens, Kernel, Khugepaged, Marks, Module, POLICIES, Physical, Placing,
+    Defrag, Hashed, Ingens, Kernel, Khugepaged, Marks, Module, POLICIES, Parts, Physical, Placing,
     Promoter, Ranger, ScanResult, Settings, Source, Thp, Vm, Why,
 };
 
@@ -172,7 +172,7 @@ impl Small {
         }
     }
 
-    pub(crate) fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
+    pub(crate) fn kernel(&mut self) -> Kernel<'_, Parts<dyn Mounted, AnyAllocator, Board>> {
         let Small { vm, hat, memory, board, .. } = self;
         Kernel::new(vm, hat, memory, board)
     }

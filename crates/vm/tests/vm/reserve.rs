@@ -7,7 +7,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Buddy, Physmem, Reservations};
-use vm::{FileKey, Kernel, POLICIES, Physical, Reserving, Settings, Source, Vm, Why};
+use vm::{FileKey, Kernel, POLICIES, Parts, Physical, Reserving, Settings, Source, Vm, Why};
 
 use crate::{
     board::Board,
@@ -90,7 +90,7 @@ impl Small {
         }
     }
 
-    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
+    fn kernel(&mut self) -> Kernel<'_, Parts<dyn Mounted, AnyAllocator, Board>> {
         let Small { vm, hat, memory, board } = self;
         Kernel::new(vm, hat, memory, board)
     }

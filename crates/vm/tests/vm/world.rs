@@ -16,8 +16,8 @@ use physmem::{
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Error, Fallback, FileKey, Hashed, How, Kernel, Marks, Module, POLICIES, Physical, Placement,
-    Refused, Reserving, Settings, SettingsError, Source, Thp, Vm,
+    Error, Fallback, FileKey, Hashed, How, Kernel, Marks, Module, POLICIES, Parts, Physical,
+    Placement, Refused, Reserving, Settings, SettingsError, Source, Thp, Vm,
 };
 
 use crate::{
@@ -228,7 +228,7 @@ where
 
     pub(crate) fn kernel(
         &mut self,
-    ) -> Kernel<'_, dyn Mounted, Refusing<AnyAllocator>, Board, L, S> {
+    ) -> Kernel<'_, Parts<dyn Mounted, Refusing<AnyAllocator>, Board, L, S>> {
         let World { vm, hat, memory, board, .. } = self;
         // A processor of another node at a time.
         let node = (self.stamp % u64::from(self.nodes)) as u8;
