@@ -12,6 +12,10 @@ use crate::{
 /// [`Allocator::free`]. What a frame is used for in between is entered by [`crate::Physmem`],
 /// through which every request goes.
 ///
+/// The first four methods are what every allocator has. The others are for what some have: watermarks, NUMA
+/// nodes, page blocks, reservations, places for regions. An allocator that passes requests on to another one says
+/// so by [`Allocator::inner`], and has what that one has.
+///
 /// # Memory that is allocated
 ///
 /// A kernel whose heap takes its pages from a [`crate::Physmem`] must not take them while it holds that
@@ -50,65 +54,84 @@ pub trait Allocator {
         (0..u32::BITS).rev().find(|&order| self.free_blocks(order) > 0)
     }
 
+    /// The allocator that this one passes requests on to, if it has one. It answers what is not answered here.
+    fn inner(&self) -> Option<&dyn Allocator> {
+        None
+    }
+
+    /// Mutable access to the allocator that this one passes requests on to, if it has one.
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        None
+    }
+
     /// How many free blocks of `2^order` frames more it should have: none, unless it has watermarks.
-    fn wanted(&self, _order: u32) -> u64 {
-        0
+    fn wanted(&self, order: u32) -> u64 {
+        self.inner().map_or(0, |inner| inner.wanted(order))
     }
 
     /// How many of the aligned `2^order` frames from `first` are in use, counted no further than
     /// `enough`; `enough` where it keeps no bitmap.
-    fn frames_in_use(&self, _first: FrameId, _order: u32, enough: u64) -> u64 {
-        enough
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        self.inner().map_or(enough, |inner| inner.frames_in_use(first, order, enough))
     }
 
     /// Joins the aligned `2^order` frames from `first` into one free block, if all are free and in
     /// smaller ones, and if it wants one.
-    fn join(&mut self, _table: &mut FrameTable, _first: FrameId, _order: u32) -> bool {
-        false
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner_mut().is_some_and(|inner| inner.join(table, first, order))
     }
 
     /// Whether the `2^order` frames from `first` are one free block, or part of one.
-    fn has_block(&self, _table: &FrameTable, _first: FrameId, _order: u32) -> bool {
-        false
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner().is_some_and(|inner| inner.has_block(table, first, order))
     }
 
-    /// Hears that requests without a node are of a processor of `node` from here on.
-    fn on_node(&mut self, _node: u8) {}
-
-    /// Frames of a node that are free, if it keeps nodes apart.
-    fn free_on(&self, _node: u8) -> Option<u64> {
-        None
+    /// Requests without a node are of a processor of `node` from here on.
+    fn on_node(&mut self, node: u8) {
+        if let Some(inner) = self.inner_mut() {
+            inner.on_node(node);
+        }
     }
 
-    /// Hears that so many frames more or fewer can be moved among those in use at `frame`.
-    fn migratable_changed(&mut self, _frame: FrameId, _change: i64) {}
+    /// How many frames of a node are free, if it keeps nodes apart.
+    fn free_on(&self, node: u8) -> Option<u64> {
+        self.inner()?.free_on(node)
+    }
 
-    /// What it has of reservations, if it has them.
+    /// Of the frames in use at `frame`, `change` more can be moved than before.
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        if let Some(inner) = self.inner_mut() {
+            inner.migratable_changed(frame, change);
+        }
+    }
+
+    /// Its reservations, if it has some.
     fn reserver(&self) -> Option<&dyn Reserver> {
-        None
+        self.inner()?.reserver()
     }
 
-    /// Mutable access to what it has of reservations, if it has them.
+    /// Mutable access to its reservations, if it has some.
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
-        None
+        self.inner_mut()?.reserver_mut()
     }
 
-    /// What it has of page blocks, if it has them.
+    /// Its page blocks, if it has some.
     fn blocks(&self) -> Option<&dyn Blocks> {
-        None
+        self.inner()?.blocks()
     }
 
-    /// Mutable access to what it has of page blocks, if it has them.
+    /// Mutable access to its page blocks, if it has some.
     fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
-        None
+        self.inner_mut()?.blocks_mut()
     }
 
-    /// Where regions are placed, if it does that.
+    /// Where it places regions, if it does that.
     fn places(&mut self) -> Option<&mut dyn Places> {
-        None
+        self.inner_mut()?.places()
     }
 }
 
+// `A` may be a trait object already, which no reference to `dyn Allocator` can be made of: every method is passed on.
 impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
         (**self).allocate(table, request)
@@ -128,6 +151,14 @@ impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
 
     fn largest_free(&self) -> Option<u32> {
         (**self).largest_free()
+    }
+
+    fn inner(&self) -> Option<&dyn Allocator> {
+        (**self).inner()
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        (**self).inner_mut()
     }
 
     fn wanted(&self, order: u32) -> u64 {

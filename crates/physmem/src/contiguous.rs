@@ -13,11 +13,7 @@
 use alloc::vec::Vec;
 
 use crate::{
-    allocator::Allocator,
-    capabilities::{Blocks, Places, Reserver},
-    frame::FrameId,
-    request::Request,
-    table::FrameTable,
+    allocator::Allocator, capabilities::Places, frame::FrameId, request::Request, table::FrameTable,
 };
 
 /// Another allocator, which gives frames at wished places too.
@@ -97,40 +93,12 @@ impl<A: Allocator> Allocator for Contiguous<A> {
         self.inner.largest_free()
     }
 
-    fn wanted(&self, order: u32) -> u64 {
-        self.inner.wanted(order)
+    fn inner(&self) -> Option<&dyn Allocator> {
+        Some(&self.inner)
     }
 
-    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
-        self.inner.frames_in_use(first, order, enough)
-    }
-
-    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
-        self.inner.join(table, first, order)
-    }
-
-    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
-        self.inner.has_block(table, first, order)
-    }
-
-    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        self.inner.migratable_changed(frame, change);
-    }
-
-    fn reserver(&self) -> Option<&dyn Reserver> {
-        self.inner.reserver()
-    }
-
-    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
-        self.inner.reserver_mut()
-    }
-
-    fn blocks(&self) -> Option<&dyn Blocks> {
-        self.inner.blocks()
-    }
-
-    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
-        self.inner.blocks_mut()
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        Some(&mut self.inner)
     }
 
     fn places(&mut self) -> Option<&mut dyn Places> {

@@ -16,10 +16,7 @@
 //! request cannot be answered without them. What is given out is what was freed last, whatever it
 //! will be used for, so that it does not go with an allocator that keeps movable frames apart.
 
-use crate::{
-    allocator::Allocator, capabilities::Reserver, frame::FrameId, request::Request,
-    table::FrameTable,
-};
+use crate::{allocator::Allocator, frame::FrameId, request::Request, table::FrameTable};
 
 /// How many frames one holds, as the smaller magazines of Bonwick and Adams do.
 const ROUNDS: usize = 64;
@@ -108,8 +105,12 @@ impl<A: Allocator> Allocator for Magazine<A> {
         self.inner.free_blocks(order) + in_hand
     }
 
-    fn wanted(&self, order: u32) -> u64 {
-        self.inner.wanted(order)
+    fn inner(&self) -> Option<&dyn Allocator> {
+        Some(&self.inner)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        Some(&mut self.inner)
     }
 
     fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
@@ -128,25 +129,5 @@ impl<A: Allocator> Allocator for Magazine<A> {
 
     fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
         (order == 0 && self.within(first, 0) > 0) || self.inner.has_block(table, first, order)
-    }
-
-    fn on_node(&mut self, node: u8) {
-        self.inner.on_node(node);
-    }
-
-    fn free_on(&self, node: u8) -> Option<u64> {
-        self.inner.free_on(node)
-    }
-
-    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        self.inner.migratable_changed(frame, change);
-    }
-
-    fn reserver(&self) -> Option<&dyn Reserver> {
-        self.inner.reserver()
-    }
-
-    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
-        self.inner.reserver_mut()
     }
 }

@@ -1,10 +1,4 @@
-use crate::{
-    allocator::Allocator,
-    capabilities::{Blocks, Places, Reserver},
-    frame::FrameId,
-    request::Request,
-    table::FrameTable,
-};
+use crate::{allocator::Allocator, frame::FrameId, request::Request, table::FrameTable};
 
 /// Another allocator, one of whose allocations can be made to fail: a rare path that a parameter
 /// forces.
@@ -60,51 +54,11 @@ impl<A: Allocator> Allocator for Refusing<A> {
         self.inner.largest_free()
     }
 
-    fn wanted(&self, order: u32) -> u64 {
-        self.inner.wanted(order)
+    fn inner(&self) -> Option<&dyn Allocator> {
+        Some(&self.inner)
     }
 
-    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
-        self.inner.frames_in_use(first, order, enough)
-    }
-
-    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
-        self.inner.join(table, first, order)
-    }
-
-    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
-        self.inner.has_block(table, first, order)
-    }
-
-    fn on_node(&mut self, node: u8) {
-        self.inner.on_node(node);
-    }
-
-    fn free_on(&self, node: u8) -> Option<u64> {
-        self.inner.free_on(node)
-    }
-
-    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        self.inner.migratable_changed(frame, change);
-    }
-
-    fn reserver(&self) -> Option<&dyn Reserver> {
-        self.inner.reserver()
-    }
-
-    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
-        self.inner.reserver_mut()
-    }
-
-    fn blocks(&self) -> Option<&dyn Blocks> {
-        self.inner.blocks()
-    }
-
-    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
-        self.inner.blocks_mut()
-    }
-
-    fn places(&mut self) -> Option<&mut dyn Places> {
-        self.inner.places()
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        Some(&mut self.inner)
     }
 }

@@ -436,16 +436,12 @@ impl<A: Allocator> Allocator for Reservations<A> {
         self.inner.largest_free()
     }
 
-    fn on_node(&mut self, node: u8) {
-        self.inner.on_node(node);
+    fn inner(&self) -> Option<&dyn Allocator> {
+        Some(&self.inner)
     }
 
-    fn free_on(&self, node: u8) -> Option<u64> {
-        self.inner.free_on(node)
-    }
-
-    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        self.inner.migratable_changed(frame, change);
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        Some(&mut self.inner)
     }
 
     fn reserver(&self) -> Option<&dyn Reserver> {

@@ -12,12 +12,7 @@
 //! was placed there: what memory was used for before is kept out of them.
 
 use crate::{
-    allocator::Allocator,
-    buddy::Buddy,
-    capabilities::{Blocks, Places, Reserver},
-    frame::FrameId,
-    request::Request,
-    table::FrameTable,
+    allocator::Allocator, buddy::Buddy, frame::FrameId, request::Request, table::FrameTable,
 };
 
 /// Frames in sets, for pages of one size.
@@ -123,8 +118,12 @@ impl<A: Allocator> Allocator for Restrictive<A> {
         self.flexible.free_blocks(order) + self.restrictive.free_blocks(order)
     }
 
-    fn wanted(&self, order: u32) -> u64 {
-        self.flexible.wanted(order)
+    fn inner(&self) -> Option<&dyn Allocator> {
+        Some(&self.flexible)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        Some(&mut self.flexible)
     }
 
     fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
@@ -141,29 +140,5 @@ impl<A: Allocator> Allocator for Restrictive<A> {
     fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
         self.is_restrictive(first, order) == Some(false)
             && self.flexible.has_block(table, first, order)
-    }
-
-    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        self.flexible.migratable_changed(frame, change);
-    }
-
-    fn reserver(&self) -> Option<&dyn Reserver> {
-        self.flexible.reserver()
-    }
-
-    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
-        self.flexible.reserver_mut()
-    }
-
-    fn blocks(&self) -> Option<&dyn Blocks> {
-        self.flexible.blocks()
-    }
-
-    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
-        self.flexible.blocks_mut()
-    }
-
-    fn places(&mut self) -> Option<&mut dyn Places> {
-        self.flexible.places()
     }
 }

@@ -2,7 +2,6 @@ use alloc::vec::Vec;
 
 use crate::{
     allocator::Allocator,
-    capabilities::{Blocks, Places},
     frame::{FrameId, State},
     request::Request,
     table::FrameTable,
@@ -84,23 +83,11 @@ impl<A: Allocator> Allocator for Scattered<A> {
         self.inner.free_blocks(order) + aside as u64
     }
 
-    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
-        self.inner.has_block(table, first, order)
+    fn inner(&self) -> Option<&dyn Allocator> {
+        Some(&self.inner)
     }
 
-    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        self.inner.migratable_changed(frame, change);
-    }
-
-    fn blocks(&self) -> Option<&dyn Blocks> {
-        self.inner.blocks()
-    }
-
-    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
-        self.inner.blocks_mut()
-    }
-
-    fn places(&mut self) -> Option<&mut dyn Places> {
-        self.inner.places()
+    fn inner_mut(&mut self) -> Option<&mut dyn Allocator> {
+        Some(&mut self.inner)
     }
 }
