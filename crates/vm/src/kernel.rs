@@ -8,11 +8,12 @@ use physmem::{Allocator, FrameId, Physmem};
 
 use crate::{
     anon::{Anon, AnonId},
+    below::Below,
     error::Error,
     host::{Host, Parts},
     pages::PageLists,
     physical::Physical,
-    platform::{Below, Platform},
+    platform::Platform,
     vm::{Vm, Within},
     wanted::Wanted,
     work::{Decision, How, Work},

@@ -124,6 +124,7 @@
 extern crate alloc;
 
 mod anon;
+mod below;
 mod berth;
 mod change;
 mod check;

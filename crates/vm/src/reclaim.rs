@@ -30,12 +30,13 @@ use pagetable::{Mounted, Usage};
 use physmem::{FrameId, FrameTable};
 
 use crate::{
+    below::Below,
     frames::{DIRTY, Owner, REFERENCED},
     host::Host,
     kernel::Kernel,
     object::PageLocation,
     pages::PageLists,
-    platform::{Below, Store},
+    platform::Store,
     replacement::Pages,
     settings::Reference,
 };

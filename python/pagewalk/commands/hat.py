@@ -31,7 +31,7 @@ examples:
   pagewalk hat --work make.skeleton --cpus 1,8         what was recorded, by each processor
   pagewalk hat --locking global,monitor --html hat.html  throughput and contention, drawn
   pagewalk hat --work fault --pool 160K --cpus 4 --json  page tables that do not all fit
-  pagewalk hat --on host --work fault --rounds 1       this host's processors, with a control
+  pagewalk hat --on host --locking embedded --rounds 1  this host's processors, with a control
 """
 
 

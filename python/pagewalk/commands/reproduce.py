@@ -21,7 +21,7 @@ examples:
   pagewalk reproduce --list               what there is, and what our last numbers said
   pagewalk reproduce B10/fig4.14          one figure: the paper's numbers and claims, and ours
   pagewalk reproduce E99 --html e99.html  all of a paper, with plots
-  pagewalk reproduce --stale              which saved numbers must be measured again, and why
+  pagewalk reproduce K94 --stale          which saved numbers must be measured again, and why
   pagewalk reproduce                      everything, then the scoreboard: it takes a while
 
 Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
