@@ -35,7 +35,8 @@ class Origin(NamedTuple):
     """The share of its misses that are."""
 
 
-_Row = tuple[int | None, int, int | None, int | None, int, int, int]
+Row = tuple[int | None, int, int | None, int | None, int, int, int]
+"""Code, region, site, thread, bytes of the page, misses and first touches among them."""
 
 
 def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
@@ -53,7 +54,7 @@ def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
     misses: Counter[str] = Counter()
     cold: Counter[str] = Counter()
     others: dict[str, Counter[str]] = {}
-    for row in _rows(data):
+    for row in rows(data):
         name = named(row)
         misses[name] += row[5]
         cold[name] += row[6]
@@ -80,20 +81,45 @@ def folded(data: "plain.Document", key: str = "function") -> list[str]:
     Raises:
         Error: There are no stacks by `key`, or the document has no origins.
     """
-    if key not in ("function", "line", "site"):
-        raise Error(f"there are no stacks by {key}: choose function, line or site")
-    named = _names(data, "site")
-    stacks: Counter[tuple[str, ...]] = Counter()
-    for row in _rows(data):
-        stacks[tuple(_frames(data, row, key, named(row)))] += row[5]
     lines = []
-    for stack, misses in sorted(stacks.items()):
-        # The format separates frames by semicolons.
-        lines.append(f"{';'.join(frame.replace(';', ':') for frame in stack)} {misses}")
+    for stack, misses in sorted(stacks(data, key).items()):
+        # The format separates frames by semicolons, and stacks by ends of lines.
+        frames = (" ".join(frame.split()).replace(";", ":") for frame in stack)
+        lines.append(f"{';'.join(frames)} {misses}")
     return lines
 
 
-def _frames(data: "plain.Document", row: _Row, key: str, leaf: str) -> list[str]:
+def stacks(data: "plain.Document", key: str = "function") -> Counter[tuple[str, ...]]:
+    """The misses by stack, outermost frame first, as `folded` writes them.
+
+    Raises:
+        Error: There are no stacks by `key`, or the document has no origins.
+    """
+    if key not in ("function", "line", "site"):
+        raise Error(f"there are no stacks by {key}: choose function, line or site")
+    named = _names(data, "site")
+    found: Counter[tuple[str, ...]] = Counter()
+    for row in rows(data):
+        found[tuple(_frames(data, row, key, named(row)))] += row[5]
+    return found
+
+
+def code(data: "plain.Document", row: Row) -> tuple[str, str, str, int]:
+    """Program or library, source file, innermost function and line of a row.
+
+    A file that is not known is `???`, and its line 0. Code without symbols is called after its
+    object, as profilers take functions of equal file and name for one.
+    """
+    if row[0] is None:
+        return (UNKNOWN, "???", UNKNOWN, 0)
+    place = _origins(data)["code"][row[0]]
+    object_ = place["object"] or "code of no file"
+    function = (_functions(place) or [f"{_base(object_)} (no symbols)"])[-1]
+    names = [" ".join(name.split()) for name in (object_, place["file"] or "???", function)]
+    return (names[0], names[1], names[2], place["line"] or 0)
+
+
+def _frames(data: "plain.Document", row: Row, key: str, leaf: str) -> list[str]:
     if key == "site":
         if row[2] is None:
             return [leaf]
@@ -186,8 +212,13 @@ def _origins(data: "plain.Document") -> "plain.MissOrigins":
     return found
 
 
-def _rows(data: "plain.Document") -> list[_Row]:
-    return [cast("_Row", tuple(row)) for row in _origins(data)["misses"]]
+def rows(data: "plain.Document") -> list[Row]:
+    """The rows of a document's origins.
+
+    Raises:
+        Error: The document has no origins, as those of sweeps.
+    """
+    return [cast("Row", tuple(row)) for row in _origins(data)["misses"]]
 
 
 def _other(key: str) -> str:
@@ -198,7 +229,7 @@ def _mostly(key: str) -> str:
     return "on" if key in ("function", "line") else "by"
 
 
-def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[_Row], str]:
+def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[Row], str]:
     """What gives the name of a row by `key`."""
     origins = _origins(data)
     if key == "region":

@@ -84,6 +84,27 @@ class Results(Document, Tabled):
         """
         return origins.folded(self.data, key)
 
+    def export(
+        self, path: str | os.PathLike[str], by: str = "function", force: bool = False
+    ) -> None:
+        """Writes the misses for another tool, in the format of the file's name.
+
+        Args:
+            path: `.folded` (flamegraph.pl, speedscope), `.speedscope.json` (speedscope),
+                `.callgrind` or `callgrind.out.NAME` (KCachegrind, callgrind_annotate),
+                `.perfetto-trace` (Perfetto: the misses of each region over time).
+            by: What stacks of the first two are of: `function`, `line` or `site`.
+            force: Whether it may replace a file.
+
+        Raises:
+            Error: The end of the name is not known, there are no stacks by `by`, these are results
+                of a sweep, or `path` exists and `force` is not given.
+            WorkError: The system refused to write.
+        """
+        from pagewalk import exports
+
+        exports.write(path, self.data, by, force)
+
     def to_json(self) -> str:
         """The document as JSON text, indented, with a final newline."""
         return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"

@@ -43,7 +43,7 @@ NOT_RUN = {
     " --vary mmu_cache.entries=1..60 -o join.parquet --html join.html",
 }
 OUTPUTS = re.compile(
-    r" (?:-o|--output|--html|--json|--graph|--flame|--svg|--png|--pdf|>) *([\w.]+)"
+    r" (?:-o|--output|--html|--json|--graph|--flame|--svg|--png|--pdf|>) *([\w.-]*\w)"
 )
 PLACEHOLDER = re.compile(r"=[A-Z]+$")
 SETTING = re.compile(r"--set[ \n]+([a-z_0-9.]+=[\w.-]+)")

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from pagewalk import origins
+from pagewalk import exports, origins
 from pagewalk.commands import arguments
 from pagewalk.commands.command import Command, Flag, Input, shows_text
 from pagewalk.commands.flags import FORCE, ORIGINS, json_of, output, top
@@ -16,13 +16,20 @@ examples:
   pagewalk origins results.json
   pagewalk origins results.json --by line --top 40
   pagewalk origins results.json --by region --merge --json
-  pagewalk origins results.json --folded function -o results.folded
   pagewalk origins results.json --folded site
+  pagewalk origins results.json -o misses.speedscope.json
+  pagewalk origins results.json -o callgrind.out.misses
+  pagewalk origins results.json -o misses.perfetto-trace
 
-Results are what `pagewalk run --json FILE` writes. Flame graphs are drawn from folded stacks, by
-flamegraph.pl or speedscope. Which calls led to an access is not recorded: its stack is the program
-or library, the function, and what was accessed.
+Results are what `pagewalk run --json FILE` writes. The calls that led to an access are not
+recorded: the stack of an access is the program or library, the function, and what was accessed.
+Files are for flamegraph.pl and speedscope (.folded), speedscope (.speedscope.json), KCachegrind
+(.callgrind, callgrind.out.NAME), and Perfetto (.perfetto-trace: the misses of each region over
+time).
 """
+
+STACKS = ("function", "line", "site")
+"""What stacks are of."""
 
 
 class Origins(Command):
@@ -41,11 +48,15 @@ class Origins(Command):
         top("N first rows of each table"),
         Flag(
             "--folded",
-            choices=("function", "line", "site"),
+            choices=STACKS,
             help="folded stacks for flame graphs in place of tables: of the code that missed, or "
             "of the calls that allocated what it missed on",
         ),
-        output("write the folded stacks to FILE, not to the output"),
+        output(
+            "write the misses for another tool, in the format of the file's name: .folded, "
+            ".speedscope.json, .callgrind or .perfetto-trace; with --folded the folded stacks, "
+            "whatever its name"
+        ),
         json_of("all rows"),
         FORCE,
     )
@@ -54,9 +65,18 @@ class Origins(Command):
         """Sums, and gives tables, stacks or JSON."""
         if options.folded and (options.by or options.json is not None):
             raise UsageError("--folded gives stacks in place of tables: leave --by and --json out")
-        if options.output is not None and not options.folded:
-            raise UsageError("-o is for --folded; the tables as JSON are written by --json FILE")
+        exported = options.output is not None and not options.folded
+        if exported:
+            exports.format_of(options.output)
+            if options.by and (len(options.by) > 1 or options.by[0] not in STACKS):
+                raise UsageError(f"-o writes stacks by one of {', '.join(STACKS)}: give it as --by")
         data = Results.load(options.results).data
+        if exported:
+            arguments.warn(origins.notes(data))
+            by = options.by[0] if options.by else STACKS[0]
+            exports.write(options.output, data, by, options.force)
+            if options.json is None:
+                return 0
         if options.folded:
             arguments.warn(origins.notes(data))
             text = "".join(f"{line}\n" for line in origins.folded(data, options.folded))

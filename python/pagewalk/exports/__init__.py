@@ -1,0 +1,76 @@
+r"""The misses of a run for tools that draw profiles.
+
+```
+ origins --stacks--+--> NAME.folded            flamegraph.pl, speedscope
+                   +--> NAME.speedscope.json   speedscope
+ origins --places-----> NAME.callgrind         KCachegrind, callgrind_annotate
+ map, timeline -------> NAME.perfetto-trace    Perfetto: misses of each region over time
+```
+
+Each format is a file of this package that makes the whole content from a results document.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pagewalk._native import Error
+from pagewalk.exports import callgrind, folded, perfetto, speedscope
+from pagewalk.output import refuse_existing, replacing
+
+if TYPE_CHECKING:
+    from pagewalk import plain
+
+Format = Callable[["plain.Document", str], bytes]
+"""Makes a file's content of a results document and of what stacks are of."""
+
+FORMATS: dict[str, Format] = {
+    ".folded": folded.made,
+    ".speedscope.json": speedscope.made,
+    ".callgrind": callgrind.made,
+    ".perfetto-trace": perfetto.made,
+}
+"""The formats, by the end of a file's name."""
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """The format that the name of `path` stands for.
+
+    KCachegrind lists files that are called `callgrind.out.NAME`, so that this is a name too.
+
+    Raises:
+        Error: The name stands for none.
+    """
+    name = os.path.basename(os.fspath(path))  # noqa: PTH119
+    if name.startswith("callgrind.out."):
+        return callgrind.made
+    for end, made in FORMATS.items():
+        if name.endswith(end):
+            return made
+    raise Error(
+        f"{os.fspath(path)}: the end of its name says which format it gets: "
+        f"{', '.join(FORMATS)}; or call it callgrind.out.NAME"
+    )
+
+
+def write(
+    path: str | os.PathLike[str], data: "plain.Document", by: str = "function", force: bool = False
+) -> None:
+    """Writes the misses of a results document in the format of the file's name.
+
+    Args:
+        path: The file.
+        data: The results document.
+        by: What a stack is of, for `.folded` and `.speedscope.json`: `function`, `line` or `site`.
+        force: Whether it may replace a file.
+
+    Raises:
+        Error: The name stands for no format, there are no stacks of that kind, the document does
+            not say where misses come from, or the file exists and `force` is not given.
+        WorkError: The system refused to write.
+    """
+    made = format_of(path)
+    refuse_existing(path, force)
+    content = made(data, by)
+    with replacing(path, force) as temporary:
+        temporary.write_bytes(content)
