@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = _version()
 
 _MODULES = {
+    "Advised": "page_sizes",
     "Builtin": "machine",
     "Curves": "curves",
     "HatRun": "hat_counts",
@@ -80,6 +81,7 @@ _MODULES = {
 No module is called as one of these: once imported, it would stand in its place."""
 
 __all__ = [
+    "Advised",
     "Builtin",
     "Curves",
     "Error",

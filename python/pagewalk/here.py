@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from pagewalk.names import DEFAULT
+
 CPUINFO = Path("/proc/cpuinfo")
 _COMMENT = re.compile(r"^# processor: (?P<vendor>\S+) (?P<family>\S+) (?P<model>\S+)", re.MULTILINE)
 BUILT_IN: dict[str, tuple[str, str, range]] = {
@@ -89,6 +91,14 @@ def fitting(built_in: Iterable[str], here: Processor | None, folder: Path) -> li
     """Machines of this processor: calibrated files of a folder first, then built-in ones."""
     files = sorted(str(path) for path in folder.glob("*.toml"))
     return [name for name in (*files, *built_in) if is_of(name, here)]
+
+
+def at_hand(folder: Path | None = None) -> str:
+    """The machine of this computer's processor, or the default one if no file is of it.
+
+    A calibrated file of `folder`, the current one if it is absent, comes before a built-in machine.
+    """
+    return next(iter(fitting(BUILT_IN, processor(), folder or Path())), DEFAULT)
 
 
 def said(name: str, fits: bool | None) -> str:

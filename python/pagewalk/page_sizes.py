@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pagewalk import (
     _native,
+    document,
     estimates,
     here,
     large_pages,
@@ -31,13 +32,16 @@ from pagewalk import (
     promises,
     text,
 )
-from pagewalk.document import Advised
 from pagewalk.machine import Machine
 from pagewalk.memory_share import memory_settings
 from pagewalk.page_size_groups import WORTH, Part, Worth
 from pagewalk.progress import Progress, bar
+from pagewalk.tabled import Tabled, flat, table_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pagewalk.formats import Made
     from pagewalk.trace import Trace
 
 MEMORY_ADDED_MAX = 0.05
@@ -70,9 +74,45 @@ class Try(NamedTuple):
     sizes: tuple[str | None, ...]
 
 
+class Advised(document.Advised, Tabled):
+    """Which page sizes a program should have: the document's fields, and a table of regions."""
+
+    def __repr__(self) -> str:
+        return f"<Advised: {self.trace.name} on {self.machine.name}>"
+
+    def to_arrow(self) -> "pa.Table":
+        """A row for each region: what is advised and why, and what its group counted at each size.
+
+        Columns such as `together.2M.misses` are of the run in which all groups had that size.
+        """
+        return table_of([flat({**region, "alone": None}) for region in self.data["regions"]])
+
+    def place_file(self) -> str:
+        """The rules that are advised, as `pagewalk place` and `--place` take them."""
+        return place_file(self)
+
+    def made(self) -> "Made":
+        """What files are made of."""
+        from pagewalk.formats import Made
+        from pagewalk.report import placed
+
+        return Made(
+            counted=self.to_arrow,
+            document=lambda: self.data,
+            shown=lambda: placed.shown(self.data),
+            charts=lambda: placed.charts(self.data),
+        )
+
+    def _repr_html_(self) -> str:
+        from pagewalk.report import notebook, placed
+
+        title = f"{self.trace.name}: page sizes on {self.machine.name}"
+        return notebook.shown(title, [placed.headline(self.data)], [placed.shown(self.data)])
+
+
 def advise(
     trace: "Trace | str | os.PathLike[str]",
-    machine: str | os.PathLike[str],
+    machine: str | os.PathLike[str] | None = None,
     *,
     set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
     memory_added_max: float = MEMORY_ADDED_MAX,
@@ -87,7 +127,8 @@ def advise(
     Args:
         trace: A trace, or what `Trace` takes; not a pipe, as it is read several times.
         machine: As for `Machine`; its manager gives pages of the sizes that are wished: `irix`, as
-            `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M.
+            `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M. Without
+            one, the machine of this computer (`here.at_hand`).
         set: What to change in it, as for `Machine`; not `os.place`.
         memory_added_max: Most memory that may be added, as a share of what base pages take.
         aged: Begin with memory that was used for long: shares of it that are free and wired.
@@ -105,6 +146,7 @@ def advise(
 
     trace = trace if isinstance(trace, Trace) else Trace(trace)
     settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
+    machine = here.at_hand() if machine is None else machine
     described = Machine(machine, settings)
     sizes = _sizes(described)
     if trace.is_pipe:
@@ -423,9 +465,9 @@ class _Runs:
             return "after pass 1: no region with 0.1 % of the misses can have larger pages"
         first = self.groups[0].regions[0]["name"]
         return (
-            f"after pass 1: {text.percent(here / max(of, 1))} of the misses are in {regions} "
-            f"regions that can have larger pages, in {len(self.groups)} groups of like ones; the "
-            f"busiest is {first}"
+            f"after pass 1: {text.percent(here / max(of, 1))} of the misses are in "
+            f"{text.plural(regions, 'region')} that can have larger pages, in "
+            f"{text.plural(len(self.groups), 'group')} of like ones; the busiest is {first}"
         )
 
     def _after_uniform(self, tried: Try) -> str:

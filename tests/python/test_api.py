@@ -29,6 +29,7 @@ def results() -> dict[str, Any]:
         "Results": machine.run(trace),
         "Sweep": pagewalk.sweep(trace, machine.name, vary={"tlb.l2d.entries": [16, 32]}),
         "Curves": pagewalk.curve(trace, entries_max=64),
+        "Advised": pagewalk.advise(trace, machine.name),
         "Managers": pagewalk.managers(trace, machine=machine.name),
         "HatRuns": pagewalk.hat(work=["fault"], cpus=[1, 2], locking=["global", "early"]),
         "HostRuns": pagewalk.hat_on_host(threads=[1], locking=["global"], rounds=1),
@@ -75,6 +76,13 @@ def test_rows_have_the_counts_of_their_results(made: dict[str, Any]) -> None:
     for row, plain in zip(managers, made["Managers"].data["traces"][0]["rows"], strict=True):
         assert (row["manager"], row["tlb_misses"]) == (plain["manager"], plain["tlb_misses"])
         assert row["work_zeroed"] == plain["work"]["zeroed"]
+    advised = made["Advised"].to_arrow().to_pylist()
+    for row, region in zip(advised, made["Advised"].regions, strict=True):
+        assert (row["name"], row["size"], row["misses"]) == (
+            region.name,
+            region.size,
+            region.misses,
+        )
     curves = made["Curves"]
     assert curves.column("misses").to_pylist()[:64] == list(curves.curves[0].misses)
     parts = made["Machine"].to_arrow().to_pylist()
@@ -141,7 +149,7 @@ def test_many_runs_are_made_elsewhere(made: dict[str, Any]) -> None:
 
 SCRIPT = """
 import pagewalk
-from pagewalk import Curves, HatRuns, Machine, Managers, Results, Runs, Sweep, Trace
+from pagewalk import Advised, Curves, HatRuns, Machine, Managers, Results, Runs, Sweep, Trace
 
 trace: Trace = pagewalk.Trace("generate:uniform,size=4M,accesses=20k")
 machine: Machine = pagewalk.Machine("tlb-only")
@@ -150,6 +158,7 @@ misses: int = results.tlbs["l1d"].misses
 swept: Sweep = pagewalk.sweep(trace, "tlb-only", vary={"tlb.l1d.entries": [16, 32]})
 curves: Curves = pagewalk.curve(trace)
 managed: Managers = pagewalk.managers(trace)
+advised: Advised = pagewalk.advise(trace)
 runs: HatRuns = pagewalk.hat(cpus=[1])
 many: Runs = pagewalk.run_many(trace, [machine])
 for result in (machine, results, swept, curves, managed, runs, many):

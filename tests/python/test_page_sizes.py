@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pagewalk import Error, Machine, Trace, advise, page_size_groups, summary
+from pagewalk import Error, Machine, Trace, advise, here, machines, page_size_groups, summary
 from pagewalk.cli import main
-from pagewalk.document import Advised
-from pagewalk.page_sizes import place_file
+from pagewalk.names import DEFAULT
+from pagewalk.page_sizes import Advised, place_file
 from pagewalk.recording import Recording
 from pagewalk.report import data, page, placed
 from pagewalk.text import bytes_of
@@ -438,6 +438,24 @@ def test_on_line_promotion_is_in_results_text_and_report() -> None:
     assert "promotion" not in Machine("origin-2000").run("generate:uniform,accesses=9").data
 
 
+def test_without_a_machine_it_takes_that_of_this_computer(pagewalk, tmp_path, monkeypatch) -> None:
+    processor = here.processor()
+    assert here.at_hand(tmp_path) == next(
+        iter(here.fitting(here.BUILT_IN, processor, tmp_path)), DEFAULT
+    )
+    if processor is None:
+        pytest.skip("this system does not say which processor it has")
+    [machine] = [one for one in machines() if one.name == DEFAULT]
+    (tmp_path / "mine.toml").write_text(f"{processor.comment()}\n{machine.text}")
+    monkeypatch.chdir(tmp_path)
+    assert here.at_hand() == "mine.toml", "a calibrated file comes before a built-in machine"
+    done = pagewalk("advise", "generate:uniform,accesses=20k,size=16M")
+    assert done.returncode == 0, done.stderr
+    assert "no machine is given: mine.toml, which has this computer's processor" in done.stderr
+    assert "on mine.toml: 2M for" in done.stdout.splitlines()[0]
+    assert done.stdout.index("What to write") < done.stdout.index("Sets (*: advised)")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -448,7 +466,6 @@ def test_on_line_promotion_is_in_results_text_and_report() -> None:
         (["-m", "origin-2000", "--set", "os.place=data=64K"], "os.place is what is looked for"),
         (["-m", "origin-2000", "--max-memory", "5"], "write it as in +5%"),
         (["-m", "origin-2000", "--max-memory", "-5%"], "expected one argument"),
-        ([], "required: -m/--machine"),
     ],
 )
 def test_what_cannot_be_advised_is_refused(

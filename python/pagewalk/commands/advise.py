@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from pagewalk import page_sizes
+from pagewalk import here, page_sizes
 from pagewalk.commands import arguments
 from pagewalk.commands.command import Command, Flag, shows_text
 from pagewalk.commands.flags import (
@@ -19,11 +19,12 @@ from pagewalk.commands.flags import (
 )
 from pagewalk.commands.parser import UsageError
 from pagewalk.commands.place import COMPARING, check_alone, compared
+from pagewalk.names import DEFAULT
 from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
-  pagewalk advise gzip.pwt -m epyc-9005
+  pagewalk advise gzip.pwt
   pagewalk advise gzip.pwt -m origin-2000 --max-memory +20% --html sizes.html
   pagewalk advise gzip.pwt -m origin-2000 -o gzip.place
   pagewalk advise gzip.pwt -m epyc-9005 --exact
@@ -51,7 +52,7 @@ class Advise(Command):
         "Run a trace with base pages, with all regions at one page size, and with the set of them "
         "that gains most for the memory that it adds: three runs for any number of regions."
     )
-    usage = "pagewalk advise TRACE -m NAME|FILE [options] [--measure -- COMMAND ...]"
+    usage = "pagewalk advise TRACE [options] [--measure -- COMMAND ...]"
     epilog = EPILOG
     runs_program = True
     flags = (
@@ -59,10 +60,10 @@ class Advise(Command):
         Flag(
             "-m",
             "--machine",
-            required=True,
             metavar="NAME|FILE",
-            help="a machine that gives the page sizes that are wished: origin-2000 with those of "
-            "IRIX (os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch, linux)",
+            help="a machine that gives pages of the sizes that are asked for: origin-2000 those of "
+            "IRIX (os.manager = irix), most others the 2M of madvise (first-touch, linux); "
+            f"default: the machine of this computer's processor, else {DEFAULT}",
         ),
         settings("the machine"),
         Flag(
@@ -101,6 +102,10 @@ class Advise(Command):
         from pagewalk.report import placed
 
         _check_measuring(options)
+        if options.machine is None:
+            options.machine = here.at_hand()
+            fits = here.is_of(options.machine, here.processor())
+            arguments.note(options, [f"no machine is given: {here.said(options.machine, fits)}"])
         trace = arguments.trace(options, options.trace)
         with arguments.progress(options, f"page sizes of {trace.name}") as progress:
             advised = page_sizes.advise(

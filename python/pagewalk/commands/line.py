@@ -41,6 +41,7 @@ COMMANDS = {
     "machines": "machines.Machines",
     "calibrate": "calibrate.Calibrate",
     "reproduce": "reproduce.Reproduce",
+    "doctor": "doctor.Doctor",
     "version": "version.Version",
     "completion": "completion.Completion",
     "manual": "manual.Manual",

@@ -15,31 +15,48 @@ _HEAD = ["misses", "first touches", "memory added", "cycles gained", "ms gained"
 
 
 def summary(advised: "plain.Advised") -> str:
-    """For a terminal."""
+    """For a terminal: what is advised, what to write for it, then what it rests on."""
+    large = [alike for alike in groups(advised) if alike[0]["size"] is not None]
+    small = [alike for alike in groups(advised) if alike[0]["size"] is None]
     parts = [text.paragraph(headline(advised), "", "  ")]
-    parts.append(_plain(alone(advised), keys=2))
-    if not advised["exact"]:
-        parts.append(_plain(together(advised), keys=2))
-    parts.append(_plain(sets(advised)))
-    lines = []
-    for alike in groups(advised):
-        region = alike[0]
-        lines.append(
-            text.paragraph(
-                f"{called(alike)}: {region['size'] or 'base pages'}; {region['reason']}",
-                "  ",
-                "  ",
-            )
-        )
-        if region["write"] is not None:
-            lines.append(text.paragraph(region["write"], "    ", "  "))
-    if lines:
-        parts.append("\n".join(["What to write", *lines]))
+    if large:
+        parts.append("\n".join(["What to write", *_lines(large)]))
     for code, names in codes(advised):
         shown = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
         parts.append(f"{text.paragraph('The code for ' + ', '.join(names), '', '  ')}\n\n{shown}")
+    if small:
+        parts.append("\n".join(["Left with base pages", *_lines(small)]))
+    parts.append(_plain(sets(advised)))
+    if not advised["exact"]:
+        parts.append(_plain(together(advised), keys=2))
+    parts.append(_plain(alone(advised), keys=2))
     notes = [text.paragraph(note, "  ", "  ") for note in (*left_out(advised), *advised["notes"])]
     return "\n\n".join([*parts, "\n".join(["Notes", *notes])])
+
+
+def _lines(groups_: "Sequence[Sequence[plain.AdvisedRegion]]") -> list[str]:
+    """Each group with its size, the reason, and what to write if there is something."""
+    lines = []
+    for alike in groups_:
+        region = alike[0]
+        said = f"{called(alike)}: {region['size'] or 'base pages'}; {region['reason']}"
+        lines.append(text.paragraph(said, "  ", "  "))
+        if region["write"] is not None:
+            lines.append(text.paragraph(region["write"], "    ", "  "))
+    return lines
+
+
+def shown(advised: "plain.Advised") -> Table:
+    """The table that people see in files: each group at each size, or each region with `exact`."""
+    return alone(advised) if advised["exact"] else together(advised)
+
+
+def charts(advised: "plain.Advised") -> "dict[str, Chart]":
+    """The chart of gain and memory; none if no set was tried."""
+    figure = _figure(advised)
+    if not figure.rows:
+        return {}
+    return {"gain-by-memory": chart(figure, advised["base"]["translation_cycles"] is not None)}
 
 
 def render(advised: "plain.Advised") -> str:
@@ -47,21 +64,12 @@ def render(advised: "plain.Advised") -> str:
     from pagewalk.report import page
     from pagewalk.report.data import trace_facts
 
-    rows = [
-        {
-            "memory": run["memory_added_bytes"] / (1 << 20),
-            "gain": run["gain_cycles"]["hi"] / 1e6 if run["gain_cycles"] else saved(advised, run),
-            "rules": ", ".join(run["rules"]),
-            "which": "advised" if run == advised["best"] else "tried",
-        }
-        for run in advised["sets"]
-    ]
-    figure = Figure("Gain against memory", headline(advised), rows, sets(advised))
+    figure = _figure(advised)
     sheet = Sheet(
         title=f"{advised['trace']['name']}: which pages it should have",
         subtitle=f"{advised['machine']['title']}; each set was run",
         figures=[figure],
-        table=alone(advised) if advised["exact"] else together(advised),
+        table=shown(advised),
         facts=trace_facts(advised["trace"]),
         notes=[*left_out(advised), *advised["notes"]],
         version=advised["pagewalk"],
@@ -71,6 +79,20 @@ def render(advised: "plain.Advised") -> str:
     )
     cycles = advised["base"]["translation_cycles"] is not None
     return page.render_sheet(sheet, [[chart(figure, cycles)]])
+
+
+def _figure(advised: "plain.Advised") -> Figure:
+    """Gain against memory: a point for each set."""
+    rows = [
+        {
+            "memory": run["memory_added_bytes"] / (1 << 20),
+            "gain": run["gain_cycles"]["hi"] / 1e6 if run["gain_cycles"] else saved(advised, run),
+            "rules": ", ".join(run["rules"]),
+            "which": "advised" if run == advised["best"] else "tried",
+        }
+        for run in advised["sets"]
+    ]
+    return Figure("Gain against memory", headline(advised), rows, sets(advised))
 
 
 def to_write(advised: "plain.Advised") -> list[ToDo]:
