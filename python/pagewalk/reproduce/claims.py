@@ -166,17 +166,16 @@ class Claim:
         if published == low == high:
             paper = f"{published:g}"
         if self._check in SHARES:
-            share = "most" if self._check == "majority" else "all"
-            paper = (
-                f"{share} of {len(self.cells())} from {self._within[0]:g} to {self._within[1]:g}"
-            )
+            count = len(self.cells())
+            paper = "more than half" if self._check == "majority" else f"{count} of {count}"
         known = [number for number in numbers if number is not None]
         if len(known) < len(numbers):
             missing = "not reached at any size" if self._check == "reaching" else UNMEASURED
             verdict = UNSTABLE if known else UNMEASURED
             return self._verdict(verdict, missing, paper)
         holds = [low <= number <= high for number in known]
-        return self._verdict(_of(holds), _spread(known), paper)
+        ours = self._share(known) if self._check in SHARES else _spread(known)
+        return self._verdict(_of(holds), ours, paper)
 
     def _kind(self) -> str:
         kind = str(self._stated.get("kind", "paper"))
@@ -229,6 +228,15 @@ class Claim:
             low, high = self._within
             return sum(low <= value <= high for value in known) / len(known)
         return max(known) / min(known) if min(known) > 0 else None
+
+    def _share(self, shares: Sequence[float]) -> str:
+        """How many of the cells lie in the band: `2 of 4 values in [0, 1.01]`."""
+        low, high = self._within
+        count = len(self.cells())
+        band = f"in [{low:g}, {high:g}]" if high < math.inf else f"of at least {low:g}"
+        if low == high:
+            band = f"equal to {low:g}"
+        return f"{_spread([share * count for share in shares])} of {count} values {band}"
 
     def _order(self, tables: Sequence[Table]) -> Verdict:
         cells = self.cells()
