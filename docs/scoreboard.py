@@ -51,9 +51,9 @@ def _scoreboard() -> Iterator[str]:
     yield """
 ### Cell by cell
 
-Averages can agree although no cell does. This table compares the cells that a paper's table and ours
-have in common, without rows that are averages: their number, the mean of the paper's cells, the
-mean absolute difference of our cells to the paper's, and the rank correlation of the two.
+Averages can agree although no cell does. This table compares the cells that a paper's table and
+ours have in common, without rows that are averages: their number, the mean of the paper's cells,
+the mean absolute difference of our cells to the paper's, and the rank correlation of the two.
 
 | experiment | cells | paper's mean | mean difference | rank correlation |
 |---|---|---|---|---|"""

@@ -69,7 +69,11 @@ NUMBERS = Table(
         ({"column": "8", "least": "c", "among": ["a", "b"]}, "reached", "c 0.5"),
         ({"column": "8", "greatest": "c", "among": ["a", "b"]}, "missed", "c 0.5"),
         ({"column": "8", "greatest": "b", "among": ["a", "c"]}, "reached", "b 1"),
-        ({"row": "a", "each": ["2", "8"], "within": [0.5, 1], "band": "w"}, "reached", "2 of 2 values in [0.5, 1]"),
+        (
+            {"row": "a", "each": ["2", "8"], "within": [0.5, 1], "band": "w"},
+            "reached",
+            "2 of 2 values in [0.5, 1]",
+        ),
         ({"row": "a", "each": ["2", "4"], "within": [0.5, 1], "band": "w"}, "missed", "1 of 2 val"),
         ({"row": "a", "each": ["2"], "within": [9, math.inf], "band": "w"}, "missed", "at least 9"),
         ({"row": "a", "each": ["2"], "within": [9, 9], "band": "w"}, "missed", "values equal to 9"),
