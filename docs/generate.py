@@ -658,10 +658,10 @@ def page(found: dict[str, Structure]) -> str:
     lines = [
         "# Results, field by field",
         "",
-        "This is the document that `pagewalk run --json` writes and `Results.data` holds. In Python",
-        'its fields are attributes with types: `results.tlbs["l1d"].misses`. Counts are exact.',
-        "The unit `times` marks a count of occurrences, `number` an index or identifier, and `share`",
-        "a value from 0 to 1. The column *identity* gives an equation that holds after every run.",
+        "This is the document that `pagewalk run --json` writes and `Results.data` holds. Its",
+        'fields are attributes with types in Python: `results.tlbs["l1d"].misses`. Counts are',
+        "exact. The unit `times` marks a count of occurrences, `number` an index or identifier,",
+        "and `share` a value from 0 to 1. *Identity* is an equation that holds after every run.",
         "",
         "This page is generated from the structures in Rust by `make reference`.",
     ]
