@@ -89,7 +89,7 @@ def _cells(name: str, cells: dict[str, Any]) -> str:
 def _missed(name: str, claim: dict[str, Any], reason: str | None) -> str:
     verdict = claim["verdict"].capitalize()
     why = f" {reason or claim['reason']}".rstrip()
-    said = f"{verdict}: ours {claim['ours']}; paper {claim['paper']}.{why}"
+    said = f"{verdict}. Ours: {claim['ours']}. Paper: {claim['paper']}.{why}"
     return f"* **{name}**: {claim['says']}. {said}"
 
 
