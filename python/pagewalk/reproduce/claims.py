@@ -161,7 +161,7 @@ class Claim:
         numbers = [self._number(table) for table in tables]
         low, high = SHARES.get(self._check, self._within)
         published = self._stated.get("published")
-        band = f"at least {low:g}" if high == math.inf else f"{low:.4g} to {high:.4g}"
+        band = f"at least {low:g}" if high == math.inf else f"{_bound(low)} to {_bound(high)}"
         paper = band if published is None else f"{published:g} (taken as reached: {band})"
         if published == low == high:
             paper = f"{published:g}"
@@ -297,6 +297,11 @@ class Claim:
 
     def _error(self, what: str) -> Error:
         return Error(f"{self._where}: the claim `{self.says}` {what}")
+
+
+def _bound(value: float) -> str:
+    """A bound of a band with four digits, and no exponent."""
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def _of(holds: Sequence[bool]) -> str:
