@@ -49,6 +49,8 @@ NUMBERS = Table(
             "missed",
             "2",
         ),
+        ({"row": "b", "mean": ["2", "4", "8"], "published": 0.7}, "reached", "0.7"),
+        ({"row": "c", "mean": ["1", "2"], "published": 0.5}, "not measured", "not measured"),
         ({"reaching": {"row": "b", "level": 0.5}, "published": 2}, "reached", "2"),
         ({"reaching": {"row": "a", "level": 0.5}, "published": 2}, "missed", "8"),
         ({"reaching": {"row": "a", "level": 0.95}, "published": 2}, "not measured", "not reached"),
@@ -449,10 +451,21 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     assert {"crates/hat", "crates/vm", "crates/mmu"} <= last["measured_on"]["sources"].keys()
     assert reproduce("--stale").stdout == "All saved numbers stand.\n"
 
-    reworded = text.replace('says = "protecting', 'says = "changing the rights of')
+    reworded = text.replace('says = "protecting', 'kind = "own"\nsays = "changing the rights of')
     assert reworded != text
     (at / "experiment.toml").write_text(reworded)
     assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+    for _ in range(2):
+        assert reproduce("--relabel").returncode == 0
+        relabelled = json.loads((at / "last.json").read_text())
+        assert {key: value for key, value in relabelled.items() if key != "claims"} == {
+            key: value for key, value in last.items() if key != "claims"
+        }
+        for claim, was in zip(relabelled["claims"], last["claims"], strict=True):
+            words = {key: claim[key] for key in ("says", "kind") if claim[key] != was[key]}
+            assert claim == {**was, **words}
+            assert not words or (words["kind"] == "own" and "the rights" in words["says"])
+        assert relabelled != last
 
     moved = text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]")
     (at / "experiment.toml").write_text(moved)
@@ -460,6 +473,8 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     git("commit", "-qm", "a band that suits")
     listed = " ".join(reproduce("--list").stdout.split())
     assert "is not from before our number" in listed
+    refused = reproduce("--relabel")
+    assert refused.returncode == 2 and "is not from before our number" in refused.stderr
     assert "X/one: the band of `protecting all at once" in reproduce("--stale").stdout
     (at / "experiment.toml").write_text(text.replace("rounds = 20", "rounds = 21"))
     assert "X/one: its parameters" in reproduce("--stale").stdout

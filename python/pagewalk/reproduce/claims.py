@@ -3,8 +3,9 @@
 A claim is one number, or one order, that can be computed from a table:
 
 * `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest),
-  `reaching = {row, level}` (the first size from which a row stays at or above a level), or the
-  share of cells that lie in a band: `each = [CELLS]` (all) or `majority = [CELLS]` (over a half);
+  `mean = [CELLS]`, `reaching = {row, level}` (the first size from which a row stays at or above a
+  level), or the share of cells that lie in a band: `each = [CELLS]` (all) or `majority = [CELLS]`
+  (over a half);
 * `ascending = [CELLS]`, each smaller than the next;
 * `least = CELL` or `greatest = CELL` and `among = [CELLS]`: it is smaller, or larger, than each of
   them.
@@ -23,8 +24,9 @@ why these. A band wider than 10 % around a printed number says why in `wide`, an
 
 What a claim counts as is its `kind`: `paper`; `fitted`, where a parameter of ours was chosen so
 that the number comes out, which `fitted` names; `arithmetic`, where nothing is measured; `own`,
-where no paper says so; `goal`, where the paper says what a design is to do and measures nothing.
-Only the first kind is counted among the papers' claims.
+where no paper says so; `goal`, where the paper says what a design is to do, or what is to be
+expected of one that it did not build, and measures nothing. Only the first kind is counted among
+the papers' claims.
 """
 
 import math
@@ -38,7 +40,7 @@ from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.reproduce.table import Cell, Table
 
-NUMBERS = ("value", "ratio", "spread", "reaching", "each", "majority")
+NUMBERS = ("value", "ratio", "spread", "mean", "reaching", "each", "majority")
 SHARES = {"each": (1.0, 1.0), "majority": (math.nextafter(0.5, 1), 1.0)}
 ORDERS = ("ascending", "least", "greatest")
 KEYS = {
@@ -141,9 +143,13 @@ class Claim:
         return str(self._stated.get("reason", ""))
 
     def stated(self) -> dict[str, Any]:
-        """All that decides about its verdict: its file's entry without words."""
+        """All that decides about its verdict: its file's entry without words and kind."""
         return {key: value for key, value in self._stated.items()
-                if key not in ("says", "reason", "band", "wide", "fitted")}  # fmt: skip
+                if key not in ("says", "reason", "band", "wide", "kind", "fitted")}  # fmt: skip
+
+    def relabelled(self, saved: dict[str, Any]) -> Verdict:
+        """The verdict that `document` wrote of this claim, under its words and kind of now."""
+        return self._verdict(saved["verdict"], saved["ours"], saved["paper"])
 
     def cells(self) -> list[Cell]:
         """The cells that it looks at."""
@@ -224,6 +230,8 @@ class Claim:
             return known[0]
         if self._check == "ratio":
             return known[0] / known[1] if known[1] else None
+        if self._check == "mean":
+            return sum(known) / len(known)
         if self._check in SHARES:
             low, high = self._within
             return sum(low <= value <= high for value in known) / len(known)
