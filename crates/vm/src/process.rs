@@ -1,4 +1,4 @@
-//! Spaces begin, are copied, are shared, and end.
+//! Spaces are created, copied, shared and ended.
 //!
 //! ```text
 //!   fork    the child's regions and anons are the parent's, counted up; no frame is taken.
@@ -32,7 +32,7 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// Takes over a space that the HAT layer has and in which nothing is loaded.
+    /// Takes over a space of the HAT layer in which nothing is loaded.
     pub fn adopt(&self, space: HatSpace) {
         let empty = AddressSpace {
             regions: Regions::default(),
@@ -57,7 +57,7 @@ where
     L: Locks,
     S: Scheme<Table = T>,
 {
-    /// A new, empty space.
+    /// Creates an empty space.
     pub fn create(&mut self) -> Result<HatSpace, Error> {
         self.site = Site::Create;
         for _ in 0..ATTEMPTS_MAX {
@@ -81,8 +81,8 @@ where
         Err(self.out_of_memory())
     }
 
-    /// `child`, which is empty and in which nothing runs yet, has what `parent` has, each its own
-    /// from here on.
+    /// Gives `child`, which is empty and in which nothing runs yet, a copy of everything that
+    /// `parent` has.
     pub fn fork(&mut self, parent: HatSpace, child: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -116,8 +116,8 @@ where
         done
     }
 
-    /// The child gets the translations of these regions but for those that it shares with its
-    /// parent; neither may store there.
+    /// Gives the child the translations of these regions, except of shared ones; neither space may
+    /// then store to these pages.
     fn duplicate(
         &mut self,
         at: &mut Within<'_>,
@@ -138,7 +138,8 @@ where
         Ok(())
     }
 
-    /// What a space stores to from here on are pages of other objects than before.
+    /// Gives a space's regions new objects for their own pages: what the space stores from now on
+    /// is numbered in these.
     fn renew_owns(&mut self, known: &mut AddressSpace) {
         if self.vm.reserving.is_none() {
             return;
@@ -150,7 +151,7 @@ where
         });
     }
 
-    /// One process more uses `space`, until it exits or has a space of its own.
+    /// Adds a process that uses `space`, until it exits or gets a space of its own.
     pub fn share(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -160,7 +161,7 @@ where
         })
     }
 
-    /// The space is empty from here on: a program begins in it.
+    /// Empties the space, because a program begins in it.
     pub fn exec(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -174,7 +175,7 @@ where
         })
     }
 
-    /// A process that used the space has ended. Says whether the space has, too.
+    /// Ends a process's use of the space. Returns whether the space has ended too.
     pub fn exit(&mut self, space: HatSpace) -> Result<bool, Error> {
         self.site = Site::Destroy;
         self.work.calls += 1;
@@ -197,8 +198,8 @@ where
         Ok(true)
     }
 
-    /// Drops pages of files that nobody maps, all of them: as when the disk is unmounted. Dirty
-    /// ones are written.
+    /// Drops all pages of files that no region maps, as when a disk is unmounted. Dirty pages are
+    /// written.
     pub fn drop_caches(&mut self) {
         self.site = Site::Page;
         while self.pages_move(|kernel| kernel.reclaim(u64::MAX)) > 0 {}
