@@ -5,7 +5,7 @@ use smp::{ClientsPlan, run_clients};
 
 use crate::error::{failed, refused};
 
-/// Clients in small spaces, more of them than slots; the outcome as JSON.
+/// Runs clients in small spaces, with more clients than slots. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
     *, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,
