@@ -64,7 +64,7 @@ const MANAGED: [&str; 1] = ["os.manager=base"];
 /// of the manager `base`.
 const LINUX: [&str; 1] = ["os.manager=linux"];
 
-/// The MMU cache that the thesis recommends: the rate with it must be at least 90 % of that without
+/// The MMU cache that B10 recommends: the rate with it must be at least 90 % of that without
 /// it.
 const MMU_CACHE: [&str; 3] =
     ["mmu_cache.design=utc", "mmu_cache.entries=24", "mmu_cache.replacement=vi-lru"];

@@ -1,4 +1,4 @@
-//! Finds a QEMU that contains the recorder, or one that can load it, and then the recorder.
+//! Finds a QEMU that contains the recorder; or else a QEMU that loads plugins, and the recorder plugin for it.
 
 use std::env;
 use std::ffi::OsString;

@@ -224,7 +224,7 @@ impl<O: Outputs> Supervisor<O> {
         self.processes.is_empty() && self.waiting.is_empty()
     }
 
-    /// Ends the accesses of all processes with what has arrived so far.
+    /// Stops recording all processes, and decodes the records that have arrived so far.
     pub(crate) fn abandon(&mut self) {
         self.is_over = true;
         for watched in &mut self.processes {

@@ -87,8 +87,8 @@ struct State {
     together: bool,
     /// The contents of TLBs that do not replace by LRU; `None` if they replace by LRU.
     known: Option<Known>,
-    /// The number of records that must be free when a block begins: the block may be recorded, then
-    /// the counted accesses, and these once more at the segment's end.
+    /// The number of records that must be free when a block begins: for the block itself, for a report
+    /// of the counted accesses after it, and for another such report at the end of the segment.
     records: usize,
     /// A buffer for [`State::room_by_set`].
     used: Vec<Use>,

@@ -206,9 +206,9 @@ where
         Ok(())
     }
 
-    /// Decrements the count of an anon that this page was before it was copied. `is_unloaded` says
-    /// whether hardware no longer has a translation to it here; if not, its translations are
-    /// unloaded first.
+    /// Decrements the reference count of `anon`, which a page used before the page was copied. Unless
+    /// `is_unloaded`, page tables may still map the anon's frame for that page; then all mappings of
+    /// the frame are removed first.
     pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
         if !is_unloaded && let PageLocation::Resident(frame) = self.anon(anon).place {
             self.unload_frames(&[frame]);

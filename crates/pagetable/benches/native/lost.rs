@@ -34,6 +34,7 @@ pub(crate) trait Walked: Table {
 
 /// Prints which tables keep the bits.
 ///
+/// # Panics
 /// A table with the exchange loses a bit, or an unchanged peer loses none: then the text of this
 /// file is out of date.
 pub(crate) fn show() {

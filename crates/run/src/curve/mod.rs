@@ -67,7 +67,7 @@ pub struct CurveOptions {
     pub lookups: Vec<Lookups>,
     /// The page sizes, in any order, 4 KiB or larger.
     pub page_sizes: Vec<PageSize>,
-    /// The entries of the largest TLB.
+    /// The number of entries of the largest TLB.
     pub entries_max: u32,
 }
 

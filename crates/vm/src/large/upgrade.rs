@@ -219,7 +219,7 @@ where
         Ok(())
     }
 
-    /// The frame of each base page of a block that is in memory.
+    /// For each base page of a block: its frame if the page is in memory.
     fn resident(
         &self,
         known: &AddressSpace,
