@@ -165,8 +165,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// All that remains, the pages `known` of these frames, is being unloaded by other operations:
-    /// sleeps until one of them is removed from its list, or another page is inserted.
+    /// Called when other operations are unloading all remaining pages of these frames, which are
+    /// `known`: sleeps until one of the pages is removed from its list, or another page is
+    /// inserted.
     fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &[Mapped]) {
         for list in lists {
             let counted = |mapped: &Mapped| list.counts(mapped.page.size());

@@ -35,9 +35,9 @@ const ORDERS: usize = 32;
 /// A buddy system with page blocks.
 pub struct PageBlocks {
     frames: Range<u32>,
-    /// log2 of the number of frames of a page block ...
+    /// log2 of the number of frames of a page block.
     block_order: u32,
-    /// ... and of the largest free block.
+    /// log2 of the number of frames of the largest free block.
     order_max: u32,
     types: Vec<BlockType>,
     lists: [FreeLists<ORDERS>; BlockType::ALL.len()],

@@ -77,8 +77,8 @@ pub(crate) struct Needed {
     /// Whether the page had no contents until now, so that hardware cannot have a translation of
     /// it.
     pub(crate) is_new: bool,
-    /// The anon that the page was before it was copied. Its count is decremented once hardware no
-    /// longer has a translation to it here.
+    /// The anon that the page used before the page was copied. Its reference count is decremented
+    /// once hardware no longer has a translation from this page to the anon's frame.
     pub(crate) left: Option<AnonId>,
 }
 

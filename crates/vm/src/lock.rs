@@ -138,8 +138,9 @@ where
         })
     }
 
-    /// Wires all that is mapped in the way of `current`, unless that is [`Wired::No`], and all that will be
-    /// mapped in the way of `future` (`mlockall`: `apply_mlockall_flags`).
+    /// Sets whether and when existing mappings (`current`) and later mappings (`future`) are wired
+    /// (`mlockall`: `apply_mlockall_flags`). If `current` is [`Wired::No`], existing mappings are
+    /// unchanged.
     pub fn lock_all(
         &mut self,
         space: HatSpace,

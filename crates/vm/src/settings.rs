@@ -92,9 +92,10 @@ pub enum Reference {
 pub struct Marks {
     /// This many frames are kept for page tables.
     pub min: u64,
-    /// Below this number, pages are evicted at the next [`Kernel::tick`](crate::Kernel::tick) ...
+    /// Below this number of free frames, pages are evicted at the next
+    /// [`Kernel::tick`](crate::Kernel::tick).
     pub low: u64,
-    /// ... until this many frames are free.
+    /// Eviction ends when this many frames are free.
     pub high: u64,
 }
 

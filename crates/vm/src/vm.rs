@@ -79,8 +79,8 @@ pub(crate) struct AddressSpace {
     pub(crate) anons: OwnPages,
     /// The frames that the space wires, by page.
     pub(crate) wired: BTreeMap<u64, FrameId>,
-    /// The distance from pages to their frames, in effect from each of these pages on, if placement
-    /// uses it.
+    /// The distance from pages to their frames; each entry applies from its page up to the next
+    /// entry's. Empty if placement does not use offsets.
     pub(crate) offsets: BTreeMap<u64, i64>,
     /// Whether pages of new regions are locked in memory.
     pub(crate) wires_new: Wired,

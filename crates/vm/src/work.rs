@@ -111,11 +111,11 @@ reasons! {
     Watermark "watermark"
     /// A part of the page is wired where it is.
     Wired "wired"
-    /// Too many of its base pages are unmapped (khugepaged's `max_ptes_none`) ...
+    /// Too many of its base pages are unmapped (khugepaged's `max_ptes_none`).
     ExceedNonePte "exceed-none-pte"
-    /// ... are in swap (`max_ptes_swap`) ...
+    /// Too many of its base pages are in swap (`max_ptes_swap`).
     ExceedSwapPte "exceed-swap-pte"
-    /// ... or are shared (`max_ptes_shared`).
+    /// Too many of its base pages are shared (`max_ptes_shared`).
     ExceedSharedPte "exceed-shared-pte"
     /// None of its base pages was used recently.
     LackReferencedPage "lack-referenced-page"
@@ -172,15 +172,15 @@ work! {
     region_lookups
     /// Searches for a page of an object.
     object_lookups
-    /// Base frames allocated for pages and page tables ...
+    /// Base frames allocated for pages and page tables.
     frames_taken
-    /// ... and freed.
+    /// Base frames of pages and page tables freed.
     frames_given
     /// Page-frame descriptors read or changed by page replacement.
     descriptors
-    /// Entries of page tables read ...
+    /// Page-table entries read.
     table_reads
-    /// ... and written.
+    /// Page-table entries written.
     table_writes
     /// Nodes of mapping lists inserted, removed or read.
     mappings
@@ -190,25 +190,25 @@ work! {
     zeroed
     /// Base frames copied.
     copied
-    /// Free base frames that a daemon has filled with zeros in advance ...
+    /// Free base frames that a daemon has filled with zeros in advance.
     zeroed_ahead
-    /// ... and such frames that a fault used without having to fill them.
+    /// Base frames filled in advance that a fault used without having to fill them.
     prezeroed
     /// Pages of files that were loaded in addition to the one that a fault needed.
     around
     /// Searches for a place in memory for a region.
     places
-    /// Pages that got a frame allowed by their address ...
+    /// Pages that got a frame allowed by their address.
     hashed
-    /// ... of these, pages in a back yard ...
+    /// Pages that got a frame in a back yard; they are also counted in `hashed`.
     hashed_back
-    /// ... and pages for which no allowed frame was free.
+    /// Pages for which no frame allowed by their address was free.
     unhashed
     /// Base pages moved to another frame.
     migrations
-    /// Large pages split ...
+    /// Large pages split.
     downgrades
-    /// ... and pages made larger.
+    /// Large pages made of smaller pages.
     upgrades
     /// Times that the coalescing daemon joined free frames into a larger free page.
     joins
@@ -218,9 +218,9 @@ work! {
     waits
     /// Large pages evicted as a whole.
     large_out
-    /// Pages read from swap or a file ...
+    /// Pages read from swap or a file.
     reads
-    /// ... and written to swap or a file.
+    /// Pages written to swap or a file.
     writes
 }
 

@@ -38,9 +38,9 @@ pub(super) struct Decisions {
     /// The last counted decision of a load, with its number of pages so far: consecutive faults mostly have
     /// equal decisions.
     last: Option<((u32, Decision), u64)>,
-    /// Pages loaded before that, by label and decision ...
+    /// By label and decision: the pages loaded before that.
     loaded: Counts,
-    /// ... and large pages that were requested.
+    /// By label and decision: the large pages requested before that.
     asked: Counts,
     /// For each space that a fork created: the number of its parent's space, until the child runs.
     pub(super) forked: BTreeMap<HatSpace, u32>,

@@ -253,9 +253,9 @@ enum Task {
     AgeUse,
     /// Compact memory proactively.
     Compact,
-    /// Clear accessed bits ...
+    /// Clear accessed bits, which begins a sample.
     BeginSample,
-    /// ... and read them.
+    /// Read accessed bits, which ends a sample.
     EndSample,
     /// Fill free blocks with zeros.
     Prezero,

@@ -73,9 +73,9 @@ pub(super) struct Base {
     decisions: Decisions,
     /// The space that was used last, if the manager has it.
     known: Option<HatSpace>,
-    /// Processes of the trace that a fork created, by process id ...
+    /// The process identifiers of the trace's processes that a fork created.
     forked: BTreeSet<i64>,
-    /// ... and their spaces, from the fork until the trace uses them.
+    /// The spaces of forked children, from the fork until the trace uses them.
     children: VecDeque<HatSpace>,
     /// The numbers, in the trace, of spaces that began as a copy of their parent's.
     inherited: BTreeSet<u32>,

@@ -100,10 +100,9 @@ pub struct Evicted {
     pub hits: [u64; Kind::COUNT],
 }
 
-/// Bits of `Slot::flags`: the rights to fetch, load and store of the even page or of the only page,
-/// ...
+/// Bits of `Slot::flags`: the rights to fetch, load and store of the even page or of the only page.
 const RIGHTS: u8 = Rights::READ.bits() | Rights::WRITE.bits() | Rights::EXECUTE.bits();
-/// ... and, this many bits further up, of the odd page.
+/// How many bits further up in `Slot::flags` the rights of the odd page are.
 const ODD: u32 = 4;
 /// Bit of `Slot::flags`: access from user mode, for both pages of a pair.
 const USER: u8 = Rights::USER.bits();

@@ -24,11 +24,12 @@ use super::entry::{ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
 use super::{Guarded, INDEX_BITS_MAX};
 use crate::{Flush, Space};
 
-/// Growing may take additional memory of at most one eighth of the bytes taken before ...
+/// When a node grows, the additional memory may be at most one eighth of the bytes taken before.
 const SLACK_PART: u64 = 8;
-/// ... and at most this many bytes. Measured on the spaces of the tests: without any additional
-/// memory, refilling the TLB for programs takes more references than with G16; without this bound,
-/// some sparse spaces take more memory than with the best fixed size.
+/// When a node grows, the additional memory may be at most this many bytes. Measured on the spaces
+/// of the tests: without any additional memory, refilling the TLB for programs takes more
+/// references than with G16; without this bound, some sparse spaces take more memory than with the
+/// best fixed size.
 const SLACK_BYTES_MAX: u64 = 128;
 
 /// How a node would grow: the nodes that it absorbs, and what would remain of them.

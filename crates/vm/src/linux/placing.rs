@@ -20,7 +20,7 @@ use physmem::{Allocator, FrameId, Request, State};
 
 use crate::{kernel::Kernel, platform::Platform, vm::Within};
 
-/// The offset that stands for: no run was free, pages get any frame.
+/// The offset for a part of a region for which no free run was found: its pages get any frame.
 const NOWHERE: i64 = i64::MIN;
 
 impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>

@@ -147,9 +147,9 @@ where
         Ok(())
     }
 
-    /// Whether a store must copy the page in `frame`, although the space is its only user, because a
-    /// fork shared it and others still use frames of its folio (`wp_can_reuse_anon_folio`). If not,
-    /// the page becomes exclusive to the space.
+    /// Whether a store must copy the page in `frame` although the space is its only user: a fork has
+    /// shared the page, and other users still have frames of its folio (`wp_can_reuse_anon_folio`).
+    /// If no copy is needed, marks the page as exclusive to the space.
     pub(crate) fn is_bound(&mut self, anon: AnonId, frame: FrameId) -> bool {
         if self.vm.thp.is_none() || self.anon(anon).exclusive {
             return false;

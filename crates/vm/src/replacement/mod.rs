@@ -36,8 +36,8 @@ pub trait Replacement: Send {
     /// Chooses the next page to evict and removes it from its list.
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId>;
 
-    /// Called when the pages `indices` of an object, none of which is in memory, cease to exist.
-    /// Other pages may get their identities.
+    /// Called when the pages `indices` of an object cease to exist, none of which is in memory.
+    /// Later pages may get the same identities.
     fn forget(&mut self, object: u32, indices: RangeInclusive<u64>);
 
     /// The number of pages in the policy's lists.

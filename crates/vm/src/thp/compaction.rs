@@ -78,9 +78,9 @@ pub(crate) struct Compaction {
 pub struct Compacted {
     /// Runs at faults and by daemons, by result, in the order of [`CompactResult::ALL`].
     pub results: [u64; CompactResult::ALL.len()],
-    /// Runs by `kcompactd` when it was woken, also counted in `results` ...
+    /// Runs by `kcompactd` when it was woken; they are also counted in `results`.
     pub woken: u64,
-    /// ... and its proactive runs, also counted there.
+    /// Proactive runs by `kcompactd`; they are also counted in `results`.
     pub proactive: u64,
     /// Page blocks scanned for pages to move.
     pub blocks: u64,

@@ -7,11 +7,12 @@ use crate::work::Why;
 pub struct Khugepaged {
     /// The number of base pages that a pass scans.
     pub pages_to_scan: u64,
-    /// The most base pages of a block that may be unmapped ...
+    /// The most base pages of a block that may be unmapped, for the block to be collapsed.
     pub max_ptes_none: u64,
-    /// ... that are in swap ...
+    /// The most base pages of a block that may be in swap, for the block to be collapsed.
     pub max_ptes_swap: u64,
-    /// ... and that may be shared with other spaces.
+    /// The most base pages of a block that may be shared with other spaces, for the block to be
+    /// collapsed.
     pub max_ptes_shared: u64,
     /// Whether it compacts memory if no large frame is free.
     pub defrag: bool,

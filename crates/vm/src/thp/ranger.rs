@@ -14,9 +14,9 @@ pub struct Ranger {
 pub struct Ranged {
     /// The number of passes.
     pub passes: u64,
-    /// Base pages moved to free frames ...
+    /// Base pages moved to free frames.
     pub moved: u64,
-    /// ... and base pages exchanged with others.
+    /// Base pages exchanged with other pages.
     pub exchanged: u64,
     /// Anchors that were set.
     pub anchors: u64,
