@@ -274,7 +274,7 @@ pub struct HawkEye {
     pub sleep_millisecs: u64,
     /// The number of free blocks that are filled with zeros in advance each time; 0: none.
     pub prezero_blocks: u64,
-    /// The time between two such times, in milliseconds.
+    /// The time between two such fillings, in milliseconds.
     pub prezero_millisecs: u64,
     /// The time between two searches for base pages that hold only zeros, in milliseconds.
     pub recover_millisecs: u64,

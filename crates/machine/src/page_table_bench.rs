@@ -303,8 +303,8 @@ impl PageTableBench {
         }
     }
 
-    /// Sets whether accesses to memory are counted. During a walk they are not; its references are,
-    /// which may be wider.
+    /// Sets whether memory accesses are counted. During a walk they are not counted; instead, the
+    /// references of the walk are, each of which may stand for several accesses.
     fn count_memory(&self, counts: bool) {
         if let Some(meter) = &self.meter {
             read(meter).counts = counts;

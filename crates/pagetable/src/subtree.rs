@@ -59,8 +59,9 @@ pub trait SubtreeTable {
     /// The index of the entry for `addr` in a table of `level`.
     fn index(&self, level: u8, addr: VirtAddr) -> u64;
 
-    /// The level of the lowest table that an operation with this `intent` on `range` stays below;
-    /// the level of the root if the operation needs the whole space.
+    /// The level of the lowest table for which an operation with this `intent` on `range` changes
+    /// only entries of this table and of tables below it; the level of the root if the operation
+    /// needs the whole space.
     ///
     /// It may be called at any time. The answer stays true only while the caller prevents others
     /// from changing the tables from the root down to that table.

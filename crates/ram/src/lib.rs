@@ -86,7 +86,7 @@ impl From<LoadError> for Failure {
 /// How mapped pages are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Counted {
-    /// Here, when they are mapped and unmapped.
+    /// By [`Ram`] itself, when pages are mapped and unmapped.
     Here,
     /// By the HAT layer.
     InHat,

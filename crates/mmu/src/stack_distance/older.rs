@@ -45,7 +45,7 @@ pub(super) struct Older {
     oldest: usize,
 }
 
-/// The number of the map's entry with the time of `key`, and the index in it.
+/// The number of the map's entry that has the time of `key`, and the index of that time in the entry.
 #[inline]
 fn split(key: u64) -> (u64, usize) {
     (key / NEAR as u64, key as usize % NEAR)

@@ -64,9 +64,9 @@ const LEVEL_UNSEARCHED: i32 = -131_072;
 const LEVEL_FASTER: i32 = -13;
 /// Codes have shrunk well if their stored size is at most this fraction.
 const CODES_WELL: f64 = 0.2;
-/// A residual has shrunk well at the normal level if its stored size is at most this fraction,
+/// A residual has shrunk well at the normal level if its stored size is at most this fraction.
 const RESIDUAL_WELL: f64 = 0.4;
-/// and at the faster level if it is at most this fraction.
+/// A residual has shrunk well at the faster level if its stored size is at most this fraction.
 const RESIDUAL_WELL_FASTER: f64 = 0.45;
 
 /// Compresses the streams of consecutive chunks.

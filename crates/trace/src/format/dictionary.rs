@@ -38,11 +38,11 @@ pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, linked: bool, pc: &mut u64) {
     }
 }
 
-/// The source of an address: it is coded,
+/// The source of an address: the address is coded.
 const SAID: u64 = 0;
-/// it is derived from the block's start,
+/// The source of an address: it is derived from the block's start.
 const FROM_START: u64 = 1;
-/// or from the first coded address, and so on.
+/// The source of an address: it is derived from the first coded address; higher numbers stand for later ones.
 const FROM_SAID: u64 = 2;
 
 /// The data of an entry without its rows.
