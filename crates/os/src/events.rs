@@ -296,7 +296,7 @@ pub enum Brought {
 }
 
 impl Brought {
-    /// The value for the flags of `mmap`.
+    /// How a mapping with these flags of `mmap` is brought in.
     pub const fn by(flags: u32) -> Brought {
         match (flags & MAP_LOCKED != 0, flags & MAP_POPULATE != 0) {
             (true, _) => Brought::Locked,

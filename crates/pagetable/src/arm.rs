@@ -65,8 +65,8 @@ const REFERENCED: u64 = 1 << 32;
 const DIRTY: u64 = 2 << 32;
 const MARKED: u64 = 4 << 32;
 const OWN_SHIFT: u32 = 32;
-/// In memory the usage bits are the lowest bits of the OS's word, or, for a section, the bits of its
-/// own entry from this position up.
+/// The position of the usage bits in the entry of a section. For other pages, the usage bits are the
+/// lowest bits of the OS's word.
 const SECTION_OWN_SHIFT: u32 = 12;
 const OWN: u64 = 7;
 /// Set if the 64 bits are of a small page, clear for a section.

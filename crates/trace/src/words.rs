@@ -37,7 +37,7 @@ pub const WORD_AMID: u16 = WORD_BLOCK + 6;
 pub const WORD_COUNT_SHIFT: u32 = 56;
 /// The lowest of the eight bits below the count, which are 0 unless a fixed block was left early.
 pub const WORD_MADE_SHIFT: u32 = 48;
-/// The most rows of a block per word. A block with more is never usual.
+/// The most rows of a block per word, for a block that can be decoded as having run as usual.
 pub const WORD_ROWS_MAX: usize = 128;
 /// The value instead of an address for an operation of a fixed block that was not reached.
 pub const WORD_NONE: u64 = u64::MAX;

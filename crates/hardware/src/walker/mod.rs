@@ -128,7 +128,7 @@ pub struct Port {
     repeats: [u64; 2],
     /// References and cycles since the last refill.
     under_way: RegionWalks,
-    /// What the current walk has read, if something predicts.
+    /// The references of the current walk, kept if there is a predictor of walks.
     made: Option<Made>,
 }
 

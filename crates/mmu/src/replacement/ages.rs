@@ -122,8 +122,8 @@ impl Ages {
         slots
     }
 
-    /// The slot of `set` that was used longest ago. `used` may give a later use of a slot than its
-    /// stamp.
+    /// The least recently used slot of `set`. The last use of a slot is the later of its stamp and the
+    /// time that `used` returns.
     pub(super) fn oldest_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
         if set.len() <= SEARCHED_WAYS_MAX {
             let stamp = |slot: &usize| self.stamps[*slot].max(used(*slot));

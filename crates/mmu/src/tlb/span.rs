@@ -66,8 +66,9 @@ pub struct Found {
 }
 
 impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
-    /// The TLBs that `serving` returns for the number of each kind, with the granules `small` and,
-    /// if given, `large`. The large granule is near for the kinds in `large_first`.
+    /// Collects the TLBs: `serving` returns the one for each kind of access, given as a number. `small`
+    /// and `large` are the granules of the shortcuts. The shortcuts of the large granule are searched
+    /// first (are near) for the kinds in `large_first`.
     #[inline]
     pub fn new(
         serving: impl Fn(usize) -> Option<SpanTlb<'a, LEARNS>>,
