@@ -1,4 +1,4 @@
-//! Compiles the program of user mode, which the kernel has in its image, and names the linker scripts.
+//! Compiles the user program, which is part of the kernel's image, and names the linker scripts.
 
 use std::{env, path::PathBuf, process::Command};
 

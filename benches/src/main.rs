@@ -1,29 +1,31 @@
-//! How fast Pagewalk is, in accesses per second.
+//! Measures how fast Pagewalk is, in accesses per second.
 //!
 //! ```text
 //!   bench [--smoke] [--only TEXT] [TRACE.pwt ...]
 //!   bench --hashes FILE [--write | --first] [--only TEXT]
 //! ```
 //!
-//! `--smoke` takes one round of few accesses, `--only` the lines that contain one of the texts that `|` separates.
+//! `--smoke` runs one round of few accesses, `--only` the lines that contain one of the texts that `|`
+//! separates.
 //!
-//! Each stored trace is decoded alone, then run through a two-level TLB and through the whole machines
-//! `opteron-2008` and `epyc-9005`, decoding included, and its LRU curve is counted for five page sizes.
-//! Uniform random accesses over 8 MiB and 4 GiB and a hash join are made beforehand and replayed
-//! from memory, so that only the machine is timed, beside a naive loop that counts two levels of TLBs
-//! and nothing else. A stream of which every second access misses the first level is stored and
-//! decoded, beside the same loop, which has nothing to decode. Designs that no family of a sweep takes
-//! together are swept over the join.
+//! For each stored trace, the benchmark measures decoding alone, running it through a two-level TLB and
+//! through the complete machines `opteron-2008` and `epyc-9005`, decoding included, and counting its
+//! LRU curve for five page sizes. Uniform random accesses over 8 MiB and 4 GiB and a hash join are
+//! generated in advance and replayed from memory, so that only the machine is timed; a naive loop that
+//! counts two levels of TLBs and nothing else is timed for comparison. A stream in which every second
+//! access misses the first level is stored and decoded, and compared with the same loop, which has
+//! nothing to decode. Designs of a sweep that cannot form a family are swept over the join.
 //!
-//! A line shows what one core does: accesses per second of user CPU, all of it in one thread, the
-//! median of the rounds and their spread. The rate per second of wall time beside it is the median
-//! of rounds in which a second core decodes ahead, as `pagewalk run` does; it is for information, as it is
-//! of whatever else runs on the host. The hash is of the counts: two builds that count alike print the same.
+//! The first rate of a line is of one core: accesses per second of user CPU time, in one thread, as the
+//! median and the spread of the rounds. The second rate is per second of wall-clock time: the median of
+//! rounds in which a second core decodes ahead, as in `pagewalk run`. It is only informative, as it depends
+//! on what else runs on the host. The hash is of the counts: two builds with the same counts print the same
+//! hash.
 //!
-//! Each line says how to judge a change by it ([`Judge`]).
+//! Each line says how a change is to be judged by it ([`Judge`]).
 //!
-//! `--hashes FILE` measures nothing: it compares hashes of counts with those in FILE ([`hashes`]), up to the
-//! `--first` that differs, or writes the file.
+//! `--hashes FILE` measures nothing: it compares hashes of counts with those in FILE ([`hashes`]), with
+//! `--first` only up to the first difference, or writes the file.
 
 mod hashes;
 mod naive;
@@ -47,22 +49,23 @@ use replay::Replay;
 use sha2::{Digest, Sha256};
 use trace::{Batch, Options, Reader, Source, Writer, generate};
 
-/// The two-level TLB that other simulators are compared with: L1 64 entries fully associative,
-/// L2 1536 entries in 12 ways, all LRU.
+/// The two-level TLB that other simulators are compared with: a fully associative first level of 64
+/// entries and a second level of 1536 entries in 12 ways, all with LRU.
 const TWO_LEVEL: [&str; 4] =
     ["tlb.l1i.entries=64", "tlb.l1d.entries=64", "tlb.l2.entries=1536", "tlb.l2.ways=12"];
 
-/// Pages as large as regions allow: two sizes live at once.
+/// Pages of 2 MiB where regions allow them: two page sizes are in use at once.
 const LARGE_PAGES: [&str; 1] = ["os.page_size=2M"];
 
-/// The whole life of memory, with base pages: no slower than 95 % of the run without.
+/// The manager `base`, with base pages: the rate must be at least 95 % of that without it.
 const MANAGED: [&str; 1] = ["os.manager=base"];
 
-/// Large pages by themselves, and daemons that wake by the clock: no slower than 85 % of managed memory.
+/// Transparent large pages, and daemons that wake by the clock: the rate must be at least 85 % of that
+/// of the manager `base`.
 const LINUX: [&str; 1] = ["os.manager=linux"];
 
-/// The MMU cache that the thesis likes best: a run with it is to be no slower than 90 % of one
-/// without.
+/// The MMU cache that B10 recommends: the rate with it must be at least 90 % of that without
+/// it.
 const MMU_CACHE: [&str; 3] =
     ["mmu_cache.design=utc", "mmu_cache.entries=24", "mmu_cache.replacement=vi-lru"];
 
@@ -145,19 +148,20 @@ fn bench() -> Result<(), Failure> {
     swept(&bench, accesses / 5)
 }
 
-/// What is measured, and how often.
+/// What is measured, and how many times.
 struct Bench {
     rounds: usize,
-    /// Lines that contain one of these texts, separated by `|`.
+    /// The lines to measure: those that contain one of these texts, separated by `|`.
     only: Option<String>,
 }
 
-/// By which number of a line a change is judged.
+/// The number of a line by which a change is judged.
 #[derive(Clone, Copy)]
 enum Judge {
-    /// User CPU: the host waits for memory, and a count of instructions does not show that.
+    /// User CPU time: the host waits for memory, which a count of instructions does not show.
     UserCpu,
-    /// Instructions, which do not depend on what else the host does: what is used lies in its caches.
+    /// Instructions, which do not depend on what else the host does: the data that is used is in the
+    /// host's caches.
     Instructions,
 }
 
@@ -170,10 +174,10 @@ impl Judge {
     }
 }
 
-/// A machine, and what its lines call it.
+/// A machine with its name in lines.
 type Named<'a> = (&'a str, &'a Machine);
 
-/// Stored traces, decoding included.
+/// Measures stored traces, decoding included.
 fn recorded(bench: &Bench, machines: &[Named<'_>], traces: &[PathBuf]) -> Result<(), Failure> {
     for path in traces {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -194,7 +198,7 @@ fn recorded(bench: &Bench, machines: &[Named<'_>], traces: &[PathBuf]) -> Result
     Ok(())
 }
 
-/// What a generator makes, from memory.
+/// Measures the accesses of a generator, replayed from memory.
 fn replayed(
     bench: &Bench,
     (name, spec, judge): (&str, &str, Judge),
@@ -223,7 +227,8 @@ fn naively(made: &Replay, first: Shape, second: Shape) -> Round {
     (accesses, format!("{} {}", counts.l1_misses, counts.l2_misses))
 }
 
-/// Two shapes of TLBs that miss half of a stream, and a naive loop over the same addresses.
+/// Measures two shapes of TLBs that miss in half of a stream, and a naive loop over the same
+/// addresses.
 fn mixed(bench: &Bench, accesses: u64) -> Result<(), Failure> {
     let spec = format!("zipf,size=16M,exponent=1.15,accesses={accesses}");
     let path = std::env::temp_dir().join(format!("pagewalk-bench-{}.pwt", std::process::id()));
@@ -262,7 +267,8 @@ fn mixed(bench: &Bench, accesses: u64) -> Result<(), Failure> {
     done
 }
 
-/// Designs which a sweep takes one by one, over a join; a line counts the accesses of all of them.
+/// Measures designs that a sweep simulates one by one, over a join; a line counts the accesses of
+/// all designs.
 fn swept(bench: &Bench, accesses: u64) -> Result<(), Failure> {
     let designs = [
         ["mmu_cache.design=uptc", "mmu_cache.entries=24", "mmu_cache.replacement=fifo"],
@@ -292,7 +298,7 @@ fn swept(bench: &Bench, accesses: u64) -> Result<(), Failure> {
     })
 }
 
-/// What a round may use.
+/// The cores that a round may use.
 #[derive(Clone, Copy)]
 enum Cores {
     One,
@@ -309,16 +315,16 @@ impl Cores {
     }
 }
 
-/// Accesses of one round and a hash of what it counted.
+/// The number of accesses of a round, and a hash of its counts.
 type Round = (u64, String);
 
 impl Bench {
-    /// Whether it measures the line called `name`.
+    /// Whether the line called `name` is to be measured.
     fn takes(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.split('|').any(|one| name.contains(one)))
     }
 
-    /// Times rounds on one core and about half as many on all, and prints one line for them.
+    /// Times rounds on one core, and about half as many on all, and prints a line for them.
     fn measure(
         &self,
         name: &str,
@@ -357,13 +363,13 @@ impl Bench {
     }
 }
 
-/// The median, the least and the greatest of `rates`, of which there is one or more.
+/// The median, the least and the greatest of `rates`, of which there must be at least one.
 fn spread(mut rates: Vec<f64>) -> [f64; 3] {
     rates.sort_by(f64::total_cmp);
     [rates[rates.len() / 2], rates[0], rates[rates.len() - 1]]
 }
 
-/// Decodes all of `source` and hashes what it gave.
+/// Decodes all of `source` and hashes the contents.
 fn decode(source: &mut dyn Source) -> Result<Round, Failure> {
     let mut batch = Batch::default();
     let (mut accesses, mut sum) = (0, 0u64);
@@ -402,7 +408,7 @@ fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// User CPU of the process so far in seconds.
+/// The user CPU time of the process so far, in seconds.
 fn user_seconds() -> f64 {
     // SAFETY: all fields of rusage are integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

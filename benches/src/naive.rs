@@ -1,13 +1,13 @@
-//! The obvious two-level TLB, for comparison: arrays of tags and stamps, searched one by one.
+//! A naive two-level TLB for comparison: arrays of tags and time stamps, searched one by one.
 //!
-//! It translates nothing: no page table, no operating system, no regions, no kinds of access. It
-//! counts the hits and misses of two levels under LRU, and a machine of TLBs alone must count the
-//! same. `naive.cpp` beside it is the same loop in C++.
+//! It has no page table, operating system, regions or kinds of access. It counts the hits and
+//! misses of two levels with LRU; a machine with TLBs only must have the same counts. `naive.cpp`
+//! has the same loop in C++.
 
-/// Entries of a level, and its ways.
+/// The number of entries of a level, and its ways.
 pub(crate) type Shape = (usize, usize);
 
-/// What a pass counted.
+/// The counts of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) l1_misses: u64,
@@ -27,7 +27,7 @@ impl Level {
         Level { sets, ways, tags: vec![u64::MAX; entries], stamps: vec![0; entries] }
     }
 
-    /// Looks for `page`, and puts it in the place of the one used longest ago if it is not there.
+    /// Looks up `page`; on a miss, replaces the least recently used entry by it.
     #[inline]
     fn hits(&mut self, page: u64, now: u64) -> bool {
         let start = (page % self.sets) as usize * self.ways;
@@ -49,7 +49,7 @@ impl Level {
     }
 }
 
-/// Runs `addrs` through two levels.
+/// Runs `addrs` through two levels of TLBs.
 pub(crate) fn two_levels<'a>(
     addrs: impl Iterator<Item = &'a [u64]>,
     first: Shape,

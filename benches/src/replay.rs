@@ -1,9 +1,9 @@
 use trace::{Batch, Error, Header, Source};
 
-/// A source whose batches were made beforehand and are given again and again.
+/// A source whose batches were generated in advance and are replayed repeatedly.
 ///
-/// A batch is lent by swapping it with the caller's and comes back with the caller's next call,
-/// so that no copy is timed.
+/// A batch is lent to the caller by swapping, and is taken back at the caller's next call, so that
+/// no copying is timed.
 pub(crate) struct Replay {
     header: Header,
     batches: Vec<Batch>,
@@ -12,7 +12,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Takes all that `source` gives.
+    /// Reads all of `source`.
     pub(crate) fn new(source: &mut dyn Source) -> Result<Replay, Error> {
         let mut batches = Vec::new();
         loop {
@@ -25,12 +25,12 @@ impl Replay {
         Ok(Replay { header: source.header().clone(), batches, next: 0, lent: false })
     }
 
-    /// The addresses, batch by batch; no batch may be lent.
+    /// The addresses, batch by batch; no batch may be lent at the time.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &[u64]> {
         self.batches.iter().map(|batch| batch.addr.as_slice())
     }
 
-    /// Starts again with the first batch; the last one must have been taken to its end.
+    /// Starts again with the first batch; the last one must have been read to its end.
     pub(crate) fn rewind(&mut self) {
         self.next = 0;
     }

@@ -1,49 +1,53 @@
-//! What kernel and programs agree on. The kernel has this file as a module, and user/main.rs has it as its own.
+//! The interface between kernel and user programs. The file is a module both of the kernel and of
+//! user/main.rs.
 
-/// The calls. Arguments and results are words; the first result is [`OK`] or an error.
+/// The system calls. Arguments and results are words; the first result is [`OK`] or an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Number {
     /// Sends a message to `to` if that is not [`NOBODY`], then receives one from `from`, or from [`ANYBODY`].
     /// (to, from, tag, word, word, word) -> sender, tag, word, word, word.
     Ipc = 0,
-    /// Where a page that comes with a message may go. (flexpage)
+    /// Sets where pages that come with messages may be mapped. (flexpage)
     Accept = 1,
-    /// Takes pages back that were mapped on: all rights but those of the flexpage's. (flexpage, own too?)
+    /// Unmaps pages from all spaces to which they were mapped on, with the rights of the flexpage.
+    /// (flexpage, own too?)
     Flush = 2,
-    /// A thread. (where, stack, argument, argument, space) -> thread; for spaces see [`SPACE_SAME`].
+    /// Creates a thread. (pc, stack, argument, argument, space) -> thread; for spaces see
+    /// [`SPACE_SAME`].
     Spawn = 3,
-    /// This space again, as it is, with one thread that is where this one is. -> thread, or 0 in the new one.
+    /// Copies this space, with one thread, which continues where this one is. -> thread, or 0 in the copy.
     Fork = 4,
-    /// The thread ends. (code)
+    /// Ends the calling thread. (code)
     Exit = 5,
     /// Waits for a thread to end. (thread) -> code
     Wait = 6,
-    /// Stops a thread. (thread)
+    /// Kills a thread. (thread)
     Kill = 7,
-    /// A region. (start, bytes, rights, source, file, first page); for sources see [`SOURCE_ZEROS`].
+    /// Maps a region. (start, bytes, rights, source, file, first page); for sources see
+    /// [`SOURCE_ZEROS`].
     Map = 8,
-    /// No region any more. (start, bytes)
+    /// Unmaps regions. (start, bytes)
     Unmap = 9,
-    /// Other rights of regions. (start, bytes, rights)
+    /// Changes the rights of regions. (start, bytes, rights)
     Protect = 10,
-    /// The contents of private pages are not needed any more. (start, bytes)
+    /// Discards the contents of private pages. (start, bytes)
     Discard = 11,
-    /// Other threads first.
+    /// Lets other threads run first.
     Yield = 12,
-    /// Up to 40 bytes for the serial line. (length, bytes, bytes, bytes, bytes, bytes)
+    /// Prints up to 40 bytes on the serial line. (length, bytes, bytes, bytes, bytes, bytes)
     Print = 13,
-    /// A number of the kernel's. (which) -> number; see [`Fact`].
+    /// Reads a number of the kernel. (which) -> number; see [`Fact`].
     Fact = 14,
-    /// The thread runs on this processor alone from here on. (processor)
+    /// Restricts the thread to this processor from here on. (processor)
     Processor = 15,
-    /// The machine ends. (0: all is well)
+    /// Ends the machine. (0: success)
     Shutdown = 16,
-    /// A fault of the kernel's own, for tests. (which, how often); see [`Failure`].
+    /// Injects a fault of the kernel, for tests. (which, number); see [`Failure`].
     Fail = 17,
 }
 
-/// All of them, by their numbers.
+/// All system calls, by their numbers.
 pub const NUMBERS: [Number; 18] = [
     Number::Ipc,
     Number::Accept,
@@ -65,33 +69,33 @@ pub const NUMBERS: [Number; 18] = [
     Number::Fail,
 ];
 
-/// What is known of the kernel.
+/// Numbers that the kernel reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Fact {
-    /// Processors that take part.
+    /// The number of processors in use.
     Processors = 0,
-    /// Frames that are free.
+    /// The number of free frames.
     FreeFrames = 1,
-    /// Pages in swap.
+    /// The number of pages in swap.
     Swapped = 2,
-    /// Pages read from swap so far.
+    /// The number of pages read from swap so far.
     SwapReads = 3,
-    /// Shootdowns that asked other processors.
+    /// The number of shootdowns that interrupted other processors.
     Shootdowns = 4,
-    /// Faults that were answered by a copy.
+    /// The number of faults that copied a page.
     Copies = 5,
-    /// Faults that were answered, in all.
+    /// The number of all faults that were handled.
     Faults = 6,
-    /// The processor that the thread runs on.
+    /// The processor that the thread is running on.
     ThisProcessor = 7,
-    /// Whether the kernel finds its own books in order: 0.
+    /// 0 if the kernel's data structures are consistent.
     Check = 8,
-    /// Spaces that there are.
+    /// The number of spaces.
     Spaces = 9,
 }
 
-/// All of them, by their numbers.
+/// All of these numbers' names, by their values.
 pub const FACTS: [Fact; 10] = [
     Fact::Processors,
     Fact::FreeFrames,
@@ -105,79 +109,85 @@ pub const FACTS: [Fact; 10] = [
     Fact::Spaces,
 ];
 
-/// What a test can have fail.
+/// Faults that a test can inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Failure {
-    /// The allocation of a frame that is so many from here on, counted from 1.
+    /// The allocation of a frame that comes after this number of allocations, counted from 1,
+    /// fails.
     Frame = 0,
-    /// The processor that calls: it stays in the kernel with interrupts off.
+    /// The calling processor stays in the kernel with interrupts disabled.
     Processor = 1,
 }
 
-/// Done.
+/// Success.
 pub const OK: u64 = 0;
-/// No such call, or arguments that it cannot have.
+/// There is no such call, or its arguments are invalid.
 pub const BAD: u64 = 1;
-/// No memory is left: of frames, of swap, or of the kernel's own.
+/// Not enough memory: frames, swap, or the kernel's own.
 pub const MEMORY: u64 = 2;
 /// There is no such thread.
 pub const NO_THREAD: u64 = 3;
-/// A page that came with the message lies where something is already, or nowhere: the message came without it.
+/// A page that came with the message could not be mapped, as its place is occupied or does not exist: the
+/// message came without it.
 pub const OVERLAP: u64 = 4;
 
-/// No thread: nothing is sent, or nothing received.
+/// No thread: nothing is sent, or nothing is received.
 pub const NOBODY: u64 = u64::MAX;
 /// Any thread.
 pub const ANYBODY: u64 = u64::MAX - 1;
-/// The kernel as a sender.
+/// The kernel, as a sender.
 pub const KERNEL: u64 = u64::MAX - 2;
 
-/// A thread of [`Number::Spawn`] in the caller's space.
+/// For [`Number::Spawn`]: the thread is in the caller's space.
 pub const SPACE_SAME: u64 = 0;
-/// In a space of its own, which the kernel pages: the program is there, with a stack.
+/// For [`Number::Spawn`]: the thread is in a space of its own, paged by the kernel, with the
+/// program and a stack.
 pub const SPACE_PAGED: u64 = 1;
-/// In a space of its own, which is empty: the caller is its pager.
+/// For [`Number::Spawn`]: the thread is in an empty space of its own, and the caller is its pager.
 pub const SPACE_EMPTY: u64 = 2;
-/// In a space of its own, which is empty and has no pager.
+/// For [`Number::Spawn`]: the thread is in an empty space of its own, without a pager.
 pub const SPACE_WITHOUT_PAGER: u64 = 3;
-/// In the space of the thread that this is added to.
+/// For [`Number::Spawn`]: the thread is in the space of the thread whose number is added to this.
 pub const SPACE_OF: u64 = 1 << 32;
 
-/// Zeros of the space's own.
+/// Private zero-filled memory.
 pub const SOURCE_ZEROS: u64 = 0;
-/// Zeros that children share.
+/// Zero-filled memory that is shared with children.
 pub const SOURCE_SHARED: u64 = 1;
-/// A file, whose pages are the space's own once it has stored there.
+/// A private mapping of a file: stores change copies of its pages.
 pub const SOURCE_FILE: u64 = 2;
-/// A file that stores change.
+/// A shared mapping of a file: stores change the file.
 pub const SOURCE_FILE_SHARED: u64 = 3;
 
-/// A message's tag says that a page comes with it: its second word is the sender's flexpage, its third the hot spot.
+/// A bit of a message's tag: a page comes with the message. The second word is the sender's flexpage, the
+/// third the hot spot.
 pub const TAG_MAP: u64 = 1;
-/// The page leaves the sender.
+/// A bit of a message's tag: the page is removed from the sender (granted).
 pub const TAG_GRANT: u64 = 2;
-/// The kernel tells a pager of a fault: words are the address, what was tried (0 fetch, 1 load, 2 store), where.
+/// The tag of a fault message from the kernel to a pager. Its words are the address, the kind of access (0
+/// fetch, 1 load, 2 store), and the pc.
 pub const TAG_FAULT: u64 = 0x100;
 
-/// A code of [`Number::Exit`] that the kernel gives a thread that it has stopped.
+/// The exit code of a thread that the kernel has stopped.
 pub const STOPPED: u64 = u64::MAX;
 
-/// Loads.
+/// The right to load.
 pub const READ: u64 = 1;
-/// Stores.
+/// The right to store.
 pub const WRITE: u64 = 2;
-/// Fetches.
+/// The right to fetch instructions.
 pub const EXECUTE: u64 = 4;
 
-/// Where the program begins.
+/// The address of the program.
 pub const PROGRAM: u64 = 0x40_0000;
-/// Where the first stack ends.
+/// The end of the first stack.
 pub const STACK_END: u64 = 0x3000_0000;
-/// And its bytes.
+/// The size of the first stack in bytes.
 pub const STACK_BYTES: u64 = 0x1_0000;
 
-/// An aligned power of two of addresses with rights, as a word: `start | log2(bytes) << 4 | rights`.
+/// An aligned range of addresses whose size is a power of two, with rights, as a word: `start |
+/// log2(bytes) << 4 | rights`.
 #[allow(dead_code)]
 pub const fn flexpage(start: u64, shift: u64, rights: u64) -> u64 {
     start | shift << 4 | rights

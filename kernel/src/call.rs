@@ -1,4 +1,5 @@
-//! System calls. A new one is a variant of [`Number`], its place in [`NUMBERS`], and a case of `Machine::call`.
+//! System calls. A new call needs a variant of [`Number`], its place in [`NUMBERS`], and a case in
+//! `Machine::call`.
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -24,17 +25,17 @@ use crate::{
     trap::Call,
 };
 
-/// Regions that a space may have: what is kept of them is the kernel's memory.
+/// The most regions of a space: their descriptions take the kernel's memory.
 const REGIONS_MAX: usize = 128;
 
-/// User addresses that a call names: some, in whole pages.
+/// The range of user addresses of a call: not empty, and extended to whole pages.
 fn range(start: u64, bytes: u64) -> Option<VirtRange> {
     let is_whole = start % 4096 == 0 && bytes % 4096 == 0 && bytes > 0;
     let is_user = start < USER_END && bytes <= USER_END - start;
     if is_whole && is_user { VirtRange::new(VirtAddr::new(start), bytes).ok() } else { None }
 }
 
-/// Rights that a call names, from user mode.
+/// The rights for user mode in a call.
 fn rights(bits: u64) -> Option<Rights> {
     let is_known = bits & !(READ | WRITE | EXECUTE) == 0 && (bits == 0 || bits & READ != 0);
     is_known.then(|| Rights::from_bits(bits as u8) | Rights::USER)
@@ -52,7 +53,7 @@ impl<S: Scheme<Table = Table> + Sync> Machine<S>
 where
     Hat<Table, S>: Sync,
 {
-    /// Does what a thread calls for.
+    /// Handles a system call of a thread.
     pub fn call(&self, processor: usize, id: TaskId, call: Call) -> After {
         let Call { number, arguments } = call;
         if number == Number::Fail as u64 && arguments[0] == Failure::Processor as u64 {
@@ -221,7 +222,7 @@ where
         status(self.kernel(|kernel| kernel.map(space, range, rights, source, 2)))
     }
 
-    /// What was mapped on from these pages goes, before they change behind its back.
+    /// Unmaps what was mapped on from these pages, before the pages are changed.
     fn take_back(&self, space: hat::HatSpace, range: VirtRange) {
         // The space is there, as its thread runs.
         let _ = self.hat.revoke(space, range, false, &mut |_, _| (), &mut self.below());

@@ -1,4 +1,4 @@
-//! The serial line, by whole lines.
+//! The serial line, written line by line.
 
 use core::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use hat::locking::{Mutex, Site};
 
 use crate::{arch, locks::PolledMutex};
 
-/// Who writes.
+/// The lock of the serial line.
 static LINE: PolledMutex<()> = PolledMutex::free(());
 
 struct Serial;
@@ -26,7 +26,7 @@ pub fn line(text: fmt::Arguments<'_>) {
     });
 }
 
-/// Writes a line though another processor may have the lock: for what is said last.
+/// Writes a line even if another processor has the lock: for the last message.
 pub fn last_line(text: fmt::Arguments<'_>) {
     let _ = writeln!(Serial, "{text}");
 }

@@ -1,4 +1,4 @@
-//! Physical memory at the direct map, for page tables that the processors walk meanwhile.
+//! Physical memory through the direct map, for page tables that processors walk at the same time.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -6,11 +6,12 @@ use addr::{Memory, PhysAddr};
 
 use crate::arch::DIRECT;
 
-/// All of physical memory. Whoever has a frame may use its bytes: who that is, `physmem` says.
+/// All of physical memory. The owner of a frame may access its bytes: `physmem` decides who that
+/// is.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct;
 
-/// Where a physical address is seen.
+/// The virtual address of a physical address.
 pub fn seen(at: PhysAddr) -> *mut u8 {
     (DIRECT + at.get()) as *mut u8
 }
@@ -66,7 +67,7 @@ macro_rules! memory {
 memory!(Direct);
 memory!(&Direct);
 
-/// Fills a frame's bytes with zeros.
+/// Fills a frame with zeros.
 pub fn zero(frame: PhysAddr, bytes: u64) {
     // SAFETY: the frame is the caller's, and lies in the direct map.
     unsafe { seen(frame).write_bytes(0, bytes as usize) };
@@ -78,7 +79,7 @@ pub fn copy(from: PhysAddr, to: PhysAddr, bytes: u64) {
     unsafe { seen(from).copy_to_nonoverlapping(seen(to), bytes as usize) };
 }
 
-/// Fills a frame with what is in `from`, and zeros behind it.
+/// Copies `from` to a frame, and fills the rest of the frame with zeros.
 pub fn fill(to: PhysAddr, from: &[u8], bytes: u64) {
     zero(to, bytes);
     // SAFETY: the frame is the caller's and has so many bytes.

@@ -1,4 +1,4 @@
-//! A RAM disk: swap, and the files that there are.
+//! A RAM disk with swap space and files.
 //!
 //! | inode | file |
 //! |---|---|
@@ -12,7 +12,7 @@ use vm::{FileKey, Io, Store};
 
 use crate::direct;
 
-/// The program.
+/// The file of the user program.
 pub const PROGRAM: FileKey = FileKey { device: 1, inode: 1 };
 const NUMBERS: u64 = 2;
 const PAGE: u64 = PageSize::SIZE_4K.bytes();
@@ -28,10 +28,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Pages that files have.
+    /// The number of pages of a file.
     pub const FILE_PAGES: u64 = 64;
 
-    /// Makes one of this physical memory, with the contents that its files have at first.
+    /// A disk in this physical memory, with the initial contents of its files.
     pub fn new(memory: Range<u64>) -> Disk {
         let pages = (memory.end - memory.start) / PAGE;
         let disk =
@@ -44,12 +44,12 @@ impl Disk {
         disk
     }
 
-    /// Pages that swap has.
+    /// The number of pages of swap space.
     pub fn swap_pages(&self) -> u64 {
         self.swap_pages
     }
 
-    /// Whether there is such a file, with so many pages from `first` on.
+    /// Whether there is such a file, with `pages` pages from page `first` on.
     pub fn has(file: FileKey, first: u64, pages: u64) -> bool {
         let is_there = file.device == 1 && (1..=NUMBERS).contains(&file.inode);
         is_there && first.checked_add(pages).is_some_and(|end| end <= Disk::FILE_PAGES)
@@ -63,7 +63,7 @@ impl Disk {
         self.start.wrapping_add(number * PAGE)
     }
 
-    /// Moves a page.
+    /// Reads or writes a page.
     pub fn transfer(&self, io: Io) {
         let at = match io.store {
             Store::File(file, index) => self.file_page(file.inode, index),
@@ -76,7 +76,7 @@ impl Disk {
     }
 }
 
-/// Where the program begins, as its file says.
+/// The address of the program's first instruction, from its file.
 pub fn program_start() -> u64 {
     let entry = PROGRAM_BYTES[24..32].try_into().expect("a file of ELF64 has 8 bytes there");
     u64::from_le_bytes(entry)

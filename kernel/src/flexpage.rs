@@ -1,5 +1,5 @@
-//! Flexpages: aligned powers of two of addresses, and where a page of one lands in another (Liedtke 1995; the L4
-//! eXperimental Kernel Reference Manual, version X.2, "Fpage" and "MapItem").
+//! Flexpages, which are aligned ranges whose size is a power of two, and where a page of one is mapped in
+//! another (Liedtke 1995; the L4 eXperimental Kernel Reference Manual, version X.2, "Fpage" and "MapItem").
 //!
 //! ```text
 //!   sender   |...|########|...|        of 2^s bytes        the smaller one decides how much is handed on;
@@ -15,13 +15,13 @@ use crate::arch::USER_END;
 pub struct Flexpage {
     start: u64,
     shift: u32,
-    /// What it allows, from user mode.
+    /// Its rights for user mode.
     pub rights: Rights,
 }
 
 impl Flexpage {
-    /// What a word says ([`crate::abi::flexpage`]); nothing if it is not aligned, smaller than a page, or not all of
-    /// user addresses.
+    /// The flexpage of a word ([`crate::abi::flexpage`]); `None` if it is not aligned, smaller than a page,
+    /// or not entirely in user addresses.
     pub fn of(word: u64) -> Option<Flexpage> {
         let (start, shift) = (word & !0xfff, (word >> 4 & 0x3f) as u32);
         let bytes = 1u64 << shift;
@@ -33,18 +33,19 @@ impl Flexpage {
         is_one.then_some(Flexpage { start, shift, rights })
     }
 
-    /// All user addresses.
+    /// The flexpage of all user addresses.
     pub fn all() -> Flexpage {
         Flexpage { start: 0, shift: USER_END.trailing_zeros(), rights: Rights::ALL }
     }
 
-    /// Its addresses.
+    /// Its range of addresses.
     pub fn range(&self) -> VirtRange {
         VirtRange::new(VirtAddr::new(self.start), 1 << self.shift)
             .expect("it ends below the end of user addresses")
     }
 
-    /// What of this page is handed on into `window`, and where that begins.
+    /// The part of this flexpage that is mapped into `window`, and the address at which it is
+    /// mapped.
     pub fn into_window(self, window: Flexpage, hot_spot: u64) -> (Flexpage, VirtAddr) {
         let place = |of: Flexpage, shift: u32| {
             of.start | hot_spot & ((1 << of.shift) - 1) & !((1u64 << shift) - 1)

@@ -1,12 +1,14 @@
-//! The kernel's heap: free blocks by powers of two, cut from one piece of memory, and given back to their list.
+//! The kernel's heap: blocks whose sizes are powers of two, cut from one range of memory, and freed to a list
+//! for their size.
 //!
 //! ```text
 //!   32 -> [ ] [ ]     64 -> [ ]     128 ->     ...     1M -> [ ]          a list per size, linked in the blocks
 //!   begin ....... next .................................. end             what was never cut
 //! ```
 //!
-//! What the crates keep of spaces and frames lies here, so that its end must be seen coming: an operation that could
-//! make it grow is refused while less than [`RESERVE`] is left ([`has_room`]). Nothing in the kernel panics for memory.
+//! The crates' data on spaces and frames is allocated here, so the kernel must refuse work before the heap is
+//! full: an operation that could allocate is refused if less than [`RESERVE`] is left ([`has_room`]). The
+//! kernel never panics for lack of memory.
 
 use core::{
     alloc::{GlobalAlloc, Layout},
@@ -17,7 +19,7 @@ use hat::locking::{Mutex, Site};
 
 use crate::locks::PolledMutex;
 
-/// What an operation needs at most.
+/// The most memory, in bytes, that an operation needs.
 const RESERVE: usize = 2 << 20;
 const SMALLEST: u32 = 5;
 const LISTS: usize = 24;
@@ -33,7 +35,7 @@ struct Heap(PolledMutex<Blocks>);
 #[global_allocator]
 static HEAP: Heap = Heap(PolledMutex::free(Blocks { next: 0, end: 0, free: [0; LISTS] }));
 
-/// Gives the heap its memory.
+/// Sets the memory of the heap.
 ///
 /// # Safety
 /// These bytes are nobody else's, for ever.
@@ -41,7 +43,7 @@ pub unsafe fn begin(start: usize, end: usize) {
     HEAP.0.with(Site::Look, |blocks| (blocks.next, blocks.end) = (start, end));
 }
 
-/// Whether an operation may begin that needs memory of the heap.
+/// Whether there is enough memory to begin an operation that needs memory of the heap.
 pub fn has_room() -> bool {
     HEAP.0.with(Site::Look, |blocks| blocks.end - blocks.next >= RESERVE)
 }

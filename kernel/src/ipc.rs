@@ -1,4 +1,4 @@
-//! Messages of four words, from thread to thread without a buffer, and pages that come with them (Liedtke 1993 and
+//! Messages of four words between threads, without buffers, and pages that come with them (Liedtke 1993 and
 //! 1995).
 //!
 //! ```text
@@ -6,9 +6,10 @@
 //!   server                                          `-> receives | sends, receives from anybody
 //! ```
 //!
-//! A thread sends when its receiver receives; until then it waits in the receiver's queue. Where the receiver has waited,
-//! it runs at once in the sender's place. A fault of a thread whose space has a pager is such a message, which the kernel
-//! sends on its behalf, and what is mapped by the answer is its page.
+//! A message is transferred when its receiver receives; until then the sender waits in the receiver's queue.
+//! If the receiver was already waiting, it runs at once in place of the sender. A fault of a thread whose
+//! space has a pager is such a message, which the kernel sends for the thread; the page that the answer maps
+//! resolves the fault.
 
 use addr::{Kind, Rights, VirtAddr};
 use hat::{Hat, HatSpace, LoadError, locking::Scheme};
@@ -21,14 +22,14 @@ use crate::{
     task::{State, TaskId, Tasks},
 };
 
-/// Pages that can come with one message.
+/// The most pages that come with one message.
 const PAGES_MAX: u64 = 64;
 
 impl<S: Scheme<Table = Table> + Sync> Machine<S>
 where
     Hat<Table, S>: Sync,
 {
-    /// Sends and receives as [`crate::abi::Number::Ipc`] says, for the thread `id`, which runs.
+    /// Sends and receives as in [`crate::abi::Number::Ipc`], for the running thread `id`.
     pub fn ipc(&self, tasks: &mut Tasks, id: TaskId, arguments: [u64; 6]) -> After {
         let [to, from, message @ ..] = arguments;
         let task = tasks.running(id);
@@ -82,7 +83,8 @@ where
         }
     }
 
-    /// A thread whose message was taken, or that sent none, receives: it is ready, or waits.
+    /// Makes a thread receive, after its message was taken or if it sent none: it becomes ready, or
+    /// waits.
     fn receive(&self, tasks: &mut Tasks, id: TaskId) {
         let task = tasks.running(id);
         let from = task.from;
@@ -110,7 +112,8 @@ where
         }
     }
 
-    /// Gives the message of `sender` to `to`, which is ready then. Says whether it goes on.
+    /// Transfers the message of `sender` to `to`, which becomes ready. Returns whether `sender`
+    /// continues.
     fn deliver(&self, tasks: &mut Tasks, sender: TaskId, to: TaskId) -> bool {
         let from = tasks.running(sender);
         let (message, giver) = (from.message, from.space);
@@ -141,7 +144,7 @@ where
         true
     }
 
-    /// Maps or grants what of a flexpage fits.
+    /// Maps or grants the part of a flexpage that fits.
     fn hand_on(
         &self,
         tasks: &Tasks,
@@ -183,8 +186,8 @@ where
         MEMORY
     }
 
-    /// Has pages of a space that the kernel pages in memory and loaded, its own where it may store: else what it stores
-    /// later would not be seen where they were mapped to.
+    /// Loads pages of a space that the kernel pages into memory, with private copies where the space may
+    /// store: otherwise its later stores would not be seen where the pages are mapped to.
     fn bring(&self, space: HatSpace, start: VirtAddr, pages: u64) -> bool {
         (0..pages).all(|page| {
             let addr = start.wrapping_add(page * 4096);

@@ -1,4 +1,4 @@
-//! Whether processors do with a page table what `pagetable` says they do.
+//! Tests whether processors use a page table as `pagetable` says.
 //!
 //! ```text
 //!   operations: map, unmap, protect, clear bits, other sizes    the same on both, with allocators alike
@@ -10,9 +10,9 @@
 //!   bytes of all tables       =?=   bytes of all tables           after each operation: accessed and dirty bits
 //! ```
 //!
-//! The operating system flushes what each token names, and nothing more. A flush that is left out on purpose
-//! (`omit=here`, `omit=elsewhere`) leaves a processor with a translation that the twin has not: the next access there
-//! tells. Accesses are those of all processors in turn.
+//! The operating system flushes exactly what each token names. If a flush is left out on purpose
+//! (`omit=here`, `omit=elsewhere`), a processor has a translation that the twin does not have: the next
+//! access on that processor shows it. All processors make accesses in turn.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -36,17 +36,17 @@ use crate::{
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const LARGE: PageSize = PageSize::SIZE_2M;
-/// Where pages of the stream are, and where the instructions of accesses.
+/// The addresses of the stream's pages, and of the instructions of accesses.
 const AREA: u64 = 0x4000_0000;
 const AREA_BYTES: u64 = 8 << 20;
 const PROBE: u64 = 0x1_0000;
-/// Physical memory that twins are made for.
+/// The size of the physical memory of twins.
 const SIMULATED: u64 = 1 << 34;
-/// Large frames that pages are of, behind those of tables.
+/// The number of large frames for pages, which follow those for tables.
 const DATA_LARGE: u64 = 4;
 const RIGHTS: [u8; 5] = [0, 1, 3, 5, 7];
 
-/// Frames of tables, with a list of those that are out.
+/// Frames for tables, with a list of those that are in use.
 struct Tables {
     memory: Physmem<Buddy>,
     out: BTreeSet<u64>,
@@ -93,7 +93,8 @@ impl<M: Memory> Side<M> {
         Side { table, memory, frames, space }
     }
 
-    /// Does it; what it has told of pages, and how it ended. The processors forget by `forget` what must be forgotten.
+    /// Does the operation. Returns the mappings that it has reported, and its result. `forget` makes the
+    /// processors flush.
     fn change(
         &mut self,
         op: Op,
@@ -129,14 +130,14 @@ impl<M: Memory> Side<M> {
     }
 }
 
-/// What a processor is asked to do for an access: a context, and where the answer goes.
+/// A request to a processor for an access, and its answer.
 struct Desk {
-    /// Address, value, and kind with one added; 0 where nothing is asked.
+    /// The address, the value, and the kind plus one; 0 if there is no request.
     at: AtomicU64,
     value: AtomicU64,
     kind: AtomicUsize,
     root: AtomicU64,
-    /// What was found: see [`Found::word`].
+    /// The outcome: see [`Found::word`].
     found: [AtomicU64; 2],
 }
 
@@ -150,14 +151,14 @@ static DESKS: [Desk; PROCESSORS_MAX] = [const {
     }
 }; PROCESSORS_MAX];
 
-/// How an access of user mode has ended.
+/// The outcome of an access in user mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
-    /// A load has found this word, or another access was done.
+    /// The access was made. A load has read this word.
     Done(u64),
-    /// It has faulted at this address, as this kind of access.
+    /// The access faulted at this address, as this kind of access.
     Fault(u64, Kind),
-    /// Something else: a trap of this number.
+    /// Another trap came, with this number.
     Other(u64),
 }
 
@@ -200,7 +201,7 @@ fn access(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) -> 
     }
 }
 
-/// Makes accesses that are asked for, for ever.
+/// Serves requests for accesses for ever.
 pub fn serve(processor: usize) -> ! {
     let desk = &DESKS[processor];
     loop {
@@ -217,7 +218,7 @@ pub fn serve(processor: usize) -> ! {
     }
 }
 
-/// Makes an access on any processor.
+/// Makes an access on the given processor.
 fn access_on(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) -> Found {
     if processor == arch::this() {
         return access(processor, root, at, kind, value);
@@ -233,7 +234,7 @@ fn access_on(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) 
     Found::of([0, 1].map(|word: usize| desk.found[word].load(Ordering::Relaxed)))
 }
 
-/// A small generator of numbers (Marsaglia's xorshift).
+/// A pseudo-random number generator (Marsaglia's xorshift).
 struct Random(u64);
 
 impl Random {
@@ -245,20 +246,20 @@ impl Random {
     }
 }
 
-/// What is asked for on the command line.
+/// The parameters of a stream from the command line.
 pub struct Stream {
-    /// Operations and accesses.
+    /// The number of operations and accesses.
     pub events: u64,
-    /// Where its numbers begin.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// Whether each walk is written to the serial line, for a judge outside.
+    /// Whether each walk is printed on the serial line, to be checked outside.
     pub is_told: bool,
 }
 
 struct Judge {
     real: Side<Direct>,
     twin: Side<SparseMemory>,
-    /// What stands at the beginning of each frame.
+    /// The word at the beginning of each frame.
     contents: BTreeMap<u64, u64>,
     data: u64,
     random: Random,
@@ -266,7 +267,7 @@ struct Judge {
     is_told: bool,
 }
 
-/// Runs a stream over memory from `start` on; an error says what differs.
+/// Runs a stream over the memory in `frames`. The error says what differs.
 pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64), String> {
     let data = (frames.end - DATA_LARGE * LARGE.bytes()) & !LARGE.mask();
     let start = PhysAddr::new(frames.start.next_multiple_of(BASE.bytes()));
@@ -294,7 +295,7 @@ pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64)
 }
 
 impl Judge {
-    /// The frames' contents, and the instructions of accesses.
+    /// Fills the frames, and writes the instructions of accesses.
     fn begin(&mut self) -> Result<(), String> {
         for frame in 0..DATA_LARGE * LARGE.count_of(BASE) {
             self.write(self.data + frame * BASE.bytes());
@@ -312,7 +313,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Another word for a frame, which is an instruction that calls the kernel, and a number.
+    /// A new word for a frame: an instruction that calls the kernel, and a number.
     fn next_word(&mut self) -> u64 {
         self.stamp += 1;
         u64::from(arch::CALL_CODE) | self.stamp << 32
@@ -380,7 +381,7 @@ impl Judge {
         self.compare()
     }
 
-    /// An access of user mode against a walk of the twin.
+    /// Compares an access in user mode with a walk of the twin.
     fn access(&mut self, addr: VirtAddr, kind: Kind) -> Result<(), String> {
         let mut references: Vec<Reference> = Vec::new();
         let Side { table, memory, space, .. } = &mut self.twin;
@@ -421,7 +422,7 @@ impl Judge {
         Ok(())
     }
 
-    /// The bytes of all tables.
+    /// Compares the bytes of all tables.
     fn compare(&self) -> Result<(), String> {
         if self.real.frames.out != self.twin.frames.out {
             return Err(format!(

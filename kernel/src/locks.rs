@@ -1,12 +1,13 @@
-//! The kernel's platform of locks: who waits for one answers other processors meanwhile.
+//! The kernel's platform of locks: a processor that waits for a lock answers shootdowns of other
+//! processors meanwhile.
 //!
 //! ```text
 //!   processor 0   has a lock, changes a table, asks processor 1 to forget, waits for its answer
 //!   processor 1   wants the lock, with interrupts off:  try - poll - try - poll - try ...
 //! ```
 //!
-//! The kernel runs with interrupts off. A processor that spun for a lock and did nothing else would never answer
-//! the one that has it. So each turn of every wait polls the shootdown.
+//! The kernel runs with interrupts disabled. A processor that only spins for a lock would never answer a
+//! shootdown of the processor that has the lock. So every wait polls for shootdowns at each turn.
 
 use alloc::boxed::Box;
 use core::{
@@ -26,7 +27,7 @@ pub fn turn() {
     spin_loop();
 }
 
-/// Locks that are spun for, while other processors are answered.
+/// Spin locks whose waiters answer other processors.
 #[derive(Debug)]
 pub enum Polled {}
 
@@ -38,7 +39,7 @@ impl Locks for Polled {
     type Once<T> = PolledOnce<T>;
 }
 
-/// Mutual exclusion.
+/// A mutex.
 pub struct PolledMutex<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
@@ -106,10 +107,10 @@ impl<T> Mutex<T> for PolledMutex<T> {
     }
 }
 
-/// Many readers or one writer: the count of readers, or [`WRITER`].
+/// A lock for many readers or one writer: the number of readers, or [`WRITER`].
 pub struct PolledRw<T> {
     users: AtomicUsize,
-    /// Writers that wait: readers that come later wait for them.
+    /// The number of waiting writers: readers that come later wait for them.
     writers: AtomicUsize,
     value: UnsafeCell<T>,
 }
@@ -167,7 +168,7 @@ impl<T> Rw<T> for PolledRw<T> {
     }
 }
 
-/// How often something was woken.
+/// A count of wake-ups, for threads that wait for one.
 #[derive(Debug)]
 pub struct PolledWait(AtomicUsize);
 
@@ -181,7 +182,7 @@ impl Wait for PolledWait {
     }
 }
 
-/// Something that is made when it is first asked for.
+/// A value that is made at the first request.
 pub struct PolledOnce<T> {
     making: PolledMutex<()>,
     is_made: AtomicBool,
@@ -192,7 +193,7 @@ pub struct PolledOnce<T> {
 unsafe impl<T: Send + Sync> Sync for PolledOnce<T> {}
 
 impl<T> PolledOnce<T> {
-    /// Not made yet.
+    /// Without a value yet.
     pub const fn empty() -> PolledOnce<T> {
         PolledOnce {
             making: PolledMutex::free(()),

@@ -1,4 +1,4 @@
-//! The kernel's half of memory and time: processors that run threads, and answer what they come back with.
+//! The kernel's memory and threads: processors run threads, and handle their traps.
 //!
 //! ```text
 //!   next thread --> its root --> user mode --> trap --> call      system call
@@ -31,16 +31,16 @@ use crate::{
 
 /// A page table in memory that processors walk.
 pub type Table = Mount<arch::Table, Direct>;
-/// Frames, of which one can be refused.
+/// The allocator of frames, which can be made to fail once.
 pub type Memory = Physical<Refusing<Buddy>, Polled>;
 
-/// A kernel under some scheme of locks, as its processors know it.
+/// A kernel under any locking scheme, as its processors use it.
 pub trait System: Sync {
-    /// Runs threads on this processor.
+    /// Runs threads on this processor for ever.
     fn run(&self, processor: usize) -> !;
 }
 
-/// All of the kernel under the HAT layer's scheme `S`.
+/// The whole kernel, with the locking scheme `S` of the HAT layer.
 pub struct Machine<S> {
     pub(crate) vm: Vm<Polled>,
     pub(crate) hat: Hat<Table, S>,
@@ -49,7 +49,7 @@ pub struct Machine<S> {
     pub(crate) tasks: PolledMutex<Tasks>,
 }
 
-/// A processor and its disk, as `vm` sees them.
+/// A processor and its disk, as the platform of `vm`.
 pub struct Board<'a>(&'a Disk);
 
 impl vm::Platform for Board<'_> {
@@ -70,7 +70,8 @@ impl vm::Platform for Board<'_> {
     }
 }
 
-/// A processor and frames for tables, as the HAT layer sees them where the kernel calls it itself.
+/// A processor and frames for tables, as the platform of the HAT layer where the kernel calls it
+/// directly.
 pub struct Below<'a>(&'a Memory);
 
 impl hat::Platform for Below<'_> {
@@ -93,19 +94,19 @@ impl Frames for Below<'_> {
     }
 }
 
-/// What becomes of the thread that has come back.
+/// What to run after a trap of a thread.
 pub enum After {
-    /// It goes on.
+    /// The same thread.
     Same,
-    /// Another has its turn.
+    /// Another thread.
     Other,
-    /// This one does: it has waited for what the thread has sent.
+    /// This thread, which has waited for the thread's message.
     Switch(TaskId),
 }
 
-/// Where things lie in memory, and how it is used.
+/// The ranges of physical memory, and how they are used.
 pub struct Plan {
-    /// Frames that `vm` has.
+    /// Frames for `vm`.
     pub frames: core::ops::Range<u64>,
     /// The RAM disk.
     pub disk: core::ops::Range<u64>,
@@ -115,7 +116,7 @@ impl<S: Scheme<Table = Table> + Sync> Machine<S>
 where
     Hat<Table, S>: Sync,
 {
-    /// A kernel without threads over this memory.
+    /// A kernel without threads in this memory.
     pub fn new(scheme: S, plan: &Plan) -> Machine<S> {
         let bytes = plan.frames.end - plan.frames.start;
         let base = PageSize::SIZE_4K;
@@ -145,7 +146,7 @@ where
         Machine { vm, hat, memory, disk, tasks: PolledMutex::free(Tasks::new()) }
     }
 
-    /// Does something with `vm`, as this processor.
+    /// Calls `f` with `vm`, on this processor.
     pub fn kernel<R>(
         &self,
         f: impl FnOnce(&mut Kernel<'_, Parts<Table, Refusing<Buddy>, Board<'_>, Polled, S>>) -> R,
@@ -154,12 +155,12 @@ where
         f(&mut Kernel::new(&self.vm, &self.hat, &self.memory, &mut board))
     }
 
-    /// What the HAT layer works on.
+    /// The platform of the HAT layer.
     pub fn below(&self) -> Below<'_> {
         Below(&self.memory)
     }
 
-    /// A space with the kernel's half, which the kernel pages or a pager does.
+    /// A new space with the kernel's half, which is paged by the kernel or by `pager`.
     pub fn new_space(
         &self,
         tasks: &mut Tasks,
@@ -182,7 +183,7 @@ where
         Some(space)
     }
 
-    /// Ends a space in which there is no thread.
+    /// Ends a space without threads.
     pub fn end_space(&self, tasks: &mut Tasks, space: HatSpace) {
         let Some(place) = tasks.spaces.remove(&space.0) else { return };
         // What was mapped on goes before its frames have other owners.
@@ -198,7 +199,7 @@ where
         }
     }
 
-    /// The program with a stack, in a space that is new.
+    /// Maps the program and a stack into a new space.
     pub fn load_program(&self, space: HatSpace) -> Result<(), Error> {
         let range = |start, bytes| {
             VirtRange::new(VirtAddr::new(start), bytes).expect("the program's addresses")
@@ -213,7 +214,7 @@ where
         })
     }
 
-    /// A space with the program in it, and a thread there, which is ready.
+    /// Makes a space with the program, and a ready thread in it.
     pub fn start_program(&self, tasks: &mut Tasks, arguments: [u64; 2]) -> Option<TaskId> {
         let space = self.new_space(tasks, true, None)?;
         let context = Context::new(disk::program_start(), STACK_END, arguments);
@@ -225,7 +226,8 @@ where
         id
     }
 
-    /// A thread ends: who waits for it goes on, who sends to it or hears from it alone is told.
+    /// Ends a thread: wakes threads that wait for its end, and reports the end to threads that send
+    /// to it or receive from it only.
     pub fn finish(&self, tasks: &mut Tasks, id: TaskId, code: u64) {
         let Some(task) = tasks.alive(id) else { return };
         task.state = State::Dead(code);

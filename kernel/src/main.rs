@@ -1,5 +1,5 @@
-//! A small kernel on Pagewalk's crates: `physmem` has its frames, `pagetable` its page tables, `hat` their mappings, `vm`
-//! what spaces should hold. README.md beside this folder says how it is run and changed.
+//! A small kernel on Pagewalk's crates: `physmem` manages its frames, `pagetable` its page tables, `hat` the
+//! mappings, and `vm` the contents of spaces. README.md in this folder says how to run and change it.
 //!
 //! ```text
 //!   start                      what the command line asks for
@@ -57,15 +57,15 @@ mod world;
 
 use core::panic::PanicInfo;
 
-/// Processors that the kernel can have.
+/// The most processors.
 pub const PROCESSORS_MAX: usize = 4;
 
-/// The first processor's first Rust.
+/// The first Rust function of the first processor.
 pub fn begin(boot: &arch::Boot) -> ! {
     start::first(boot)
 }
 
-/// The first Rust of another one.
+/// The first Rust function of each other processor.
 pub fn begin_other(number: usize) -> ! {
     start::other(number)
 }

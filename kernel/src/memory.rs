@@ -1,4 +1,4 @@
-//! What memory there is, and the kernel's own half of every page table.
+//! The layout of memory, and the kernel's half of every page table.
 
 use core::ops::Range;
 
@@ -7,12 +7,12 @@ use pagetable::{PageTable, Translation};
 
 use crate::{arch, direct::Direct, heap};
 
-/// The disk: swap of 2048 pages, and files.
+/// The size of the disk in bytes: swap of 2048 pages, and files.
 const DISK: u64 = 10 << 20;
-/// Tables of the kernel's half.
+/// The size in bytes of the tables of the kernel's half.
 const TABLES: u64 = 1 << 20;
 
-/// Memory by what it is for.
+/// The ranges of memory by use.
 ///
 /// ```text
 ///   | kernel's image | heap: a quarter | tables | disk | frames of vm ... |
@@ -22,12 +22,12 @@ pub struct Layout {
     tables: Range<u64>,
     /// The RAM disk.
     pub disk: Range<u64>,
-    /// Frames.
+    /// The frames for `vm`.
     pub frames: Range<u64>,
 }
 
 impl Layout {
-    /// Divides what is free; nothing where that is too little. `frames` is how many frames `vm` is to have at most.
+    /// Divides the free memory; `None` if there is too little. `frames` is the most frames for `vm`.
     pub fn of(free: &Range<u64>, frames: Option<u64>) -> Option<Layout> {
         let start = free.start.next_multiple_of(4096);
         let heap = start..(start + free.end.checked_sub(start)? / 4).next_multiple_of(4096);
@@ -44,14 +44,14 @@ impl Layout {
         })
     }
 
-    /// Begins the heap.
+    /// Sets up the heap.
     pub fn begin_heap(&self) {
         let [start, end] = [self.heap.start, self.heap.end].map(|at| (arch::DIRECT + at) as usize);
         // SAFETY: the layout gives these bytes to the heap alone.
         unsafe { heap::begin(start, end) };
     }
 
-    /// Makes the kernel's half of page tables, global and of pages of 2M, and loads it.
+    /// Makes the kernel's half of page tables, with global pages of 2 MiB, and loads it.
     pub fn map_kernel(&self) {
         let mut frames = InTurn(self.tables.clone());
         let mut table = arch::whole_table();
@@ -76,7 +76,7 @@ impl Layout {
     }
 }
 
-/// Frames for tables that stay for ever, one after the other.
+/// Frames for tables that are never freed, handed out in order.
 struct InTurn(Range<u64>);
 
 impl Frames for InTurn {

@@ -1,10 +1,10 @@
-//! The command line: words such as `processors=2`, apart by blanks.
+//! The command line: words such as `processors=2`, separated by blanks.
 
 use hat::locking::Once;
 
 use crate::locks::PolledOnce;
 
-/// The value of a word.
+/// The value of the word with that key.
 pub fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let value = |word: &'a str| word.strip_prefix(key)?.strip_prefix('=');
     line.split_ascii_whitespace().find_map(value)
@@ -15,10 +15,10 @@ pub fn number(line: &str, key: &str) -> Option<u64> {
     word(line, key)?.trim_end_matches('M').parse().ok()
 }
 
-/// The longest command line.
+/// The most bytes of a command line.
 const LONGEST: usize = 512;
 
-/// Keeps the line where nothing else is.
+/// Copies the line to memory that is used for nothing else.
 pub fn keep(line: &str) -> &'static str {
     static KEPT: PolledOnce<([u8; LONGEST], usize)> = PolledOnce::empty();
     let (bytes, length) = KEPT.get(|| {

@@ -1,14 +1,15 @@
-//! Has every processor forget what page tables no longer say (hat's `Platform::shoot`).
+//! Shootdowns: makes every processor flush entries that page tables no longer have
+//! (`Platform::shoot` of `hat`).
 //!
 //! ```text
 //!   sender     tables changed -- who runs the space? -- request, interrupts -- waits: nobody pending -- frames free
 //!   receiver                                                 `-> trap, or a turn of some wait: forgets, answers
 //! ```
 //!
-//! One request is under way at a time. A processor is asked if the space's root is loaded there, or if a global page is
-//! concerned: loading a root forgets what is not global. A processor that has not answered in [`PATIENCE_SECONDS`] is
-//! lost: it is stopped by an interrupt that nothing holds off, so that it uses no stale translation, the others go on
-//! without it, and the task that it ran is stopped.
+//! There is one request at a time. A processor is asked if it has the space's root loaded, or if the request
+//! has global pages: loading a root flushes what is not global. A processor that has not answered within
+//! [`PATIENCE_SECONDS`] is lost: it is stopped by a non-maskable interrupt, so that it uses no stale
+//! translation; the others continue without it, and the task that it ran is stopped.
 
 use core::{
     cell::UnsafeCell,
@@ -24,18 +25,18 @@ use pagetable::{Flush, Scope};
 
 use crate::{PROCESSORS_MAX, arch, locks::PolledMutex, say};
 
-/// How long an answer may take.
+/// The longest time for an answer, in seconds.
 const PATIENCE_SECONDS: u64 = 5;
-/// Pages that are forgotten one by one; of more, everything is.
+/// The most pages that are flushed one by one; for more, the whole TLB is flushed.
 const PAGES_MAX: u64 = 32;
-/// Spaces in a request; of more, everything is forgotten.
+/// The most stale ranges of a request; for more, the whole TLB is flushed.
 const STALE_MAX: usize = 8;
 
-/// What is out of date.
+/// A stale range.
 #[derive(Clone, Copy)]
 struct Stale {
     root: u64,
-    /// First and last address of base pages; `None`: all of the space.
+    /// The addresses of its first and last base page; `None`: the whole space.
     range: Option<(u64, u64)>,
     is_global: bool,
 }
@@ -65,7 +66,7 @@ impl Stale {
         self.is_global || ROOTS[processor].load(Ordering::SeqCst) == self.root
     }
 
-    /// Has this processor forget it.
+    /// Flushes it on this processor.
     fn forget(&self) {
         match self.range {
             Some((first, last)) => (first..=last).step_by(4096).for_each(arch::forget_page),
@@ -78,14 +79,14 @@ const EVERYTHING: Stale = Stale { root: 0, range: None, is_global: true };
 
 /// The root that each processor has loaded.
 static ROOTS: [AtomicU64; PROCESSORS_MAX] = [const { AtomicU64::new(0) }; PROCESSORS_MAX];
-/// A bit for each processor that takes part, and for each that is lost.
+/// A bit for each processor in use, and for each that is lost.
 static ONLINE: AtomicU64 = AtomicU64::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 /// A bit for each processor that has not answered.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 static SENDER: PolledMutex<()> = PolledMutex::free(());
 static SENT: AtomicUsize = AtomicUsize::new(0);
-/// What is left out on purpose: 1 here, 2 on other processors.
+/// What is left out on purpose: flushes here (1), or on other processors (2).
 static OMITTED: AtomicU8 = AtomicU8::new(0);
 
 struct Request(UnsafeCell<([Stale; STALE_MAX], usize)>);
@@ -95,32 +96,32 @@ unsafe impl Sync for Request {}
 
 static REQUEST: Request = Request(UnsafeCell::new(([EVERYTHING; STALE_MAX], 0)));
 
-/// This processor takes part from here on.
+/// Takes this processor into use.
 pub fn join(processor: usize) {
     ONLINE.fetch_or(1 << processor, Ordering::SeqCst);
 }
 
-/// How many take part.
+/// The number of processors in use.
 pub fn online() -> u32 {
     ONLINE.load(Ordering::SeqCst).count_ones()
 }
 
-/// Whether this processor did not answer.
+/// Whether a processor was lost, as it did not answer.
 pub fn is_lost(processor: usize) -> bool {
     LOST.load(Ordering::SeqCst) >> processor & 1 != 0
 }
 
-/// Whether this one takes part.
+/// Whether a processor is in use.
 pub fn is_online(processor: usize) -> bool {
     ONLINE.load(Ordering::SeqCst) >> processor & 1 != 0
 }
 
-/// Requests that were sent to other processors.
+/// The number of requests sent to other processors.
 pub fn sent() -> usize {
     SENT.load(Ordering::Relaxed)
 }
 
-/// Leaves out what has to be done here (1), elsewhere (2): to see whether anybody finds that.
+/// Leaves out flushes here (1) or on other processors (2), to test whether this is found.
 pub fn omit(what: u8) {
     OMITTED.store(what, Ordering::SeqCst);
 }
@@ -157,13 +158,13 @@ fn answer() {
     PENDING.fetch_and(!own, Ordering::AcqRel);
 }
 
-/// Has every processor forget; when it returns, they have.
+/// Makes every processor flush. All have flushed when it returns.
 pub fn shoot(flushes: &[(HatSpace, Flush)]) {
     shoot_tokens(flushes.iter().map(|(_, flush)| flush));
 }
 
-/// Has every processor flush what these tokens name; they may be of several spaces. All have flushed when it
-/// returns.
+/// Makes every processor flush what these tokens name, which may be of several spaces. All have flushed when
+/// it returns.
 pub fn shoot_tokens<'a>(flushes: impl Iterator<Item = &'a Flush>) {
     let (mut all, mut count) = ([EVERYTHING; STALE_MAX], 0);
     for flush in flushes.filter(|flush| !flush.is_empty()) {

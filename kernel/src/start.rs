@@ -1,4 +1,5 @@
-//! From the first Rust to threads: memory, the kernel's tables, other processors, and what the command line asks for.
+//! From the first Rust function to threads: memory, the kernel's tables, other processors, and what the
+//! command line requests.
 
 use alloc::boxed::Box;
 
@@ -15,12 +16,12 @@ use crate::{
     options, say, shootdown,
 };
 
-/// The kernel, once there is one.
+/// The kernel, after it was made.
 static SYSTEM: PolledOnce<Box<dyn System + Send>> = PolledOnce::empty();
-/// Said where there are no threads, as processors are judged.
+/// Set if processors are to be tested and there are no threads.
 static JUDGES: PolledOnce<()> = PolledOnce::empty();
 
-/// The first processor comes here.
+/// Starts the first processor.
 pub fn first(boot: &arch::Boot) -> ! {
     let line = options::keep(boot.line);
     let mode = options::word(line, "do").unwrap_or("threads");
@@ -115,7 +116,7 @@ where
     SYSTEM.get(|| Box::new(machine)).run(0)
 }
 
-/// Judges processors, and leaves flushes out if that is asked for.
+/// Tests the processors, and leaves out flushes if that is requested.
 fn judge(line: &str, layout: &Layout) -> ! {
     shootdown::omit(match options::word(line, "omit") {
         None => 0,
@@ -148,7 +149,7 @@ fn judge(line: &str, layout: &Layout) -> ! {
     }
 }
 
-/// Another processor comes here.
+/// Starts another processor.
 pub fn other(number: usize) -> ! {
     shootdown::enter(number, arch::kernel_root());
     arch::name(number);

@@ -1,4 +1,4 @@
-//! Threads and spaces as the kernel keeps them, and who runs next. One lock guards all of it.
+//! The kernel's threads and spaces, and the choice of the next thread. One lock guards all of it.
 //!
 //! ```text
 //!   Ready --> Running --> Sending, Receiving, Waiting --> Ready ...       a thread
@@ -23,34 +23,34 @@ use crate::{
     shootdown,
 };
 
-/// Threads that there can be.
+/// The most threads.
 const TASKS_MAX: usize = 64;
 
-/// A thread's number, which is used once.
+/// The number of a thread, which is used only once.
 pub type TaskId = u64;
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It waits for a processor.
+    /// Ready to run.
     Ready,
-    /// It runs on this one.
+    /// Running on this processor.
     Running(usize),
-    /// Its message waits for its receiver.
+    /// Waiting until its message is received.
     Sending,
-    /// It waits for a message of this thread, or anybody's.
+    /// Waiting for a message of this thread, or of any.
     Receiving(TaskId),
-    /// It waits for this thread to end.
+    /// Waiting for this thread to end.
     Waiting(TaskId),
-    /// It has ended with this code.
+    /// Ended with this code.
     Dead(u64),
 }
 
-/// Registers of a thread, which its processor uses while it runs.
+/// The registers of a thread, which its processor uses while the thread runs.
 pub struct Registers(Box<UnsafeCell<Context>>);
 
 impl Registers {
-    /// The registers, wherever the thread goes.
+    /// The address of the registers, which stays the same when the thread moves.
     pub fn place(&self) -> *mut Context {
         self.0.get()
     }
@@ -64,59 +64,59 @@ unsafe impl Send for Registers {}
 pub struct Task {
     /// Its registers.
     pub registers: Registers,
-    /// What it does.
+    /// Its state.
     pub state: State,
     /// Its space.
     pub space: HatSpace,
-    /// What it sends, and from whom it wants an answer.
+    /// The message that it sends.
     pub message: [u64; 4],
-    /// See [`Task::message`].
+    /// The thread from which it wants an answer, or [`crate::abi::ANYBODY`].
     pub from: TaskId,
-    /// Threads that wait to send to it.
+    /// The threads that wait to send to it.
     pub senders: VecDeque<TaskId>,
-    /// Where pages may go that it is sent.
+    /// The range in which pages that it is sent may be mapped.
     pub window: Flexpage,
-    /// Whether its message is a fault, whose answer is no message but a page.
+    /// Whether its message is a fault, which is answered by a page and not by a message.
     pub is_faulting: bool,
     /// Whether it is to end at its next trap.
     pub is_killed: bool,
-    /// The only processor that it may run on.
+    /// The only processor on which it may run, if any.
     pub processor: Option<usize>,
 }
 
 impl Task {
-    /// Gives results to a thread that does not run.
+    /// Sets the results of the system call of a thread that is not running.
     pub fn answer(&mut self, results: &[u64]) {
         // SAFETY: the caller has the lock of all threads, and this one does not run, or runs on the caller's processor.
         unsafe { (*self.registers.place()).set_results(results) };
     }
 }
 
-/// A space of threads.
+/// The kernel's data on a space.
 pub struct Place {
     /// The root of its page table.
     pub root: PhysAddr,
     /// Whether the kernel pages it.
     pub is_paged: bool,
-    /// Who does, if the kernel does not.
+    /// Its pager, if it has one.
     pub pager: Option<TaskId>,
-    /// Threads in it.
+    /// The number of threads in it.
     pub threads: u32,
 }
 
 /// All threads and spaces.
 pub struct Tasks {
     slots: Vec<Option<Task>>,
-    /// The number of the thread in each slot, or of the last that was there.
+    /// By slot: the number of the thread, or of the last thread that was there.
     numbers: Vec<TaskId>,
     ready: VecDeque<TaskId>,
     idle: u64,
-    /// Spaces by the HAT layer's number.
+    /// The spaces, by the HAT layer's number.
     pub spaces: BTreeMap<u32, Place>,
 }
 
 impl Tasks {
-    /// Nobody yet.
+    /// No threads and spaces.
     pub fn new() -> Tasks {
         Tasks {
             slots: (0..TASKS_MAX).map(|_| None).collect(),
@@ -127,23 +127,23 @@ impl Tasks {
         }
     }
 
-    /// The thread of this number, dead or alive.
+    /// The thread of this number, whether it has ended or not.
     pub fn get(&mut self, id: TaskId) -> Option<&mut Task> {
         let slot = id as usize % TASKS_MAX;
         if self.numbers[slot] == id { self.slots[slot].as_mut() } else { None }
     }
 
-    /// The thread of this number, if it is alive.
+    /// The thread of this number, if it has not ended.
     pub fn alive(&mut self, id: TaskId) -> Option<&mut Task> {
         self.get(id).filter(|task| !matches!(task.state, State::Dead(_)))
     }
 
-    /// The thread that runs on the caller's processor.
+    /// The thread that is running on the caller's processor.
     pub fn running(&mut self, id: TaskId) -> &mut Task {
         self.get(id).expect("who runs is there")
     }
 
-    /// A new thread, which is not ready yet; nothing where there is no slot. `space` is counted as having one more.
+    /// Adds a thread, which is not ready yet; `None` if there is no slot. Counts one more thread for `space`.
     pub fn add(&mut self, context: Context, space: HatSpace) -> Option<TaskId> {
         let is_over = |slot: &Option<Task>| {
             slot.as_ref().is_none_or(|task| matches!(task.state, State::Dead(_)))
@@ -167,18 +167,18 @@ impl Tasks {
         Some(self.numbers[slot])
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub fn forget(&mut self, id: TaskId) {
         self.slots[id as usize % TASKS_MAX] = None;
     }
 
-    /// All that are there, by their numbers.
+    /// The numbers of all threads.
     pub fn each(&self) -> Vec<TaskId> {
         let slots = self.numbers.iter().zip(&self.slots);
         slots.filter(|(_, slot)| slot.is_some()).map(|(id, _)| *id).collect()
     }
 
-    /// The thread waits for a processor, and one that has nothing to do is told.
+    /// Makes the thread ready, and interrupts a processor that is idle.
     pub fn make_ready(&mut self, id: TaskId) {
         let Some(task) = self.get(id) else { return };
         task.state = State::Ready;
@@ -195,7 +195,7 @@ impl Tasks {
         }
     }
 
-    /// Whether somebody waits for this processor.
+    /// Whether a thread is ready that may run on this processor.
     pub fn has_ready(&mut self, processor: usize) -> bool {
         self.first_ready(processor).is_some()
     }
@@ -216,7 +216,8 @@ impl Tasks {
         })
     }
 
-    /// Who runs next on this processor, with its registers and its root; nobody, and the processor is idle.
+    /// The next thread for this processor, with its registers and root; `None` if there is none, and then
+    /// the processor is idle.
     pub fn next(&mut self, processor: usize) -> Option<(TaskId, *mut Context, PhysAddr)> {
         let Some(at) = self.first_ready(processor) else {
             self.idle |= 1 << processor;
@@ -226,7 +227,7 @@ impl Tasks {
         Some(self.start(id, processor))
     }
 
-    /// Has a thread run here that waits for nobody.
+    /// Runs a given thread here, which must be ready.
     pub fn start(&mut self, id: TaskId, processor: usize) -> (TaskId, *mut Context, PhysAddr) {
         self.idle &= !(1 << processor);
         let task = self.running(id);
@@ -235,7 +236,7 @@ impl Tasks {
         (id, place, self.spaces[&space.0].root)
     }
 
-    /// Threads that run on processors which are lost.
+    /// The threads that ran on processors that are lost.
     pub fn lost(&mut self) -> Vec<TaskId> {
         let is_lost =
             |state| matches!(state, State::Running(processor) if shootdown::is_lost(processor));
@@ -245,7 +246,7 @@ impl Tasks {
             .collect()
     }
 
-    /// Whether a thread that receives from `from` takes a message of `sender`.
+    /// Whether a thread that receives from `from` accepts a message of `sender`.
     pub fn takes(from: TaskId, sender: TaskId) -> bool {
         from == sender || from == ANYBODY
     }

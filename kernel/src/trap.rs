@@ -1,36 +1,36 @@
-//! What user mode comes back with.
+//! The reasons for a return from user mode.
 
 use addr::Kind;
 
-/// Why user mode has ended.
+/// Why user mode was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trap {
-    /// It calls the kernel.
+    /// A system call.
     Call,
-    /// A page is missing, or its rights.
+    /// A page fault.
     Page(Fault),
-    /// Its turn is over.
+    /// The end of the thread's turn.
     Timer,
-    /// Another processor wants something.
+    /// A request of another processor.
     Poke,
-    /// What no program may do: the processor's number for it.
+    /// An illegal operation: the processor's number of the exception.
     Wrong(u64),
 }
 
 /// An access that could not be translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Its address.
+    /// The address.
     pub at: u64,
-    /// What was tried.
+    /// The kind of access.
     pub kind: Kind,
 }
 
-/// A call as the registers have it.
+/// A system call, from the registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Which.
+    /// The number of the call.
     pub number: u64,
-    /// Its arguments; those that it has not are any.
+    /// The arguments; those that the call does not have are arbitrary.
     pub arguments: [u64; 6],
 }

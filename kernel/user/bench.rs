@@ -1,4 +1,4 @@
-//! Instructions of messages and faults, by QEMU's `-icount shift=0`.
+//! Counts the instructions of messages and faults, with QEMU's `-icount shift=0`.
 
 use crate::{
     abi::{NOBODY, Number, SOURCE_FILE, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME},
@@ -10,7 +10,7 @@ use crate::{
 
 const ROUNDS: u64 = 64;
 
-/// Says the mean of what one of `count` has taken.
+/// Prints the mean number of instructions of one of `count` operations.
 fn say(name: &str, begun: u64, count: u64) {
     println!("instructions {name} {}", (instructions() - begun) / count);
 }

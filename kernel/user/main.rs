@@ -1,4 +1,4 @@
-//! The program of user mode: what it does, the first argument says.
+//! The user program. Its first argument says what it does.
 //!
 //! | argument | what it does |
 //! |---|---|
@@ -21,7 +21,7 @@ use core::panic::PanicInfo;
 
 use abi::Fact;
 
-/// The first instruction, with a stack.
+/// The first instruction, on a stack.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text._start")]
 extern "C" fn _start(what: u64, from: u64) -> ! {
@@ -33,7 +33,7 @@ extern "C" fn _start(what: u64, from: u64) -> ! {
     system::shutdown(u64::from(what > 1))
 }
 
-/// A part that is tried, and its name.
+/// A group of tests, and its name.
 type Part = (&'static str, fn());
 
 const PARTS: [Part; 24] = [

@@ -1,21 +1,21 @@
-//! What the kernel pages: regions, copies, files, swap.
+//! Tests of the kernel's paging: regions, copies, files, swap.
 
 use crate::{
     abi::{Fact, Number, READ, SOURCE_FILE, SOURCE_FILE_SHARED, SOURCE_SHARED, SOURCE_ZEROS, WRITE},
     system::{fact, in_a_child, is_stopped, load, must, store},
 };
 
-/// Where regions of tests are.
+/// The address of the tests' regions.
 pub const AT: u64 = 0x1000_0000;
 pub const PAGE: u64 = 4096;
 
-/// A region of `pages` pages at `at`.
+/// Maps a region of `pages` pages at `at`.
 pub fn map(at: u64, pages: u64, source: u64) {
     let file = [2, 0];
     must(Number::Map, &[at, pages * PAGE, READ | WRITE, source, file[0], file[1]]);
 }
 
-/// No region any more.
+/// Unmaps a region.
 pub fn unmap(at: u64, pages: u64) {
     must(Number::Unmap, &[at, pages * PAGE]);
 }

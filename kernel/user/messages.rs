@@ -1,4 +1,4 @@
-//! Messages, pagers in user mode, and pages that are mapped on.
+//! Tests of messages, pagers in user mode, and pages that are mapped on.
 
 use crate::{
     abi::{
@@ -10,19 +10,19 @@ use crate::{
     system::{call, exit, load, must, simple, store, thread},
 };
 
-/// Where stacks of threads are, in whatever space.
+/// The address of the stacks of threads, in every space.
 pub const STACKS: u64 = 0x2000_0000;
-/// The bytes of each.
+/// The size of each stack in bytes.
 pub const STACK: u64 = 4 * PAGE;
-/// Where a thread of an empty space has its data.
+/// The address of the data of a thread in an empty space.
 pub const DATA: u64 = 0x1800_0000;
 
-/// Sends to `to`, receives from `from`.
+/// Sends to `to`, then receives from `from`.
 pub fn message(to: u64, from: u64, tag: u64, words: [u64; 3]) -> [u64; 6] {
     call(Number::Ipc, [to, from, tag, words[0], words[1], words[2]])
 }
 
-/// Answers each message with its words plus one, till a tag is 0.
+/// Answers each message with its words plus one, until a tag is 0.
 pub extern "C" fn echo(_: u64, _: u64) -> ! {
     let mut got = message(NOBODY, ANYBODY, 0, [0; 3]);
     loop {
@@ -35,7 +35,7 @@ pub extern "C" fn echo(_: u64, _: u64) -> ! {
     }
 }
 
-/// Stacks for so many threads.
+/// Maps stacks for `count` threads.
 pub fn stacks(count: u64) {
     map(STACKS, count * STACK / PAGE, SOURCE_ZEROS);
 }
@@ -44,7 +44,7 @@ pub fn no_stacks(count: u64) {
     unmap(STACKS, count * STACK / PAGE);
 }
 
-/// Where the stack of a thread ends.
+/// The end of the stack of a thread.
 pub const fn stack_end(number: u64) -> u64 {
     STACKS + (number + 1) * STACK
 }
@@ -62,7 +62,7 @@ pub fn ipc() {
     no_stacks(1);
 }
 
-/// What a thread of an empty space does: it stores to its pages, tells, and waits for leave.
+/// A thread in an empty space: it stores to its pages, reports that, and waits for an answer.
 extern "C" fn client(boss: u64, pages: u64) -> ! {
     for round in 0..2 {
         let sum: u64 = (0..pages).map(|page| load(DATA + page * PAGE)).sum();
@@ -75,13 +75,14 @@ extern "C" fn client(boss: u64, pages: u64) -> ! {
     }
 }
 
-/// Stops a thread, and waits for that.
+/// Kills a thread, and waits for its end.
 pub fn end(thread: u64) {
     must(Number::Kill, &[thread]);
     assert_eq!(must(Number::Wait, &[thread]), STOPPED);
 }
 
-/// The page that a pager gives for a fault of a client: the program, stacks, and data, from the same places of its own.
+/// The page that a pager maps for a client's fault: program, stacks and data, at the same addresses as its
+/// own.
 fn page_for(at: u64, data: u64) -> Option<u64> {
     let page = at & !(PAGE - 1);
     let (text, stacks) = (crate::abi::PROGRAM..crate::abi::PROGRAM + 0x10_0000, STACKS..STACKS + 16 * STACK);
@@ -93,7 +94,7 @@ fn page_for(at: u64, data: u64) -> Option<u64> {
     }
 }
 
-/// Serves faults till a message of another kind comes; the words of that.
+/// Serves faults until a message of another kind comes. Returns the words of that message.
 pub fn serve(data: u64, faults: &mut u64) -> [u64; 6] {
     let mut got = message(NOBODY, ANYBODY, 0, [0; 3]);
     loop {
@@ -139,7 +140,7 @@ pub fn pager() {
     no_stacks(1);
 }
 
-/// The number of this thread: of who sends is told to who receives.
+/// The number of this thread: a receiver is told the sender.
 pub fn whoami() -> u64 {
     let echo = thread(echo_number, stack_end(0), [0; 2], SPACE_SAME);
     let [_, _, _, number, ..] = message(echo, echo, 0x1000, [0; 3]);
@@ -153,7 +154,7 @@ extern "C" fn echo_number(_: u64, _: u64) -> ! {
     exit(0)
 }
 
-/// Takes what it is sent into its window, says what it finds there, and hands it on if it is told whom to.
+/// A thread that receives pages into its window, reports their contents, and maps them on if told to whom.
 extern "C" fn holder(boss: u64, _: u64) -> ! {
     must(Number::Accept, &[flexpage(DATA, 15, READ | WRITE)]);
     let mut got = message(boss, ANYBODY, 0x3000, [0; 3]);
@@ -179,7 +180,7 @@ extern "C" fn holder(boss: u64, _: u64) -> ! {
     }
 }
 
-/// Two holders in empty spaces of this pager.
+/// Makes two holders in empty spaces, with this thread as pager.
 fn holders(me: u64) -> [u64; 2] {
     let mut faults = 0;
     [1, 2].map(|number| {
@@ -190,7 +191,7 @@ fn holders(me: u64) -> [u64; 2] {
     })
 }
 
-/// Asks a holder, and serves the faults that it makes meanwhile.
+/// Sends a request to a holder, and serves its faults meanwhile.
 fn ask(holder: u64, tag: u64, words: [u64; 3]) -> [u64; 6] {
     let [status, ..] = message(holder, NOBODY, tag, words);
     assert_eq!(status, OK);

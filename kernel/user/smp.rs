@@ -1,4 +1,4 @@
-//! Several processors: threads of one space, and what they must forget.
+//! Tests with several processors: threads of one space, and shootdowns.
 
 use crate::{
     abi::{ANYBODY, Fact, Failure, NOBODY, Number, OK, SOURCE_SHARED, SOURCE_ZEROS, SPACE_SAME, STOPPED},
@@ -8,10 +8,10 @@ use crate::{
 };
 
 const ROUNDS: u64 = 100;
-/// How often a page gets another frame.
+/// How many times a page gets another frame.
 const LOOKS: u64 = 20;
 
-/// An atomic word at an address.
+/// The atomic word at an address.
 fn word(at: u64) -> &'static core::sync::atomic::AtomicU64 {
     // SAFETY: the page is mapped while threads use it, and they use the word so alone.
     unsafe { core::sync::atomic::AtomicU64::from_ptr(at as *mut u64) }
@@ -49,7 +49,8 @@ pub fn threads() {
     no_stacks(processors);
 }
 
-/// Loads a page again and again, which goes and comes with another number, till that is 0.
+/// Loads repeatedly from a page that is unmapped and mapped with another number, until the number
+/// is 0.
 extern "C" fn looks(processor: u64, at: u64) -> ! {
     must(Number::Processor, &[processor]);
     let mut looked = 0;

@@ -1,15 +1,16 @@
-//! Calls of the kernel, and text by them.
+//! System calls, and printing.
 
 use core::fmt::{self, Write};
 
 use crate::abi::{Fact, Failure, Number, OK, STOPPED};
 
-/// Calls the kernel: the first six results.
+/// Calls the kernel. Returns the first six results.
 pub fn call(number: Number, arguments: [u64; 6]) -> [u64; 6] {
     any_call(number as u64, arguments)
 }
 
-/// Calls the kernel with any number, also one that no call has: the first six results.
+/// Calls the kernel with any number, which need not be a system call's. Returns the first six
+/// results.
 #[cfg(target_arch = "x86_64")]
 pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     let [a, b, c, d, e, f] = arguments;
@@ -31,7 +32,8 @@ pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     results
 }
 
-/// Calls the kernel with any number, also one that no call has: the first six results.
+/// Calls the kernel with any number, which need not be a system call's. Returns the first six
+/// results.
 #[cfg(target_arch = "riscv64")]
 pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     let [a, b, c, d, e, f] = arguments;
@@ -53,7 +55,8 @@ pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     results
 }
 
-/// A call with these arguments, and zeros: its first two results.
+/// Makes a system call with these arguments, and zeros for the others. Returns the first two
+/// results.
 pub fn simple(number: Number, arguments: &[u64]) -> (u64, u64) {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
@@ -61,7 +64,7 @@ pub fn simple(number: Number, arguments: &[u64]) -> (u64, u64) {
     (status, value)
 }
 
-/// The value of a call that must succeed; panics if its status is not [`OK`].
+/// Makes a system call that must succeed. Returns its value; panics if its status is not [`OK`].
 pub fn must(number: Number, arguments: &[u64]) -> u64 {
     let (status, value) = simple(number, arguments);
     assert_eq!(status, OK, "{number:?} of {arguments:x?}");
@@ -80,17 +83,18 @@ pub fn exit(code: u64) -> ! {
     unreachable!("the thread has ended")
 }
 
-/// A number of the kernel's.
+/// Reads a number of the kernel.
 pub fn fact(fact: Fact) -> u64 {
     must(Number::Fact, &[fact as u64])
 }
 
-/// Has something fail.
+/// Injects a fault.
 pub fn fail(what: Failure, number: u64) {
     must(Number::Fail, &[what as u64, number]);
 }
 
-/// Runs `f` in a space that is this one's copy, and waits: its code. `None` where there is no memory for it.
+/// Runs `f` in a copy of this space, and waits for it. Returns its exit code; `None` if there is no memory
+/// for the copy.
 pub fn in_a_child(f: impl FnOnce() -> u64) -> Option<u64> {
     match simple(Number::Fork, &[]) {
         (OK, 0) => exit(f()),
@@ -99,7 +103,7 @@ pub fn in_a_child(f: impl FnOnce() -> u64) -> Option<u64> {
     }
 }
 
-/// That the kernel stops who does this.
+/// Checks that the kernel stops a thread that does `f`.
 pub fn is_stopped(what: &str, f: impl FnOnce()) {
     let code = in_a_child(|| {
         f();
@@ -108,7 +112,7 @@ pub fn is_stopped(what: &str, f: impl FnOnce()) {
     assert_eq!(code, Some(STOPPED), "{what}");
 }
 
-/// A thread of this space with a stack of its own.
+/// Starts a thread in this space, on a stack of its own.
 pub fn thread(f: extern "C" fn(u64, u64) -> !, stack_end: u64, arguments: [u64; 2], space: u64) -> u64 {
     must(Number::Spawn, &[f as usize as u64, stack_end, arguments[0], arguments[1], space])
 }

@@ -1,4 +1,4 @@
-//! What goes wrong: programs that attack, pagers that are missing, memory that ends. The kernel goes on.
+//! Tests of faulty programs, missing pagers, and lack of memory, which the kernel must survive.
 
 use crate::{
     abi::{
@@ -124,8 +124,8 @@ pub fn kill() {
     no_stacks(2);
 }
 
-/// Runs an operation again and again, each time with another allocation of a frame that fails, till none is left that
-/// could.
+/// Repeats an operation, each time with another of its allocations of frames made to fail, until it has run with
+/// none failing.
 fn each_allocation(what: &str, mut operation: impl FnMut() -> bool) {
     let (mut failed, mut number) = (0, 1);
     while number < 40 {

@@ -17,46 +17,47 @@ class Program(Record):
     """Its instruction set."""
 
     command: list[str]
-    """Program and arguments."""
+    """The program and its arguments."""
 
     from_: int
-    """Accesses of the process before it."""
+    """The number of accesses of the process before this program."""
 
 
 class Process(Record):
-    """A process of a recording: an address space with a history of its own.
+    """A process of a recording.
 
-    It begins by `fork` or is the first, and goes on when it executes another program.
+    It is the first one or begins by a `fork`, and continues to be the same process when it executes
+    another program.
     """
 
     number: int
-    """Its number in the recording; the first has 0."""
+    """The number of the process in the recording; the first one is 0."""
 
     pid: int
-    """Its number at the system, which another may have had before."""
+    """The process id, which an earlier process may have had as well."""
 
     parent: int | None
-    """The process that forked it, by number."""
+    """The number of the process that forked it."""
 
     parent_accesses: int | None
-    """Accesses of the parent's before the fork. Not known if the recording was cut."""
+    """The number of accesses of the parent before the fork; unknown if the recording was cut."""
 
     shares_space: bool
-    """Whether it runs in its parent's space until it executes a program, as `vfork`'s child and
-    `posix_spawn`'s do.
+    """Whether it runs in its parent's space until it executes a program, as children of `vfork` and
+    `posix_spawn` do.
     """
 
     began_ns: int
-    """When it began, in nanoseconds of the recording's clock."""
+    """The time when it began, in nanoseconds of the recording's clock."""
 
     programs: list[Program]
-    """What it ran, one after the other; a fork's child begins with its parent's program."""
+    """The programs that it ran, one after the other; a child begins with its parent's program."""
 
     accesses: int
-    """Its accesses, as far as they are known."""
+    """The number of its accesses, as far as it is known."""
 
     instructions: int
-    """Instructions that they count."""
+    """The number of instructions that these accesses count."""
 
 
 class LiveSummary(Record):
@@ -144,24 +145,26 @@ class ByKind(Record, Generic[T]):
 
 
 class Switches(Record):
-    """How often a processor went from one program to another, for the results."""
+    """Counts of a processor's switches from one program to another, for results."""
 
     order: str
-    """What ordered the programs."""
+    """What determined the order in which programs ran."""
 
     quantum_instructions: int | None
-    """Instructions after which another program has its turn; none where the recording alone orders
-    them.
+    """The number of instructions after which another program gets its turn; none if the recording
+    alone determines the order.
     """
 
     cpus: int
-    """Processors."""
+    """The number of processors."""
 
     by_cause: dict[str, int]
     """Switches of a processor from one program to another, by their cause."""
 
     unexplained: int
-    """Waits that ended because nobody could run any more: for what is not in the recording."""
+    """Waits that were ended because no program was runnable: the recording lacks what they waited
+    for.
+    """
 
 
 class BlockCounts(Record):
@@ -2331,67 +2334,74 @@ class Managed(Record):
 
 
 class TimeUse(Record):
-    """Where the cycles of all processors have gone.
+    """How the cycles of all processors were used.
 
-    The sum is their number times the cycles until the last had ended.
+    The sum is the number of processors times the cycles until the last one ended.
     """
 
     work_cycles: int
-    """Work: the load's own, the memory manager's and the layer's."""
+    """Work: of the load itself, the memory manager and the HAT layer."""
 
     lock_cycles: int
-    """Locks taken and given back, lines that another processor had among it."""
+    """Taking and releasing locks, including the transfer of their cache lines from other
+    processors.
+    """
 
     wait_cycles: int
-    """Waiting for locks and busy descriptors, but for what interrupts took of it."""
+    """Waiting for locks and busy descriptors, except for interrupts meanwhile."""
 
     shootdown_cycles: int
-    """Sending shootdowns, waiting for the answers, flushing caches."""
+    """Sending shootdowns, waiting for answers, flushing caches."""
 
     interrupt_cycles: int
-    """Answering other processors' shootdowns."""
+    """Answering shootdowns of other processors."""
 
     ended_cycles: int
-    """After the processor's own end, until that of the last."""
+    """From the processor's own end to the end of the last one."""
 
 
 class Histogram(Record):
-    """Times in cycles. Bucket n has how many lie from 2^(n-1) to 2^n - 1, the first has zeros."""
+    """A histogram of durations in cycles.
+
+    Bucket n has the number of durations from 2^(n-1) to 2^n - 1; the first bucket has the zeros.
+    """
 
     count: int
-    """How many."""
+    """The number of durations."""
 
     cycles: int
-    """Their sum."""
+    """The sum of all durations."""
 
     buckets: list[int]
-    """How many by powers of two; empty ones at the end are left out."""
+    """The number of durations for each power of two; empty buckets at the end are omitted."""
 
 
 class LockShare(Record):
-    """What the locks of one class have cost."""
+    """The costs of the locks of one class."""
 
     contended_share: float
-    """Share of the acquisitions that found the lock held."""
+    """The share of acquisitions that found the lock held."""
 
     acquisitions: int
-    """How often one was taken."""
+    """The number of times one was taken."""
 
     contended: int
-    """How often it was found held by another."""
+    """The number of times one was found held by another thread."""
 
     transfers: int
-    """How often another processor had it last, so that its line had to be fetched."""
+    """The number of times another processor had taken it last, so that its cache line had to be
+    fetched.
+    """
 
     waits: Histogram
-    """Cycles from asking to having, where it was found held."""
+    """Cycles from the request to the acquisition, for locks that were found held."""
 
     holds: Histogram
-    """Cycles from having to giving back."""
+    """Cycles from the acquisition to the release."""
 
 
 class ShootCounts(Record):
-    """What shootdowns have come to."""
+    """The counts of shootdowns."""
 
     sent: int
     """Shootdowns that were sent."""
@@ -2400,90 +2410,88 @@ class ShootCounts(Record):
     """Interrupts of processors."""
 
     deferred: int
-    """Spaces flushed when a processor came to them again."""
+    """Spaces flushed by a processor that entered them again."""
 
     wait_cycles: int
-    """Cycles that senders have waited for answers."""
+    """Cycles that senders waited for answers."""
 
     cache_pages: int
-    """Pages flushed from caches that are indexed by virtual addresses, on each processor that may
-    hold them.
+    """Pages flushed from caches that are indexed by virtual addresses, counted on each processor
+    that may hold lines of them.
     """
 
     cache_spaces: int
-    """Whole spaces flushed from caches that are indexed by virtual addresses, on each processor
-    that may hold their lines.
+    """Whole spaces flushed from caches that are indexed by virtual addresses, counted on each
+    processor that may hold lines of them.
     """
 
 
 class ContextUse(Record):
-    """Entries into spaces, by what became of contexts."""
+    """The number of entries into spaces, by how the space came to a context."""
 
     unlisted: int
-    """Into a space that had one, without a lock."""
+    """Entries into a space that had a context, without taking a lock."""
 
     listed: int
-    """Entries into a space that had a context, with the lock of the list that keeps the order of
-    use.
-    """
+    """Entries into a space that had a context, with the lock of the list that is ordered by use."""
 
     taken: int
-    """Contexts given to spaces that had none."""
+    """Entries into a space that had no context and was given one."""
 
     stolen: int
-    """Of these, those that another space has lost."""
+    """Of these, those whose context was taken from another space."""
 
 
 class HatOutcome(Record):
-    """A load on a number of processors under a scheme of locks."""
+    """The outcome of a run in virtual time."""
 
     cpus: int
-    """Processors."""
+    """The number of processors."""
 
     scheme: str
-    """Scheme of locks."""
+    """The name of the locking scheme."""
 
     load: str
-    """Load."""
+    """The name of the load."""
 
     table: str
-    """Page table."""
+    """The name of the page table."""
 
     hat_only: bool
     """Whether the HAT layer was driven alone."""
 
     operations: int
-    """Operations of all processors."""
+    """The number of operations of all processors."""
 
     cycles: int
-    """Cycles until the last had ended."""
+    """Cycles until the last operation had ended."""
 
     throughput: float
     """Operations per million cycles."""
 
     time: TimeUse
-    """Where the cycles of all processors have gone."""
+    """How the cycles of all processors were spent."""
 
     locks: dict[str, LockShare]
-    """What the locks have cost, by the name of their class."""
+    """The costs of the locks, by the name of their class."""
 
     acquisitions_per_operation: float
-    """Acquisitions of all locks per operation."""
+    """Acquisitions of all locks, per operation."""
 
     wait_cycles_per_operation: float
     """Cycles that processors waited for locks, per operation."""
 
     shootdowns: ShootCounts
-    """What shootdowns have come to."""
+    """The counts of shootdowns."""
 
     contexts: ContextUse | None
-    """What contexts have cost, where they are limited."""
+    """The costs of contexts; `None` if they are not limited."""
 
     steals: int
-    """Spaces that lost their tables to others."""
+    """The number of spaces that lost their page tables to other spaces."""
 
     table_bytes_peak: int
-    """Bytes of page tables when they were most."""
+    """The most bytes of page tables at any time."""
 
 
 class Hat(Record):
@@ -2509,90 +2517,97 @@ class Hat(Record):
 
 
 class HostPrices(Record):
-    """Nanoseconds of the host."""
+    """Durations on the host, in nanoseconds."""
 
     lock_ns: float
-    """A lock taken, or given back, that nobody else wants."""
+    """An uncontended lock taken, or released."""
 
     transfer_ns: float
-    """A line fetched that another thread wrote last."""
+    """A cache line fetched that another thread wrote last."""
 
     release_ns: float
-    """A lock given back that another thread spins for, and so has its line."""
+    """A lock released while another thread spins for it and has its cache line."""
 
     handover_ns: float
-    """From then until the thread has it that has spun for it and tries anew now."""
+    """From the release until the spinning thread, whose next attempt is just then, has the lock."""
 
     pause_ns: float
-    """From one of its tries to the next, which takes the line from its holder."""
+    """From one attempt of a spinning thread to the next, which takes the line from the lock's
+    holder.
+    """
 
 
 class HostOutcome(Record):
-    """A load on threads of this host, beside its control. Times differ from run to run."""
+    """The outcome of a load on threads of this host, and of its control.
+
+    Times differ from run to run.
+    """
 
     threads: int
-    """Threads."""
+    """The number of threads."""
 
     scheme: str
-    """Scheme of locks."""
+    """The name of the locking scheme."""
 
     load: str
-    """Load."""
+    """The name of the load."""
 
     table: str
-    """Page table."""
+    """The name of the page table."""
 
     hat_only: bool
     """Whether the HAT layer was driven alone."""
 
     nanoseconds: float
-    """Nanoseconds of an operation of one thread of the shared layer.
+    """Nanoseconds per operation of one thread on the shared layer.
 
-    This and the next three are of one round: the judged one whose scaling is the median, or, where
-    no round is judged, the one whose control scales the median.
+    This value and the next two are of one round: the judged round with the median scaling or, if no
+    round is judged, the round with the median scaling of the control.
     """
 
     control_nanoseconds: float
-    """Nanoseconds of an operation of one thread of the control."""
+    """Nanoseconds per operation of one thread of the control."""
 
     control_scaling: float
-    """What the control does on all threads over what it does on one."""
+    """The throughput of the control on all threads, over that on one thread."""
 
     acquisitions: dict[str, int]
-    """How often one thread takes locks of each class in as many operations as a processor of
-    virtual time does: equal to what it takes there.
+    """By class of locks: the number of acquisitions by one thread, in as many operations as a
+    processor does in virtual time. It must equal the number in virtual time.
     """
 
     judged_rounds: int
-    """Rounds that say something: the control scales, what was timed twice took equally long, and a
-    line takes as long from one thread to another at the end as at the beginning.
+    """The number of rounds that are judged, that is, valid: the control scales, the two times of
+    the same work agree, and the transfer of a cache line between threads takes as long at the
+    end as at the beginning.
     """
 
     scaling: float | None
-    """What the shared layer does on all threads over what one thread does alone, as the median of
-    the judged rounds; `None` where there is none.
+    """The throughput of the shared layer on all threads over that on one thread: the median of the
+    judged rounds; `None` if there are none.
     """
 
     predicted: float | None
-    """What virtual time says of that scaling, at this host's prices.
+    """That scaling as virtual time predicts it at this host's prices.
 
-    `None` where no round is judged, and for loads that do other work between their operations,
-    which threads of the host leave out.
+    `None` if no round is judged, and for loads that do other work between their operations, as
+    threads on the host do not do such work.
     """
 
     cycle_ns: float | None
-    """Nanoseconds of a counted instruction in that prediction: what is left of an operation on one
-    thread without its locks, over the instructions. `None` as above.
+    """Nanoseconds of a counted instruction in the prediction: the time of an operation on one
+    thread without its locks, over the instructions of an operation. `None` as for `predicted`.
     """
 
     lines_ns: float | None
-    """Nanoseconds of an operation that go to lines which another thread wrote, but those of locks:
-    what an operation takes longer if threads take turns, an operation each, without as many
-    lines as locks change their threads. `None` as above.
+    """Nanoseconds per operation that go to cache lines written by another thread, except those of
+    locks: the additional time of an operation if threads take turns with single operations,
+    without the transfers of locks' lines. `None` as for `predicted`.
     """
 
     prices: HostPrices | None
-    """What locks and lines take on this host, where it was measured for a prediction."""
+    """What locks and cache lines cost on this host; `None` if it was not measured for a prediction.
+    """
 
 
 class HatOnHost(Record):

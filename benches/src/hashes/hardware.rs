@@ -11,16 +11,16 @@ const STREAMS: [&str; 4] = [
     "zipf,size=64M,accesses=60000",
     "join,table=16M,accesses=60000",
 ];
-/// Streams like [`STREAMS`], at addresses that a 32-bit program has.
+/// Streams like [`STREAMS`], within the addresses of a 32-bit program.
 const NARROW: [&str; 4] = [
     "uniform,size=8M,bits=32,accesses=60000",
     "uniform,size=1G,bits=32,accesses=30000",
     "zipf,size=64M,bits=32,accesses=60000",
     "join,table=16M,bits=32,accesses=60000",
 ];
-/// Page tables whose addresses are too short for the others.
+/// Page-table formats whose addresses are too short for [`STREAMS`].
 const NARROW_FORMATS: [&str; 5] = ["x86-32", "x86-pae", "arm", "sparc-reference", "sv39"];
-/// Processes that take turns, and a kernel.
+/// Streams of several processes that take turns, and a kernel.
 const TURNS: [&str; 5] = [
     "pingpong,itlb=30,dtlb=40,ipc=266,idle=1,bits=32,accesses=40000",
     "pingpong,dtlb=20,linux=1,bits=32,accesses=40000",
@@ -29,7 +29,7 @@ const TURNS: [&str; 5] = [
     "packet,bits=32,accesses=40000",
 ];
 
-/// All lines of hardware.
+/// All lines for hardware.
 pub(super) fn lines() -> Vec<Line> {
     let mut all = Vec::new();
     let mut add = |machine: &'static str, settings: &[&str], streams: &[&'static str]| {

@@ -1,12 +1,12 @@
-//! What the HAT layer and the memory manager do on several processors, in virtual time: each load under each
-//! scheme of locks.
+//! The HAT layer and the memory manager on several processors, in virtual time: each load under each locking
+//! scheme.
 
 use hat::ContextLimit;
 use smp::{Costs, Load, LockKind, Plan, SCHEMES, Shootdowns, TABLES};
 
 use super::Line;
 
-/// All lines of layers.
+/// All lines for layers.
 pub(super) fn lines() -> Vec<Line> {
     let mut all = Vec::new();
     for (name, load) in Load::ALL {

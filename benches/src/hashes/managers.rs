@@ -1,10 +1,10 @@
-//! What the memory managers run on: each with its knobs, in memory that is plenty, scarce, or was used before.
+//! Memory managers, each with its settings, in memory that is plentiful, scarce, or was used before.
 
 use std::collections::BTreeSet;
 
 use super::{Line, programs::Shape};
 
-/// One process and long mappings, so that daemons find large pages to make.
+/// A stream of one process with long mappings, so that daemons find large pages to make.
 const ALONE: Shape = Shape {
     name: "alone",
     seed: 50_001,
@@ -14,7 +14,7 @@ const ALONE: Shape = Shape {
     calls: 20,
     mapping_max: 7 << 20,
 };
-/// Processes that are forked and end.
+/// A stream of processes that fork and end.
 const FAMILY: Shape = Shape {
     name: "family",
     seed: 50_002,
@@ -24,7 +24,7 @@ const FAMILY: Shape = Shape {
     calls: 30,
     mapping_max: 3 << 20,
 };
-/// Programs on two processors, which a schedule gives to them.
+/// A stream of programs on two processors with a schedule.
 const SCHEDULED: Shape = Shape {
     name: "scheduled",
     seed: 50_003,
@@ -34,7 +34,7 @@ const SCHEDULED: Shape = Shape {
     calls: 30,
     mapping_max: 3 << 20,
 };
-/// Few calls, and much that is used again.
+/// A stream with few calls that reuses much of its memory.
 const STEADY: Shape = Shape {
     name: "steady",
     seed: 50_004,
@@ -45,20 +45,20 @@ const STEADY: Shape = Shape {
     mapping_max: 6 << 20,
 };
 
-/// The streams.
+/// All streams.
 pub(super) const SHAPES: [Shape; 4] = [ALONE, FAMILY, SCHEDULED, STEADY];
 
-/// Settings of every machine: two processors, and a clock that counts instructions alone.
+/// Settings of every machine: two processors, and a clock that counts only instructions.
 const ALL: [&str; 3] = ["core.count=2", "os.clock=instructions", "swap.size=512M"];
 const PLENTY: &[&str] = &["memory.size=512M"];
 const SCARCE: &[&str] = &["memory.size=26M", "swap.io_cycles=3000", "swap.page_cycles=100"];
 const AGED: &[&str] = &["memory.size=96M", "memory.aged={free=0.5,wired=0.05,seed=3}"];
 
-/// What memory is like, and which of [`SHAPES`] runs in it.
+/// States of memory, as settings, each with the index of its stream in [`SHAPES`].
 const TOGETHER: [(&[&str], usize); 5] =
     [(PLENTY, 1), (SCARCE, 0), (SCARCE, 2), (AGED, 0), (AGED, 3)];
 
-/// Daemons wake often, as the streams are short.
+/// Settings with which daemons wake often, as the streams are short.
 const SOON: [&str; 4] = [
     "os.linux.cycles_per_ms=2000",
     "os.linux.khugepaged.scan_sleep_millisecs=10",
@@ -66,7 +66,8 @@ const SOON: [&str; 4] = [
     "os.linux.khugepaged.pages_to_scan=2048",
 ];
 
-/// The managers, each in some ways; those that are made of `linux` have [`SOON`] as well.
+/// The managers, each with several groups of settings. Those derived from `linux` have [`SOON`] as
+/// well.
 const MANAGERS: [(&str, &[&[&str]]); 10] = [
     ("first-touch", &[&[], &["os.page_size=2M"], &["os.place=heap=2M, site own.c:3=2M"]]),
     (
@@ -193,12 +194,12 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
     ("recorded", &[&[], &["os.page_size=2M"]]),
 ];
 
-/// Whether the manager is made of `linux`, whose knobs it has.
+/// Whether the manager is derived from `linux` and has its settings.
 fn is_linux(manager: &str) -> bool {
     matches!(manager, "linux" | "ingens" | "hawkeye" | "ca" | "translation-ranger")
 }
 
-/// All lines of managers.
+/// All lines for managers.
 pub(super) fn lines() -> Vec<Line> {
     let mut all = Vec::new();
     let mut add = |machine: &'static str, settings: &[&[&str]], shape: &'static Shape| {

@@ -1,4 +1,5 @@
-//! Hashes of counts over machines, memory managers and layers: two builds that count alike have the same.
+//! Hashes of counts over machines, memory managers and layers. Two builds with the same counts have the
+//! same hashes.
 //!
 //! ```text
 //!   hardware   every machine, format, MMU cache and policy over generated accesses --+
@@ -6,8 +7,8 @@
 //!   layers     every load under every scheme of locks, in virtual time --------------+
 //! ```
 //!
-//! A hash is of counts alone: names, versions, descriptions and what is zero are left out, so that a word that
-//! changes, or a count that is new and that a machine does not have, changes no line.
+//! A hash is of counts only: names, versions, descriptions and zeros are left out. So renaming, or a new
+//! count that is zero for a machine, changes no line.
 
 mod hardware;
 mod layers;
@@ -40,7 +41,7 @@ use trace::generate;
 
 use crate::Failure;
 
-/// How the file begins that keeps the hashes.
+/// The beginning of the file with the hashes.
 const HEAD: &str = "\
 # Hashes of counts. `make hashes` compares them, as `make test` does; this file was made by
 #
@@ -49,22 +50,23 @@ const HEAD: &str = "\
 # Where a change is meant to change a count, its commit has the new file, and its message says why.
 ";
 
-/// In the place of a hash: a machine that cannot be built, as its parts do not go together, has no line.
+/// In place of a hash: the machine is refused, as its parts do not fit together. Such machines have no
+/// line.
 const REFUSED: &str = "refused";
 
-/// Of results, what is no count.
+/// The fields of results that are not counts.
 const NO_COUNTS: [&str; 6] = ["schema", "pagewalk", "trace", "machine", "not_modelled", "checked"];
 
-/// A line: what runs, and what it is called.
+/// A line: its name, and what runs.
 struct Line {
     name: String,
     what: What,
 }
 
 enum What {
-    /// A machine over what a generator makes.
+    /// A machine, over the accesses of a generator.
     Generated(&'static str, Vec<String>, &'static str),
-    /// A machine over programs with a memory manager.
+    /// A machine with a memory manager, over programs.
     Life(&'static str, Vec<String>, &'static Shape),
     /// A load on several processors, in virtual time.
     Layers(Box<Plan>),
@@ -94,7 +96,8 @@ impl Line {
         Line { name, what: What::Layers(Box::new(plan)) }
     }
 
-    /// Its counts as a hash, or that the machine is refused. A run that ends early is an error, as it guards little.
+    /// The hash of its counts, or that the machine is refused. A run that ends early is an error, as its hash
+    /// would cover little.
     fn hash(&self, lives: &BTreeMap<&str, Programs>) -> Result<String, Failure> {
         let options = RunOptions { check: false, progress: &mut |_| true };
         let counts = match &self.what {
@@ -123,7 +126,7 @@ impl Line {
     }
 }
 
-/// The line of a program that a place is at: its number is its offset.
+/// A made-up line of the program for a place: its number is the offset of the place.
 fn line_of(place: &CodePlace) -> Vec<FrameName> {
     let (file, line) = (Some("own.c".to_owned()), Some(place.offset as u32));
     vec![FrameName { function: None, file, line }]
@@ -143,7 +146,7 @@ fn counts_of(counted: &impl Serialize) -> Result<Value, Failure> {
     Ok(value)
 }
 
-/// Leaves out fields that say that there is nothing.
+/// Removes fields that are zero or empty.
 fn shorten(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -162,19 +165,20 @@ fn shorten(value: &mut Value) {
     }
 }
 
-/// What is asked for by `--hashes FILE`.
+/// The options of `--hashes FILE`.
 pub(crate) struct Asked<'a> {
-    /// The file that keeps them.
+    /// The file with the hashes.
     pub(crate) file: &'a Path,
-    /// Whether it is written anew.
+    /// Whether the file is written.
     pub(crate) write: bool,
-    /// Whether the first line that differs is enough.
+    /// Whether to stop at the first line that differs.
     pub(crate) first: bool,
-    /// Which lines: all, or those that contain one of these texts.
+    /// Which lines to compare: those that contain one of these texts, separated by `|`; `None`:
+    /// all.
     pub(crate) only: Option<&'a str>,
 }
 
-/// Compares all lines with those of the file, or writes it.
+/// Compares all lines with those of the file, or writes the file.
 pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
     let takes =
         |name: &str| asked.only.is_none_or(|only| only.split('|').any(|one| name.contains(one)));
@@ -219,7 +223,8 @@ fn write(file: &Path, lines: &[Line]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what differs from what was `kept` by the names of lines; an error if something does.
+/// Prints the differences from the hashes that were `kept`, by names of lines. Fails if there are
+/// any.
 fn compare(
     asked: &Asked<'_>,
     lines: &[Line],
@@ -261,7 +266,8 @@ fn compare(
     .into())
 }
 
-/// The hashes of `lines` in their order, on all processors of the host; until one does not let it go on.
+/// The hashes of `lines` in their order, computed on all processors of the host. Stops when `goes_on`
+/// returns false for a line.
 fn hashes(
     lines: &[Line],
     goes_on: &(dyn Fn(&str, &str) -> bool + Sync),

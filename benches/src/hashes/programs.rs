@@ -1,4 +1,4 @@
-//! Programs that ask an operating system for whatever it can be asked for, made from a seed.
+//! Programs, generated from a seed, that make all kinds of requests to an operating system.
 //!
 //! ```text
 //!   seed --> who goes on --+--> accesses to a mapping: in order, at random, a few pages again and again
@@ -6,9 +6,9 @@
 //!                          +--> fork, execve, exit; another process, on this or another processor
 //! ```
 //!
-//! Each process has a text, a heap, a stack and an area of slots of 8 MiB, each of them for one mapping, below
-//! 256 MiB in all, so that page tables of 32 bits and small spaces have room for it. The streams are integers
-//! alone, from a generator whose numbers are laid down: they are the same on every host.
+//! Each process has a text, a heap, a stack and an area of 8 MiB slots for one mapping each, in all within
+//! 256 MiB, so that it fits in 32-bit page tables and small spaces. The streams use only integers, from a
+//! generator with a fixed specification: they are the same on every host.
 
 use addr::Kind;
 use rand_xoshiro::{
@@ -34,30 +34,31 @@ const SLOTS: usize = 18;
 const STACK: u64 = 0xff0_0000;
 const STACK_BYTES: u64 = 512 << 10;
 const FILES: u64 = 6;
-/// The number at the system of process 0; each later one has one more.
+/// The process identifier of process 0; each later process has the next one.
 const PID: u32 = 100;
-/// Accesses of a batch, so that events come at the borders of batches and within them.
+/// Accesses of a batch, so that events come both between batches and within them.
 const BATCH: usize = 400;
 
-/// A stream, and what differs between streams.
+/// The parameters of a stream.
 pub(crate) struct Shape {
-    /// What its lines are called.
+    /// The name in its lines.
     pub(crate) name: &'static str,
-    /// Where its numbers begin.
+    /// The seed of its random numbers.
     pub(crate) seed: u64,
-    /// Things that happen.
+    /// The number of steps.
     pub(crate) steps: u64,
-    /// Processes in all.
+    /// The number of processes in all.
     pub(crate) processes: u32,
-    /// Processors that its schedule names; 0: it names none, and threads go where the machine sends them.
+    /// The number of processors in its schedule; 0: there is no schedule, and the machine assigns threads
+    /// to processors.
     pub(crate) cpus: u32,
-    /// Of 100 steps, how many are calls instead of accesses.
+    /// The share of steps that are calls instead of accesses, in per cent.
     pub(crate) calls: u64,
-    /// The largest mapping in bytes.
+    /// The largest size of a mapping in bytes.
     pub(crate) mapping_max: u64,
 }
 
-/// A stream, whole.
+/// A generated stream.
 pub(crate) struct Programs {
     header: Header,
     processes: Vec<Process>,
@@ -65,7 +66,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Makes the stream of `shape`.
+    /// Generates the stream of `shape`.
     pub(crate) fn new(shape: &Shape) -> Programs {
         let mut life = Life {
             random: Xoshiro256PlusPlus::seed_from_u64(shape.seed),
@@ -97,13 +98,13 @@ impl Programs {
         Programs { header, processes: life.processes, batches: life.batches }
     }
 
-    /// The stream from its beginning; `physical`: with the frames that a trace could have.
+    /// The stream from its beginning; if `physical`, with frames as a recorded trace can have them.
     pub(crate) fn source(&self, physical: bool) -> Given<'_> {
         Given { programs: self, next: 0, physical }
     }
 }
 
-/// A run over [`Programs`].
+/// A source that reads [`Programs`].
 pub(crate) struct Given<'a> {
     programs: &'a Programs,
     next: usize,
@@ -147,16 +148,16 @@ fn process(number: u32, parent: Option<u32>) -> Process {
     }
 }
 
-/// What lies at a slot.
+/// The mapping in a slot.
 #[derive(Clone, Copy)]
 struct Mapping {
     start: u64,
     bytes: u64,
-    /// What loads and stores go to in the moment: a first page, and how many.
+    /// The pages that loads and stores currently use: the first page, and the number of pages.
     used: (u64, u64),
 }
 
-/// What a process has.
+/// The address space of a process.
 #[derive(Clone)]
 struct Space {
     slots: [Option<Mapping>; SLOTS],
@@ -176,12 +177,12 @@ struct Life<'a> {
     random: Xoshiro256PlusPlus,
     shape: &'a Shape,
     spaces: Vec<Space>,
-    /// Which of them runs.
+    /// The index of the running process.
     running: usize,
     thread: u32,
-    /// Segments of shared memory so far.
+    /// The number of shared memory segments so far.
     memories: i32,
-    /// Allocations so far.
+    /// The number of allocations so far.
     pairs: u64,
     processes: Vec<Process>,
     batch: Batch,
@@ -206,8 +207,8 @@ impl Life<'_> {
         self.batch.push_event(self.thread, event);
     }
 
-    /// An access, and the frame that it has where the trace says so: blocks of 2 MiB lie anywhere, and some of them
-    /// move on later.
+    /// Makes an access, with the frame that a physical trace has for it: blocks of 2 MiB are at random
+    /// physical addresses, and some of them move later.
     fn access(&mut self, kind: Kind, addr: u64, bytes: u32) {
         let instructions = 1 + self.below(12) as u32;
         self.batch.push(self.thread, addr, Meta::new(kind, bytes, instructions));
@@ -226,7 +227,7 @@ impl Life<'_> {
         self.batches.push(done);
     }
 
-    /// What a process has when its program begins.
+    /// Sets up the space of a process at the beginning of its program.
     fn begin(&mut self, name: &str) {
         let number = self.running as u64;
         let identity = Some(format!("crc32 {number:08x}"));
@@ -270,7 +271,7 @@ impl Life<'_> {
         }
     }
 
-    /// Accesses to text, heap, stack, or what lies at a slot.
+    /// Accesses text, heap, stack, or the mapping in a slot.
     fn uses(&mut self) {
         let slot = self.below(SLOTS as u64) as usize;
         let heap = self.space().heap_end - HEAP;
@@ -324,7 +325,7 @@ impl Life<'_> {
         }
     }
 
-    /// A slot that holds something.
+    /// A random slot that has a mapping, and the mapping.
     fn mapping(&mut self) -> Option<(usize, Mapping)> {
         let from = self.below(SLOTS as u64) as usize;
         let slots = &self.spaces[self.running].slots;
@@ -444,7 +445,7 @@ impl Life<'_> {
         self.space().slots[to] = Some(Mapping { start: new_addr, bytes: new_bytes, used: (0, 1) });
     }
 
-    /// `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`, `MADV_COLLAPSE`, and such as no manager follows.
+    /// `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`, `MADV_COLLAPSE`, and advice that no manager follows.
     fn advise(&mut self) {
         let Some((_, mapping)) = self.mapping() else { return };
         let (addr, bytes) = self.part(mapping);
@@ -462,7 +463,7 @@ impl Life<'_> {
         self.event(Event::Brk { addr: to, result: to as i64 });
     }
 
-    /// Locks a few pages, or what there is for a while.
+    /// Locks a few pages, or all memory for a while.
     fn lock(&mut self) {
         let Some((_, mapping)) = self.mapping() else { return };
         let addr = mapping.start;
@@ -524,7 +525,8 @@ impl Life<'_> {
         self.run(0);
     }
 
-    /// Goes on with another process; new ones take their spaces in the order in which they were forked.
+    /// Switches to another process. New processes get their spaces in the order in which they were
+    /// forked.
     fn switch(&mut self) {
         let to = self.below(self.spaces.len() as u64) as usize;
         let next_new = self.spaces.iter().position(|space| !space.has_run && !space.is_over);
@@ -551,7 +553,7 @@ impl Life<'_> {
         self.event(Event::Run { cpu, space });
     }
 
-    /// A file is read or written by a call.
+    /// Reads or writes a file by a call.
     fn transfer(&mut self) {
         let (kind, file) = (FileKind::Regular, file_id(2 + self.below(FILES - 2)));
         let write = self.below(2) == 0;
@@ -567,7 +569,7 @@ impl Life<'_> {
         })));
     }
 
-    /// Some of a mapping is allocated at a line of the program, or given back.
+    /// Allocates a part of a mapping at a line of the program, or frees one.
     fn allocate(&mut self) {
         let Some((_, mapping)) = self.mapping() else { return };
         let addr = mapping.start + 16;
@@ -579,7 +581,7 @@ impl Life<'_> {
         }
     }
 
-    /// What asks for nothing, and calls that failed.
+    /// Makes calls that request nothing, and calls that fail.
     fn tell(&mut self) {
         let number = self.below(10);
         let failed = -12;

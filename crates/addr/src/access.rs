@@ -16,7 +16,7 @@ impl Kind {
     /// How many kinds there are; an array indexed by `kind as usize` has this length.
     pub const COUNT: usize = 3;
 
-    /// The field's word for it, lower case.
+    /// The field's name for this kind of access, lower case: `fetch`, `load` or `store`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Fetch => "fetch",

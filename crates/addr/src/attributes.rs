@@ -1,4 +1,4 @@
-//! How the memory behind a page is accessed: what an entry says beside frame and rights.
+//! How the memory of a page is accessed: what a page-table entry holds besides frame and rights.
 //!
 //! ```text
 //!                  x86-64 (PAT, PCD, PWT)   RISC-V (Svpbmt)   AArch64 (MAIR)
@@ -8,15 +8,15 @@
 //!   device           PA3 00 (UC)              2: IO             04: Device-nGnRE
 //! ```
 //!
-//! The names are those of x86. A format whose entries do not tell a type from another refuses it by
-//! name.
+//! The names are those of x86. A format whose entries cannot express a memory type refuses to map a
+//! page with that type, and names the type.
 
 use core::fmt;
 
-/// What processors may do with accesses to a page's memory.
+/// The memory type of a page: how processors may cache, reorder and repeat accesses to it.
 ///
-/// The names are those of x86. What an entry and, on x86-64 and AArch64, a register of the processor say for
-/// each type:
+/// The names are those of x86. The table gives, for each type, what the page-table entry holds and, on
+/// x86-64 and AArch64, what the register must hold that the entry selects from:
 ///
 /// | type | x86-64: field of IA32_PAT | RISC-V: PBMT | AArch64: attribute in MAIR_EL1 |
 /// |---|---|---|---|
@@ -25,24 +25,24 @@ use core::fmt;
 /// | uncached | 2: 07 (UC-) | none | 00: Device-nGnRnE |
 /// | device | 3: 00 (UC) | 2: IO | 04: Device-nGnRE |
 ///
-/// A page table's format that has no such type refuses the page.
+/// A page-table format that cannot express a type refuses to map a page with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum MemoryType {
     /// Ordinary memory, cached.
     #[default]
     WriteBack = 0,
-    /// Not cached; stores may be gathered and reordered, as a framebuffer wants.
+    /// Not cached. Stores may be combined and reordered, which suits a framebuffer.
     WriteCombining = 1,
-    /// Not cached, each access for itself and in order, as far as no range register of the processor says
-    /// otherwise.
+    /// Not cached. Each access is performed on its own and in program order, unless a range register of
+    /// the processor (an MTRR) overrides it.
     Uncached = 2,
     /// Registers of a device: not cached, not repeated, not speculated.
     Device = 3,
 }
 
 impl MemoryType {
-    /// All of them, each in the place of its number.
+    /// All memory types, in the order of their numbers.
     pub const ALL: [MemoryType; 4] = [
         MemoryType::WriteBack,
         MemoryType::WriteCombining,
@@ -50,7 +50,8 @@ impl MemoryType {
         MemoryType::Device,
     ];
 
-    /// The type whose number is in the two lowest bits; the other bits are ignored.
+    /// The memory type whose number is in the two lowest bits of `bits`; the other bits are
+    /// ignored.
     #[inline]
     pub const fn from_bits(bits: u8) -> MemoryType {
         MemoryType::ALL[(bits & 3) as usize]
@@ -68,20 +69,21 @@ impl fmt::Display for MemoryType {
     }
 }
 
-/// What a translation says of its page beside frame and rights.
+/// What a translation holds besides frame and rights.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Attributes {
-    /// How its memory is accessed.
+    /// How the memory of the page is accessed.
     pub memory: MemoryType,
-    /// The protection key, by which a register of the processor takes rights away: 0 where there are none.
+    /// The protection key: a register of the processor can withdraw rights from all pages with this key. 0
+    /// in a format without protection keys.
     pub key: u8,
 }
 
 impl Attributes {
-    /// Cached memory without a protection key of its own.
+    /// Ordinary cached memory, with protection key 0.
     pub const NORMAL: Attributes = Attributes { memory: MemoryType::WriteBack, key: 0 };
 
-    /// Memory of this type, without a protection key of its own.
+    /// Memory of type `memory`, with protection key 0.
     pub const fn of(memory: MemoryType) -> Attributes {
         Attributes { memory, key: 0 }
     }

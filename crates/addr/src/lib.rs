@@ -1,7 +1,7 @@
 //! The vocabulary of address translation: addresses, page sizes, ASIDs, rights and ranges.
 //!
-//! Every other crate speaks in these types, so that nobody else shifts by 12 and a page size
-//! is never a shift here and a byte count there.
+//! Every other crate uses these types. An address is therefore never mistaken for a page number,
+//! nor a shift for a byte count.
 //!
 //! ```text
 //!   63            shift          0

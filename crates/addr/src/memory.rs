@@ -1,4 +1,5 @@
-//! What the OS half needs from the world: bytes of physical memory, and frames to own.
+//! The two contracts of the crates below the machine: bytes of physical memory, and frames to
+//! allocate.
 //!
 //! ```text
 //!   page table, HAT layer, VM   --- read, write --->  Memory    a simulated one, a kernel's
@@ -6,8 +7,8 @@
 //!             +------------- allocate, free ------->  Frames    who owns which frame
 //! ```
 //!
-//! Both stand here because a page table uses them and an allocator of frames provides one of
-//! them, while neither knows the other.
+//! Both are in this crate because a page table uses both and an allocator of frames implements
+//! `Frames`, while neither crate depends on the other.
 
 use core::fmt;
 
@@ -15,14 +16,15 @@ use crate::{PageSize, PhysAddr};
 
 /// Physical memory as bytes, little-endian, by 1, 4 or 8 at a time.
 ///
-/// An address is a multiple of the bytes accessed and lies inside the memory; anything else is
-/// a defect of the caller, and an implementation may panic. A frame that nobody has written
-/// reads as zeros on a host; a kernel must not rely on that, and no page table here does.
+/// The address of an access must be a multiple of the number of bytes accessed, and must lie inside
+/// the memory. Anything else is a defect of the caller, and an implementation may panic. Memory
+/// that has never been written reads as zeros on a simulated host. A kernel must not rely on that,
+/// and no page table here does.
 ///
-/// The exchanges (`swap`, `invert`, `compare_exchange`) exist for entries that a hardware walker
-/// changes behind the OS's back (accessed and dirty bits). Where walkers run at the same time they must be
-/// atomic, and plain reads and writes must not tear. They have no default, since one made of a read
-/// and a write loses bits there; a memory with one user at a time says so by
+/// The exchanges (`swap`, `invert`, `compare_exchange`) exist for entries in which a hardware walker sets
+/// accessed and dirty bits while the OS changes them. Where walkers run at the same time, the exchanges
+/// must be atomic, and plain reads and writes must not tear. The exchanges have no default, since a read
+/// followed by a write would lose bits. A memory that has one user at a time implements them with
 /// [`exchanges_of_one_user!`](crate::exchanges_of_one_user).
 pub trait Memory {
     /// The 8 bytes at `addr`.
@@ -38,46 +40,52 @@ pub trait Memory {
     /// Replaces the byte at `addr`.
     fn write_u8(&mut self, addr: PhysAddr, value: u8);
 
-    /// Where a host keeps the 8 bytes at `addr`, so that it can have their line fetched before they are read;
-    /// `None` where that is not its own memory.
+    /// A reference to the 8 bytes at `addr`, with which a host can prefetch their cache line before they are
+    /// read. `None` where the simulated bytes are not in ordinary memory of the host.
     #[inline]
     fn word(&self, _addr: PhysAddr) -> Option<&u64> {
         None
     }
 
-    /// Writes `new` to the 8 bytes at `addr`; what they were.
+    /// Writes `new` to the 8 bytes at `addr` and returns the old value.
     fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64;
-    /// Writes `new` to the 4 bytes at `addr`; what they were.
+    /// Writes `new` to the 4 bytes at `addr` and returns the old value.
     fn swap_u32(&mut self, addr: PhysAddr, new: u32) -> u32;
-    /// Inverts the bits of the 8 bytes at `addr` that `bits` has; what they were.
+    /// Inverts those bits of the 8 bytes at `addr` that are set in `bits`, and returns the old
+    /// value.
     fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64;
-    /// Inverts the bits of the 4 bytes at `addr` that `bits` has; what they were.
+    /// Inverts those bits of the 4 bytes at `addr` that are set in `bits`, and returns the old
+    /// value.
     fn invert_u32(&mut self, addr: PhysAddr, bits: u32) -> u32;
-    /// Writes `new` to the 8 bytes at `addr` if they are `current`; `Err` has what they are.
+    /// Writes `new` to the 8 bytes at `addr` if their value is `current`; otherwise `Err` has their
+    /// value.
     fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64>;
-    /// Writes `new` to the 4 bytes at `addr` if they are `current`; `Err` has what they are.
+    /// Writes `new` to the 4 bytes at `addr` if their value is `current`; otherwise `Err` has their
+    /// value.
     fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32>;
 
-    /// Writes the upper half of `value` to the upper 4 of the 8 bytes at `addr`, whose lower half
-    /// is that of `value` but for bits that a walker has set there meanwhile.
+    /// Writes the upper half of `value` to the upper 4 of the 8 bytes at `addr`. The lower half of
+    /// `value` must be what those bytes hold already, except for bits that a walker has set there
+    /// since they were read.
     ///
-    /// As provided it writes the upper 4. A memory that has no write of 4 bytes beside a walker, such as one of
-    /// atomic words of 8, replaces it. A memory with one user at a time may write all 8: a processor delays a read of 8 bytes that
-    /// follows a write of 4 of them.
+    /// The default writes the upper 4 bytes. An implementation replaces it if it has no 4-byte write that is
+    /// safe beside a walker, for example one of atomic 8-byte words. A memory with one user at a time may
+    /// write all 8 bytes: a processor stalls an 8-byte read that follows a 4-byte write to half of them.
     #[inline]
     fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
         self.write_u32(addr.wrapping_add(4), (value >> 32) as u32);
     }
 
-    /// The 8 bytes at `addr`, of which [`Memory::write_upper_u64`] may just have written the upper
-    /// half: read so that the processor does not delay it, by halves if written by halves. As provided it reads
-    /// all 8, which is right for every memory.
+    /// Reads the 8 bytes at `addr` after [`Memory::write_upper_u64`] may have written their upper half. An
+    /// implementation that writes halves reads halves here, so that the processor can forward the store to
+    /// the read. The default reads all 8 bytes, which is correct for every memory.
     #[inline]
     fn read_halves_u64(&self, addr: PhysAddr) -> u64 {
         self.read_u64(addr)
     }
 
-    /// Clears `bytes` bytes from `start`, both multiples of 8: how a new table is initialised.
+    /// Clears `bytes` bytes from `start`, to initialise a new table. Both numbers are multiples of
+    /// 8.
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         for offset in (0..bytes).step_by(8) {
             self.write_u64(start.wrapping_add(offset), 0);
@@ -85,10 +93,10 @@ pub trait Memory {
     }
 }
 
-/// The exchanges of a [`Memory`] that has one user at a time, and no walker beside it: each a read and a
-/// write. It stands among the methods of the implementation.
+/// Implements the exchanges of a [`Memory`] as a read followed by a write, for a memory that has one
+/// user at a time and no walker beside it. Use it inside `impl Memory for`.
 ///
-/// On a memory that hardware walks it loses accessed and dirty bits.
+/// On a memory that a hardware walker accesses at the same time, it loses accessed and dirty bits.
 #[macro_export]
 macro_rules! exchanges_of_one_user {
     () => {
@@ -129,16 +137,17 @@ macro_rules! exchanges_of_one_user {
     )*};
 }
 
-/// Who hands out frames and takes them back.
+/// An allocator of physical frames.
 pub trait Frames {
-    /// A frame of `size`, aligned to it, that belongs to the caller until it is freed; its
-    /// contents are arbitrary. A size below the allocator's smallest gets a smallest frame.
+    /// Allocates a frame of `size`, aligned to its size, which belongs to the caller until it is
+    /// freed. Its contents are arbitrary. If `size` is smaller than the allocator's smallest frame,
+    /// the result is a smallest frame.
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames>;
 
-    /// Takes back a frame that [`Frames::allocate`] gave out for the same `size`.
+    /// Frees a frame that [`Frames::allocate`] returned for this same `size`.
     ///
     /// # Panics
-    /// If that frame is not out at that size: two owners would have it next.
+    /// If `frame` is not allocated with that size: the frame would otherwise get two owners.
     fn free(&mut self, frame: PhysAddr, size: PageSize);
 }
 
@@ -152,12 +161,12 @@ impl<F: Frames + ?Sized> Frames for &mut F {
     }
 }
 
-/// No frame of that size is free: reclaim some memory, or fail.
+/// No frame of that size is free: the caller has to reclaim memory or to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfFrames {
-    /// What was asked for.
+    /// The size of the frame that was requested.
     pub size: PageSize,
-    /// Bytes that are free in smaller pieces.
+    /// Free memory in frames of other sizes, in bytes.
     pub free_bytes: u64,
 }
 

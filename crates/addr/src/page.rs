@@ -5,7 +5,7 @@ use crate::VirtAddr;
 
 /// A page size: a power of two, in bytes, from 4 bytes to 2^62.
 ///
-/// Holding one proves that the size is a power of two; its mask and its shift agree.
+/// The value is always a power of two, so that the mask and the shift of a page size agree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageSize {
     shift: u8,
@@ -19,7 +19,7 @@ impl PageSize {
     /// 1 GiB, the superpage of an x86-64 page-directory-pointer table.
     pub const SIZE_1G: PageSize = PageSize { shift: 30 };
 
-    /// The page size of `1 << shift` bytes, or `None` outside 2..=62.
+    /// The page size of `1 << shift` bytes, or `None` if `shift` is outside 2..=62.
     pub const fn from_shift(shift: u8) -> Option<PageSize> {
         if shift >= 2 && shift <= 62 { Some(PageSize { shift }) } else { None }
     }
@@ -51,7 +51,7 @@ impl PageSize {
         self.bytes() - 1
     }
 
-    /// How many pages of `smaller` lie in one of this size; 0 if `smaller` is larger.
+    /// How many pages of the size `smaller` make one page of this size; 0 if `smaller` is larger.
     pub const fn count_of(self, smaller: PageSize) -> u64 {
         if smaller.shift > self.shift { 0 } else { 1 << (self.shift - smaller.shift) }
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for PageSize {
     }
 }
 
-/// A text that names no page size; its message says what one looks like.
+/// The error for text that is not a page size. Its message shows what a page size looks like.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsePageSizeError {
     text: String,
@@ -110,7 +110,7 @@ impl FromStr for PageSize {
     }
 }
 
-/// A page: its first address and its size. Holding one proves that they are aligned.
+/// A page: its first address and its size. The address is always aligned to the size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Page {
     start: VirtAddr,
@@ -136,7 +136,7 @@ impl Page {
         self.size
     }
 
-    /// Its number: the address without the offset bits.
+    /// The page number: the address without the offset bits.
     #[inline]
     pub const fn number(self) -> u64 {
         self.start.get() >> self.size.shift()
@@ -148,8 +148,9 @@ impl Page {
 pub struct Asid(pub u16);
 
 impl Asid {
-    /// The tag of a virtual machine's host, whose walks translate guest-physical addresses: what
-    /// guest and host share tells them apart by it. No space of a guest has it.
+    /// The identifier of a virtual machine's host, whose walks translate guest-physical addresses.
+    /// In structures that guest and host share, it tells their entries apart. No space of a guest
+    /// has this identifier.
     pub const HOST: Asid = Asid(u16::MAX);
 }
 

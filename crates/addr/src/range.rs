@@ -10,12 +10,12 @@ pub struct VirtRange {
     last: u64,
 }
 
-/// Why two numbers are no range.
+/// Why a start and a length do not make a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeError {
-    /// It holds no byte.
+    /// The length is zero.
     Empty,
-    /// Its end lies past the end of the space.
+    /// The end of the range would lie past the end of the address space.
     Wraps,
 }
 
@@ -64,7 +64,7 @@ impl VirtRange {
         VirtAddr::new(self.last)
     }
 
-    /// Its length in bytes; saturates for the whole 64-bit space.
+    /// Its length in bytes; `u64::MAX` for the whole 64-bit space, whose length does not fit.
     #[inline]
     pub const fn bytes(self) -> u64 {
         (self.last - self.start).saturating_add(1)
@@ -82,7 +82,7 @@ impl VirtRange {
         self.start <= other.start && other.last <= self.last
     }
 
-    /// What it has in common with `other`.
+    /// The addresses that lie both in this range and in `other`, or `None` if there are none.
     #[inline]
     pub fn intersection(self, other: VirtRange) -> Option<VirtRange> {
         let start = self.start.max(other.start);
@@ -90,7 +90,7 @@ impl VirtRange {
         (start <= last).then_some(VirtRange { start, last })
     }
 
-    /// The smallest range that holds both.
+    /// The smallest range that contains both this range and `other`.
     #[inline]
     pub fn hull(self, other: VirtRange) -> VirtRange {
         VirtRange { start: self.start.min(other.start), last: self.last.max(other.last) }
@@ -102,7 +102,7 @@ impl VirtRange {
         self.start & size.mask() == 0 && self.last & size.mask() == size.mask()
     }
 
-    /// Every page of `size` that it touches, in order.
+    /// Every page of `size` that has a byte in this range, by ascending address.
     pub const fn pages(self, size: PageSize) -> Pages {
         Pages { next: Some(self.start & !size.mask()), last: self.last, size }
     }
@@ -120,7 +120,7 @@ impl fmt::Debug for VirtRange {
     }
 }
 
-/// The pages of one size that a range touches; see [`VirtRange::pages`].
+/// The pages of one size that overlap a range; see [`VirtRange::pages`].
 #[derive(Clone, Debug)]
 pub struct Pages {
     next: Option<u64>,
@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(range(u64::MAX, 1).last().get(), u64::MAX);
     }
 
-    /// The small world: every range in 32 bytes of 4-byte pages, at both ends of the space.
+    /// Exhaustive over a small model: every range within 32 bytes at either end of the address
+    /// space, in 4-byte pages.
     #[test]
     fn pages_of_every_small_range_are_those_that_hold_one_of_its_bytes() {
         let size = PageSize::from_shift(2).unwrap();

@@ -7,7 +7,7 @@ use crate::Kind;
 pub struct Rights(u8);
 
 impl Rights {
-    /// Nothing.
+    /// No access.
     pub const NONE: Rights = Rights(0);
     /// Loads.
     pub const READ: Rights = Rights(1);
@@ -15,9 +15,9 @@ impl Rights {
     pub const WRITE: Rights = Rights(2);
     /// Fetches.
     pub const EXECUTE: Rights = Rights(4);
-    /// From user mode too.
+    /// Access from user mode as well as from the kernel.
     pub const USER: Rights = Rights(8);
-    /// Everything, from user mode too.
+    /// Every access, from user mode as well.
     pub const ALL: Rights = Rights(15);
 
     /// The rights whose bits are set in `bits`; unknown bits are dropped.
@@ -32,13 +32,13 @@ impl Rights {
         self.0
     }
 
-    /// These rights without the one to store.
+    /// These rights without the right to store.
     #[inline]
     pub const fn without_write(self) -> Rights {
         Rights(self.0 & !Rights::WRITE.0)
     }
 
-    /// Whether all of `other` is allowed.
+    /// Whether these rights include all of `other`.
     #[inline]
     pub const fn contains(self, other: Rights) -> bool {
         self.0 & other.0 == other.0

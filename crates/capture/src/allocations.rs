@@ -1,21 +1,22 @@
-//! The sites at which a process allocates, by the calls that led to them, and its blocks.
+//! The allocation sites of a process, distinguished by the calls that led to them, and its
+//! allocated blocks.
 
 use std::collections::{BTreeMap, HashMap};
 
 use trace::Event;
 
-/// What a process has allocated. A fork's child begins with its parent's.
+/// The allocations of a process. A fork's child begins with those of its parent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allocations {
-    /// The number of a site by the return addresses that led to it.
+    /// The number of a site, by the return addresses of the calls that led to it.
     sites: HashMap<Vec<u64>, u32>,
-    /// Bytes and site of each block that is not given back, by its address.
+    /// Size in bytes and site of each block that is not freed, by its address.
     blocks: BTreeMap<u64, (u64, u32)>,
 }
 
 impl Allocations {
-    /// A block was allocated by the calls that return to `stack`: what tells the site, if it is a new
-    /// one, and what tells the block.
+    /// Adds a block that was allocated by the calls that return to `stack`. Returns the event for the
+    /// site, if it is a new one, and the event for the block.
     pub(crate) fn allocate(
         &mut self,
         addr: u64,
@@ -33,12 +34,12 @@ impl Allocations {
         (new, Event::Allocate { addr, bytes, site })
     }
 
-    /// The block at `addr` is given back.
+    /// Frees the block at `addr`.
     pub(crate) fn free(&mut self, addr: u64) {
         self.blocks.remove(&addr);
     }
 
-    /// What is in `bytes` from `addr` is unmapped.
+    /// Drops the blocks in the `bytes` from `addr`, which are unmapped.
     pub(crate) fn unmapped(&mut self, addr: u64, bytes: u64) {
         let last = addr.saturating_add(bytes.saturating_sub(1));
         let gone: Vec<u64> = self.blocks.range(addr..=last).map(|(&start, _)| start).collect();
@@ -47,7 +48,7 @@ impl Allocations {
         }
     }
 
-    /// What tells of all of its sites and blocks.
+    /// The events for all sites and blocks.
     pub(crate) fn all(&self) -> Vec<Event> {
         let mut sites: Vec<_> = self.sites.iter().collect();
         sites.sort_by_key(|(_, number)| **number);

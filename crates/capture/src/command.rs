@@ -1,4 +1,4 @@
-//! From a command line to a program that QEMU can run.
+//! Finds the program that a command line starts, in a form that QEMU can run.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,26 +11,27 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::elf::{self, Elf};
 
-/// Scripts whose interpreters are scripts; Linux's own bound.
+/// The most scripts whose interpreters are scripts; the same as in Linux.
 const SCRIPTS_MAX: usize = 4;
-/// Bytes of a file that Linux looks at for `#!`.
+/// The number of bytes that Linux reads from a file to find `#!`.
 const SHEBANG_BYTES: usize = 256;
 
 /// A program that QEMU can run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
-    /// Its file.
+    /// The path of its file.
     pub(crate) path: PathBuf,
-    /// Its own name for itself.
+    /// The program name that it gets as argument 0.
     pub(crate) argv0: OsString,
-    /// Its arguments: those of the command, after a script and its interpreter's option.
+    /// Its arguments: those of the command; for a script, after the interpreter's option and the
+    /// script.
     pub(crate) arguments: Vec<OsString>,
-    /// What its file says.
+    /// The properties of its file.
     pub(crate) elf: Elf,
 }
 
 impl Program {
-    /// Finds the program that `command` means.
+    /// Finds the program that `command` starts.
     pub(crate) fn find(command: &[OsString]) -> Result<Program, Error> {
         let Some((name, arguments)) = command.split_first() else { return Err(Error::NoCommand) };
         if name.is_empty() {
@@ -64,7 +65,7 @@ impl Program {
     }
 }
 
-/// The file of a program by its name, as `execvp` finds it.
+/// Finds the file of a program by its name, as `execvp` does.
 fn locate(name: &OsStr) -> Result<PathBuf, Error> {
     let missing = || Error::NotFound(name.to_string_lossy().into_owned());
     if name.as_bytes().contains(&b'/') {
@@ -88,7 +89,7 @@ fn locate(name: &OsStr) -> Result<PathBuf, Error> {
     Err(unfit.unwrap_or_else(missing))
 }
 
-/// Whether the file is one that may be executed.
+/// Checks that the file is one that may be executed.
 fn check(path: &Path) -> Result<(), Error> {
     let meta =
         fs::metadata(path).map_err(|_| Error::NotFound(path.to_string_lossy().into_owned()))?;
@@ -113,7 +114,7 @@ fn head(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(head)
 }
 
-/// Interpreter and option of the line after `#!`.
+/// The interpreter and its option in the line after `#!`.
 fn shebang(line: &[u8]) -> Option<(OsString, Option<OsString>)> {
     let line = line.split(|&byte| byte == b'\n').next()?.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());

@@ -1,4 +1,4 @@
-//! From a ring's records to blocks that ran.
+//! Decodes the records of a ring into executed blocks.
 //!
 //! ```text
 //!   records   block 17 | load a | store b | load c | block 18 | ...
@@ -6,13 +6,14 @@
 //!                          ^ all equal: the sink takes it as it is
 //! ```
 //!
-//! A block nearly always does the same operations. So the sink is told what it did last time, and
-//! takes it from the records by itself; what is left for here is the unusual. A block may have
-//! several shapes: one that faults stops early, a masked load may not load. The tags of a fixed
-//! block are in its descriptor, and its records are addresses; it is unusual if it stops early.
+//! A block nearly always does the same operations. So the sink gets the operations of the last
+//! time, and takes them from the records by itself; only unusual blocks are handled here. A block
+//! may have several shapes: one that faults stops early, and a masked load may be omitted. The tags
+//! of a fixed block are in its descriptor, and its records are addresses; it is unusual if it stops
+//! early.
 //!
-//! Where a `rep` instruction is one run of its block (QEMU 10), that run may do more than a ring
-//! holds. It becomes several executions, of [`PART_OPS`] operations each.
+//! If all elements of a `rep` instruction are one run of its block (QEMU 10), that run may have
+//! more records than a ring. It is split into several executions with [`PART_OPS`] operations each.
 
 use std::ops::Range;
 
@@ -21,22 +22,23 @@ use ring::{Block, Control, Derived, EventCode, HitsOf, Record, STRAYS_MIN, Tag, 
 use rustc_hash::FxHashMap;
 use trace::{Address, Counted, Op, Shape, ShapeId, Sink};
 
-/// Where the descriptors of blocks come from, and where events go.
+/// The source of block descriptors, and the destination of events.
 pub(crate) trait Context {
     /// The block of that number, if the process has translated it.
     fn block(&mut self, number: u64) -> Option<Block>;
-    /// Appends the tags of that block, a fixed one, to `tags`.
+    /// Appends the tags of that block, which is a fixed one, to `tags`.
     fn tags(&mut self, number: u64, tags: &mut Vec<u16>);
-    /// If that block does not record all addresses, appends how those of its accesses follow.
+    /// If that block does not record all addresses, appends how the addresses of its accesses are
+    /// derived.
     fn derived(&mut self, number: u64, derived: &mut Vec<Option<Derived>>);
-    /// An event of the thread whose segment it is.
+    /// Handles an event of the thread whose segment is decoded.
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault>;
 }
 
-/// Why records could not be decoded.
+/// Why decoding failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// They mean nothing.
+    /// The records are invalid.
     Garbled(String),
     /// The sink has failed.
     Sink(trace::Error),
@@ -52,11 +54,11 @@ impl From<trace::Error> for Fault {
 const PART_OPS: usize = 2000;
 const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
 
-/// A block of which a part was executed, and that may go on.
+/// A block of which a part was executed, and that may continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     number: u64,
-    /// Its first instruction that no part has counted.
+    /// Its first instruction that is not counted in any part.
     from: u16,
 }
 
@@ -64,22 +66,22 @@ pub(crate) struct Rest {
 #[derive(Clone, Copy)]
 struct Part {
     number: u64,
-    /// The record that began it; none if the block began in a part before.
+    /// The record that began it; `None` if the block began in an earlier part.
     control: Option<Control>,
     /// Its first instruction.
     from: u16,
-    /// Whether the block goes on behind it.
+    /// Whether the block continues after it.
     cut: bool,
     /// Whether it is a fixed block that was left before its end.
     left: bool,
 }
 
-/// One way in which a block ran.
+/// One of the ways in which a block has run.
 #[derive(Clone, Copy)]
 struct Variant {
     shape: ShapeId,
     tags: u32,
-    /// Whether some record is a load and a store at once.
+    /// Whether any record is a load and a store at once.
     doubled: bool,
 }
 
@@ -87,23 +89,23 @@ struct Variant {
 pub(crate) struct Decoder {
     fetches: bool,
     strays: bool,
-    /// By block number, where the tags of its last run are.
+    /// By block number: the range of the tags of its last run.
     usual: Vec<Option<Range<usize>>>,
     tags: Vec<u16>,
-    /// By block number, kind of fetch, and tags.
+    /// The variants by block number, kind of fetch, and tags.
     variants: FxHashMap<Box<[u16]>, Variant>,
-    /// Blocks are translated again and again; their shapes are told once.
+    /// The shapes passed to the sink: a block that is translated again has the same shape.
     shapes: FxHashMap<Shape, ShapeId>,
-    /// Addresses of an unusual block, and what it is looked up by.
+    /// Addresses of an unusual block, and the key of its variant.
     addrs: Vec<u64>,
     key: Vec<u16>,
-    /// How addresses follow in a fixed block.
+    /// How the addresses in a fixed block are derived.
     derived: Vec<Option<Derived>>,
 }
 
 impl Decoder {
-    /// A decoder that knows no block; `fetches` false leaves out fetch rows. Where `strays` may
-    /// be, it tells them from what the program did.
+    /// A decoder that knows no blocks. If `fetches` is false, it leaves out fetches. If `strays`,
+    /// it separates accesses that QEMU itself may make from those of the program.
     pub(crate) fn new(fetches: bool, strays: bool) -> Decoder {
         Decoder {
             fetches,
@@ -118,8 +120,9 @@ impl Decoder {
         }
     }
 
-    /// Gives `records` to `sink` and returns how many it has used: all if `whole`, otherwise
-    /// all up to the last block, which may go on. `rest` is the thread's from one call to the next.
+    /// Decodes `records` into `sink`. Returns how many were used: all if `whole`, otherwise all
+    /// before the last block, which may continue. `rest` belongs to the thread and is kept between
+    /// calls.
     pub(crate) fn segment<S: Sink>(
         &mut self,
         records: &[u64],
@@ -146,7 +149,8 @@ impl Decoder {
         Ok(at)
     }
 
-    /// One block or control record, whatever it is; 0 if it may go on in the next segment.
+    /// Handles one block or control record of any kind. Returns the number of its records; 0 if it
+    /// may continue in the next segment.
     #[cold]
     #[inline(never)]
     fn slow<S: Sink>(
@@ -196,7 +200,8 @@ impl Decoder {
         }
     }
 
-    /// Executes a fixed block as far as it came; how many records it has. It lies in one segment.
+    /// Executes a fixed block as far as it ran. Returns the number of its records, which are in one
+    /// segment.
     fn fixed<S: Sink>(
         &mut self,
         record: Record,
@@ -239,8 +244,8 @@ impl Decoder {
         Ok(1 + count)
     }
 
-    /// Executes as much of a block as makes one execution, and says in `rest` whether it may go
-    /// on; how many records that are, or `None` if there may be more in the next segment.
+    /// Executes as much of a block as makes one execution, and sets `rest` if the block may
+    /// continue. Returns the number of records; `None` if more may come in the next segment.
     fn part<S: Sink>(
         &mut self,
         records: &[u64],
@@ -264,8 +269,8 @@ impl Decoder {
         Ok(Some(used))
     }
 
-    /// Collects addresses and tags of a block's operations, up to [`PART_OPS`]; how many records
-    /// they are, or `None` if there may be more of them in the next segment.
+    /// Collects the addresses and tags of a block's operations, at most [`PART_OPS`]. Returns the
+    /// number of records; `None` if more may come in the next segment.
     fn operations(&mut self, records: &[u64], whole: bool) -> Option<usize> {
         self.addrs.clear();
         self.key.clear();
@@ -294,9 +299,9 @@ impl Decoder {
         Some(at)
     }
 
-    /// Takes away what QEMU itself did after the block: QEMU 7.2 may leave the callbacks of a
-    /// block's last instruction in place, and then calls them while it saves registers into a
-    /// signal's frame. These accesses all name that one instruction.
+    /// Removes accesses that QEMU itself made after the block: QEMU 7.2 may leave the callbacks of
+    /// a block's last instruction in place, and then calls them while it saves registers into a
+    /// signal frame. These accesses are all attributed to that one instruction.
     fn drop_strays(&mut self, part: Part, context: &mut dyn Context) -> Result<(), Fault> {
         let block = block(part.number, context)?;
         let tags = &self.key[4..];
@@ -323,7 +328,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives the part whose operations were collected to the sink.
+    /// Passes the part whose operations were collected to the sink.
     fn run<S: Sink>(
         &mut self,
         part: Part,
@@ -373,7 +378,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Makes a variant of what was collected.
+    /// Makes a variant from the collected operations.
     fn learn<S: Sink>(
         &mut self,
         part: Part,
@@ -433,8 +438,8 @@ impl Decoder {
     }
 }
 
-/// Takes what `records` tell first of accesses that were counted; how many records that is. One that goes on in the next
-/// segment is not taken.
+/// Passes on a report of counted accesses at the beginning of `records`. Returns its number of records; 0 if
+/// it continues in the next segment.
 #[inline]
 fn counted<S: Sink>(records: &[u64], sink: &mut S) -> Result<usize, Fault> {
     let mut at = 0;

@@ -1,7 +1,7 @@
-//! What an ELF file says about the machine that it needs.
+//! The machine that an ELF file is for.
 //!
-//! Offsets are those of the System V ABI, chapter 4: identification, file header, program
-//! headers. Nothing in the file is believed: every offset is looked at before it is used.
+//! Offsets are those of the System V ABI, chapter 4: identification, file header, program headers.
+//! Nothing in the file is trusted: every offset is checked before it is used.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,34 +12,34 @@ use trace::Arch;
 use crate::Error;
 
 const HEADER_BYTES: usize = 64;
-/// Program headers of more bytes than this are not looked through.
+/// Program headers with more bytes than this in all are not read.
 const SEGMENTS_BYTES_MAX: u64 = 1 << 20;
 const LOAD: u32 = 1;
 const INTERPRETER: u32 = 3;
 
-/// What matters of an ELF file.
+/// The properties of an ELF file that recording needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Elf {
-    /// The processor, which QEMU records.
+    /// The architecture.
     pub(crate) arch: Arch,
-    /// The dynamic loader that it asks for.
+    /// The path of the dynamic loader that it requests.
     pub(crate) interpreter: Option<PathBuf>,
-    /// What of it is loaded into memory.
+    /// The segments that are loaded into memory.
     pub(crate) segments: Vec<Segment>,
 }
 
 /// A part of a file that is loaded into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
-    /// Its first byte, and the one after its last, in a file that is loaded where it says.
+    /// The addresses of its first byte and after its last, if the file is loaded where it requests.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Read, write, execute, from the lowest bit on.
+    /// Read, write, execute, from the lowest bit upwards.
     pub(crate) rights: u8,
 }
 
 impl Elf {
-    /// QEMU's name for the processor.
+    /// QEMU's name for the architecture.
     pub(crate) fn qemu_name(&self) -> &'static str {
         match self.arch {
             Arch::I386 => "i386",
@@ -112,7 +112,7 @@ pub(crate) fn read(path: &Path) -> Result<Elf, Error> {
 /// A program header.
 struct Header {
     kind: u32,
-    /// Execute, write, read, from the lowest bit on.
+    /// Execute, write, read, from the lowest bit upwards.
     flags: u32,
     offset: u64,
     address: u64,
@@ -163,12 +163,12 @@ fn interpreter(file: &mut File, headers: &[Header]) -> io::Result<Option<PathBuf
     Ok(Some(PathBuf::from(String::from_utf8_lossy(&path).into_owned())))
 }
 
-/// A little-endian number of `length` bytes; the caller has looked that it is there.
+/// A little-endian number of `length` bytes. The caller has checked that the bytes exist.
 fn word(bytes: &[u8], at: usize, length: usize) -> u64 {
     bytes[at..at + length].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// The name of a processor that is not recorded.
+/// The name of an architecture that is not supported.
 fn processor(class: u8, machine: u16) -> String {
     let name = match machine {
         2 | 18 | 43 => "SPARC",
@@ -187,13 +187,13 @@ fn processor(class: u8, machine: u16) -> String {
 
 const SYMBOLS: u32 = 2;
 const DYNAMIC_SYMBOLS: u32 = 11;
-/// Tables of more bytes than this are not looked through.
+/// Tables with more bytes than this are not read.
 const TABLE_BYTES_MAX: u64 = 1 << 28;
-/// Kinds of symbols that can be called: of no kind, a function, one that is chosen when loaded.
+/// The types of symbols that can be called: without a type, a function, and an indirect function.
 const CALLABLE: [u8; 3] = [0, 2, 10];
 
-/// Where in the file at `path` the function `name` begins; `None` if it has none, or cannot be
-/// read.
+/// The offset of the function `name` in the file at `path`; `None` if there is no such function or
+/// the file cannot be read.
 pub(crate) fn symbol(path: &Path, name: &str) -> Option<u64> {
     let mut file = File::open(path).ok()?;
     let mut head = vec![0; HEADER_BYTES];
@@ -219,7 +219,7 @@ pub(crate) fn symbol(path: &Path, name: &str) -> Option<u64> {
     (address - segment.address).checked_add(segment.offset)
 }
 
-/// The address of the symbol `name` by the tables of symbols.
+/// The address of the symbol `name`, from the symbol tables.
 fn symbol_address(
     file: &mut File,
     class: u8,
@@ -267,7 +267,7 @@ fn symbol_address(
     None
 }
 
-/// A part of a file, if it is there and not too long.
+/// A part of a file; `None` if it does not exist or is too long.
 fn part(file: &mut File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
     let length = file.metadata().ok()?.len();
     if bytes > TABLE_BYTES_MAX || offset.checked_add(bytes)? > length {

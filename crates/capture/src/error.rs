@@ -1,90 +1,90 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a program could not be recorded: what, where, and what to do.
+/// Why a program could not be recorded: what went wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no command.
     #[error("no command: give the program and its arguments after `--`")]
     NoCommand,
-    /// The program is not there.
+    /// The program does not exist.
     #[error("{0}: no such program; look at its spelling, or give its path")]
     NotFound(String),
     /// The program is a directory.
     #[error("{0}: is a directory, not a program")]
     Directory(PathBuf),
-    /// The program may not be executed.
+    /// The program is not executable.
     #[error("{0}: may not be executed; `chmod +x` it if it is a program")]
     NotExecutable(PathBuf),
-    /// The program may not be read, which QEMU has to.
+    /// The program may not be read, which QEMU needs.
     #[error("{path}: cannot be read, which recording needs: {error}")]
     Unreadable {
-        /// The program.
+        /// The path of the program.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The file is neither a program nor a script.
     #[error("{path}: {what}")]
     NotAProgram {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it is.
+        /// The type of the file.
         what: String,
     },
-    /// The program is for a processor that is not recorded.
+    /// The program is for an architecture that is not supported.
     #[error(
         "{path}: is a program for {processor}; programs for x86-64, i386, Arm, AArch64 and RISC-V \
          (64 bit) can be recorded"
     )]
     Processor {
-        /// The program.
+        /// The path of the program.
         path: PathBuf,
-        /// What it is for.
+        /// The architecture.
         processor: String,
     },
-    /// The program is run with rights that one that is traced cannot have.
+    /// The program runs with privileges that a traced program cannot have.
     #[error(
         "{program}: {why}, which nobody can give to a program that an unprivileged pagewalk traces: run it without \
          pagewalk, or pagewalk as root"
     )]
     OtherRights {
-        /// The program.
+        /// The path of the program.
         program: PathBuf,
-        /// What it is.
+        /// The kind of privileges.
         why: String,
     },
-    /// The kernel takes no filter of system calls.
+    /// The kernel does not support filters of system calls (seccomp).
     #[error(
         "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}"
     )]
     NoFilter(io::Error),
-    /// The kernel cannot have `always` mean `madvise` for one program.
+    /// The kernel cannot make `always` mean `madvise` for one program.
     #[error(
         "--only needs prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) of Linux 6.18, which this kernel \
          has not: leave it out, or write `madvise` to /sys/kernel/mm/transparent_hugepage/enabled"
     )]
     NoExcept,
-    /// Its allocations cannot be marked.
+    /// The program's allocations cannot be marked.
     #[error("{path}: its allocations cannot be marked: {why}")]
     Allocations {
-        /// The program.
+        /// The path of the program.
         path: PathBuf,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
-    /// The engine cannot record such a program.
+    /// The engine cannot record this kind of program.
     #[error("{program}: {why}, which --engine native does not record; use --engine qemu")]
     NotNative {
-        /// The program.
+        /// The path of the program.
         program: PathBuf,
-        /// What it is.
+        /// The kind of program.
         why: String,
     },
-    /// The engine cannot do that.
+    /// The engine does not support this option.
     #[error("{0} does not go with --engine native yet; use --engine qemu")]
     NativeOption(&'static str),
-    /// The engine is not there.
+    /// The engine's file is missing.
     #[error(
         "{0}: there is no engine for --engine native; `rustup target add x86_64-unknown-none` and `make build` in \
          Pagewalk's source tree build it; or use --engine qemu"
@@ -99,9 +99,9 @@ pub enum Error {
     /// The engine could not be put into the program.
     #[error("{program}: the engine cannot be put into it ({error}); use --engine qemu")]
     Injection {
-        /// The program.
+        /// The path of the program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The engine did not begin.
@@ -109,70 +109,70 @@ pub enum Error {
         "{program}: the engine did not begin, and the program ended with status {status}; use --engine qemu"
     )]
     NotEntered {
-        /// The program.
+        /// The path of the program.
         program: PathBuf,
         /// The program's exit status.
         status: i32,
     },
-    /// The engine has ended the program, as it could not go on.
+    /// The engine has ended the program, as it could not execute it further.
     #[error(
         "{program}: {why}, at {pc:#x}, which --engine native does not record yet: the program was ended there and \
          nothing is kept; use --engine qemu"
     )]
     Refused {
-        /// The program.
+        /// The path of the program.
         program: PathBuf,
-        /// Where.
+        /// The address of the instruction.
         pc: u64,
-        /// What it did.
+        /// The reason.
         why: String,
     },
-    /// There is no QEMU for it.
+    /// There is no QEMU for the program's architecture.
     #[error(
         "there is no {0}, in which the program would be recorded: build it by `make qemu` in Pagewalk's source tree, \
          or name a QEMU that loads plugins by --qemu PATH"
     )]
     NoQemu(String),
-    /// The QEMU that was asked for is not there.
+    /// The requested QEMU does not exist.
     #[error("there is no {0}: a QEMU is asked for by its path, as in --qemu /usr/bin/qemu-x86_64")]
     NoSuchQemu(PathBuf),
-    /// The folder of QEMUs that the environment names does not have it.
+    /// The folder in the environment variable does not have this QEMU.
     #[error(
         "PAGEWALK_QEMU_DIR names {folder}, which has no {name}: name the folder that has it, or unset the variable to \
          record in Pagewalk's own"
     )]
     NotInFolder {
-        /// The folder.
+        /// The path of the folder.
         folder: PathBuf,
         /// The name of the QEMU.
         name: String,
     },
-    /// The QEMU that was asked for is for programs of another instruction set.
+    /// The requested QEMU is for programs of another architecture.
     #[error("{qemu} runs programs for {runs}, and {program} needs {needs}: give its path instead")]
     OtherQemu {
-        /// The QEMU that was asked for.
+        /// The path of the requested QEMU.
         qemu: PathBuf,
-        /// The instruction set of its programs, as QEMU names it.
+        /// The architecture of its programs, as QEMU names it.
         runs: String,
-        /// The program.
+        /// The path of the program.
         program: PathBuf,
         /// The name of the QEMU that can run the program.
         needs: String,
     },
-    /// The QEMU that is there takes no plugins.
+    /// The QEMU that was found does not support plugins.
     #[error(
         "{0} was built without plugins, so that it cannot record: run `make qemu` in Pagewalk's source tree, \
          or name a QEMU that was built with --enable-plugins by --qemu PATH"
     )]
     NoPlugins(PathBuf),
-    /// QEMU and the plugin do not fit together.
+    /// QEMU refused the plugin.
     #[error("{qemu} does not load the recorder {plugin}: {said}")]
     PluginRefused {
-        /// QEMU.
+        /// The path of QEMU.
         qemu: PathBuf,
-        /// The plugin.
+        /// The path of the plugin.
         plugin: PathBuf,
-        /// What QEMU said.
+        /// QEMU's message.
         said: String,
     },
     /// The plugin's file is missing.
@@ -186,48 +186,48 @@ pub enum Error {
     System {
         /// What was tried.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// QEMU ended before it ran the program.
     #[error("{qemu} ended with status {status} before the program ran")]
     NotStarted {
-        /// QEMU.
+        /// The path of QEMU.
         qemu: PathBuf,
         /// Its exit status.
         status: i32,
     },
-    /// The rings hold what they should not.
+    /// The rings have invalid contents.
     #[error("the recorder of process {pid} has sent nonsense ({what}); please report this")]
     Garbled {
-        /// The process.
+        /// The process identifier.
         pid: u32,
-        /// What was found.
+        /// What is invalid.
         what: String,
     },
-    /// Recording ended before the program did.
+    /// Recording ended before the program did; what was recorded is kept.
     #[error("{error}; what was recorded before is kept in {part}, which --keep-going reads")]
     Kept {
-        /// What happened.
+        /// The error.
         error: Box<Error>,
-        /// The file.
+        /// The path of the incomplete trace file.
         part: PathBuf,
     },
-    /// The window that was asked for did not begin.
+    /// The requested window did not begin.
     #[error("{what} (the program ended with status {status})")]
     NeverBegan {
-        /// What did not come.
+        /// What the window was to begin with.
         what: String,
         /// The program's exit status.
         status: i32,
     },
-    /// No process was the one to record.
+    /// No process matched the one to record.
     #[error(
         "no process ran as `{process}`, so nothing was recorded (the program ended with status \
          {status}); `pagewalk record` without --process records all, and `pagewalk info` lists them"
     )]
     NoProcess {
-        /// What was asked for.
+        /// The process as requested.
         process: String,
         /// The program's exit status.
         status: i32,
@@ -235,13 +235,13 @@ pub enum Error {
     /// The trace cannot be written; the program was not started.
     #[error("{error}")]
     Output {
-        /// What is wrong.
+        /// The error.
         error: trace::Error,
     },
     /// The trace could not be written; the program has run to its end, with `status`.
     #[error("{error} (the program went on unrecorded and ended with status {status})")]
     Trace {
-        /// What happened.
+        /// The error.
         error: trace::Error,
         /// The program's exit status.
         status: i32,

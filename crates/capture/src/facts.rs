@@ -1,4 +1,4 @@
-//! What the plugin tells besides accesses, as the trace's events.
+//! Translates the plugin's reports other than accesses into the trace's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -12,62 +12,62 @@ use crate::allocations::Allocations;
 use crate::decode::Fault;
 use crate::maps::{Line, images};
 
-/// QEMU's page flags: the lowest three are read, write, execute.
+/// The rights in QEMU's page flags: the lowest three bits are read, write and execute.
 const RIGHTS: u64 = 7;
 const WRITABLE: u64 = 2;
-/// Linux: a mapping whose code may run.
+/// Linux: the right to execute a mapping.
 const PROT_EXEC: u32 = 4;
-/// What QEMU leaves without rights below a stack.
+/// The size in bytes of the range without rights that QEMU leaves below a stack.
 const GUARD_BYTES: u64 = 4096;
 
 /// What is known of a process and its address space. A fork's child inherits it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Regions of the guest as they are told: first byte, end, flags.
+    /// The guest's regions as reported: address of the first byte, end, flags.
     regions: Vec<(u64, u64, u64)>,
     /// The text of `/proc/PID/maps`.
     maps: Vec<u8>,
-    /// The main thread's stack.
+    /// The address range of the main thread's stack.
     stack: Option<(u64, u64)>,
-    /// Where `brk` begins to grow the heap.
+    /// The address at which the heap begins, which `brk` grows.
     heap: Option<u64>,
-    /// The program that an `execve` under way is for, and its arguments.
+    /// The program and arguments of an `execve` in progress.
     pub(crate) executing: Option<Executing>,
-    /// What could not be recorded.
+    /// Notes on what could not be recorded.
     pub(crate) notes: Vec<String>,
-    /// Processes that were forked since this was last looked at, by their numbers at the system.
+    /// The process identifiers of children that were forked since the last look.
     pub(crate) forked: Vec<u32>,
-    /// The parts of files that were mapped to be executed.
+    /// The executable mappings of files.
     pub(crate) images: Vec<Image>,
-    /// Which build each file is that was mapped to be executed, by its path.
+    /// The build of each file with an executable mapping, by its path.
     identities: BTreeMap<String, Option<String>>,
-    /// The files of which the trace of this process knows that.
+    /// The files whose builds are already in the trace of this process.
     identified: BTreeSet<String>,
     allocations: Allocations,
-    /// The stack of the thread of that number, as it was told for the block that comes next: where it begins,
-    /// and its words.
+    /// The stack of a thread, as reported for the next allocated block: the number of the thread, the first
+    /// address, and the words.
     stack_words: Option<(u32, u64, Vec<u64>)>,
     unwinder: Unwinder,
-    /// Whether the program runs in a process of its own, in no QEMU.
+    /// Whether the program runs in a process of its own, without QEMU.
     pub(crate) is_native: bool,
 }
 
-/// The largest number of calls recorded for one allocation.
+/// The most calls that are recorded for one allocation.
 const CALLS_MAX: usize = 24;
 
-/// A part of a file that may be executed.
+/// An executable mapping of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Image {
     pub(crate) path: String,
-    /// Where in the file it begins.
+    /// The offset in the file at which it begins.
     pub(crate) offset: u64,
-    /// Where in the guest's memory it begins, and how long it is.
+    /// The address in the guest's memory at which it begins, and its length.
     pub(crate) start: u64,
     pub(crate) bytes: u64,
 }
 
 impl Image {
-    /// What `event` maps, if that may be executed.
+    /// The executable mapping that `event` makes, if it makes one.
     pub(crate) fn of(event: &Event) -> Option<Image> {
         let (path, offset, start, bytes) = match event {
             Event::Mapping { start, bytes, rights, origin: Origin::File(path), offset, .. }
@@ -86,7 +86,7 @@ impl Image {
     }
 }
 
-/// An `execve` whose result is not known.
+/// An `execve` whose result is not known yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Executing {
     pub(crate) thread: u32,
@@ -95,7 +95,7 @@ pub(crate) struct Executing {
 }
 
 impl Facts {
-    /// What a child begins with.
+    /// What a child inherits.
     pub(crate) fn inherited(&self) -> Facts {
         Facts {
             stack: self.stack,
@@ -107,7 +107,7 @@ impl Facts {
         }
     }
 
-    /// Takes an event of `thread` and passes on what belongs into the trace.
+    /// Handles an event of `thread`, and passes to `sink` what belongs in the trace.
     pub(crate) fn take(
         &mut self,
         thread: u32,
@@ -190,7 +190,8 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes note of a part of a file that `event` maps, and first tells which build the file is.
+    /// Takes note of an executable mapping that `event` makes, and first reports the build of its
+    /// file.
     fn look(&mut self, thread: u32, event: &Event, sink: &mut dyn Sink) -> Result<(), Fault> {
         if let Event::Munmap { addr, bytes, result: 0 } = *event {
             self.allocations.unmapped(addr, bytes);
@@ -208,8 +209,9 @@ impl Facts {
         Ok(())
     }
 
-    /// The return addresses of the calls that led to the function whose frame pointer is `start`, where the stack
-    /// has these words: as far as the tables of the files say where frames are.
+    /// The return addresses of the calls that led to the function whose frame pointer is `start`; `words` are
+    /// the words of the stack from there on. Ends where the call-frame tables of a file do not say where the
+    /// next frame is.
     fn unwound(&mut self, start: u64, words: &[u64]) -> Vec<u64> {
         let read = |addr: u64| {
             let at = addr.checked_sub(start)?;
@@ -231,7 +233,7 @@ impl Facts {
         calls
     }
 
-    /// Whether code of a file is mapped at `addr`.
+    /// Whether executable memory of a file is mapped at `addr`.
     fn is_code(&self, addr: u64) -> bool {
         self.images.iter().any(|image| addr.wrapping_sub(image.start) < image.bytes)
     }
@@ -324,7 +326,7 @@ impl Facts {
         }
     }
 
-    /// Puts QEMU's regions and the kernel's files together; `base` is the guest's.
+    /// Combines QEMU's regions with the kernel's files; `base` is the guest's base.
     fn mappings(&mut self, base: u64) -> Vec<Event> {
         let text = lossy(&std::mem::take(&mut self.maps));
         let lines: Vec<Line> = text.lines().filter_map(Line::parse).collect();
@@ -416,7 +418,7 @@ impl Facts {
     }
 }
 
-/// A call as [`EventCode::FileCall`] tells it; `None` if that is garbled.
+/// A call as reported by [`EventCode::FileCall`]; `None` if the report is invalid.
 fn file_call(words: &[u64]) -> Option<trace::Call> {
     let (head, rest) = words.split_first_chunk::<12>()?;
     let [_, a, b, c, d, e, f, result, began_ns, ended_ns, offset, fds] = *head;
@@ -448,7 +450,7 @@ fn file_call(words: &[u64]) -> Option<trace::Call> {
     })
 }
 
-/// What a file of that mode is.
+/// The kind of a file with this mode.
 fn kind(mode: u32) -> FileKind {
     match mode & libc::S_IFMT {
         libc::S_IFREG => FileKind::Regular,
@@ -461,7 +463,7 @@ fn kind(mode: u32) -> FileKind {
     }
 }
 
-/// A part of a file that is mapped.
+/// A mapped part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
     offset: u64,
@@ -470,12 +472,12 @@ struct Part {
 }
 
 impl Part {
-    /// What lies `bytes` behind.
+    /// The part that begins `bytes` later.
     fn after(self, bytes: u64) -> Part {
         Part { offset: self.offset.wrapping_add(bytes), ..self }
     }
 
-    /// The file, if it is still at `path`.
+    /// The identity of the file, if it is still at `path`.
     fn file(self, path: &str) -> Option<FileId> {
         let Part { device, inode, .. } = self;
         let found = std::fs::metadata(path).ok()?;
@@ -483,7 +485,7 @@ impl Part {
     }
 }
 
-/// The text of an event's last words: its length in bytes and the bytes.
+/// The text in an event's last words: its length in bytes, and the bytes.
 fn bytes(words: &[u64]) -> Result<Vec<u8>, Fault> {
     let garbled = || Fault::Garbled("a text longer than its event".to_owned());
     let (&length, words) = words.split_first().ok_or_else(garbled)?;

@@ -1,4 +1,4 @@
-//! Putting the engine into a program that has just been executed.
+//! Puts the engine into a program that has just been executed.
 //!
 //! ```text
 //!   child    fork, PTRACE_TRACEME, execve -> stops before its first instruction
@@ -6,7 +6,8 @@
 //!            -> registers: the engine's first instruction and stack -> lets it go
 //! ```
 //!
-//! The program's own memory is as the kernel has made it: the instruction that is written over is put back.
+//! The program's own memory is left as the kernel has made it: the instruction that is overwritten for a
+//! while is restored.
 
 use std::ffi::CString;
 use std::io;
@@ -22,13 +23,13 @@ use crate::command::Program;
 use crate::tracee::Tracee;
 use crate::{Error, Options};
 
-/// Where the engine is put: the lowest of its memory, below which programs have theirs and above which, to 0x7f...,
-/// nobody has.
+/// The address of the engine: the beginning of its range. Programs have their memory below the range and
+/// above it, from 0x7f... on.
 const BASE: u64 = 0x0ff0_0000_0000;
-/// Size in bytes of the stack on which the engine begins.
+/// The size in bytes of the engine's initial stack.
 const STACK_BYTES: u64 = 256 << 10;
 const PAGE: u64 = 4096;
-/// What a child that may not be traced answers in place of an error of `execve`.
+/// The error number with which a child that may not be traced replaces an error of `execve`.
 const UNTRACED: i32 = libc::ENOTRECOVERABLE;
 
 const PT_LOAD: u32 = 1;
@@ -37,7 +38,7 @@ const DT_RELA: u64 = 7;
 const DT_RELASZ: u64 = 8;
 const R_X86_64_RELATIVE: u64 = 8;
 
-/// The engine, as it will be in memory.
+/// The engine as it will be in memory.
 #[derive(Debug)]
 pub(crate) struct Engine {
     image: Vec<u8>,
@@ -47,7 +48,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// The engine in the file of `options`, for `program`.
+    /// Loads the engine from the file in `options`, for `program`.
     pub(crate) fn find(options: &Options, program: &Program) -> Result<Engine, Error> {
         if program.elf.arch != Arch::X86_64 {
             return Err(Error::NotNative {
@@ -73,7 +74,7 @@ impl Engine {
         Engine::load(&bytes).ok_or(Error::NoEngine(path))
     }
 
-    /// Lays a position-independent ELF file out for [`BASE`]; `None` if it is not one.
+    /// Lays out a position-independent ELF file at [`BASE`]; `None` if it is not such a file.
     fn load(file: &[u8]) -> Option<Engine> {
         let word = |at: u64, bytes: usize| {
             let part = file.get(usize::try_from(at).ok()?..)?.get(..bytes)?;
@@ -135,7 +136,7 @@ impl Engine {
         Some(Engine { image, entry, segments })
     }
 
-    /// Starts the command with the engine in it, for the session at `session`.
+    /// Starts the command with the engine in it, for the session at the path `session`.
     pub(crate) fn start(
         &self,
         command: &mut Command,
@@ -206,7 +207,7 @@ impl Engine {
     }
 }
 
-/// Lets the parent trace this process, and lays it out without chance unless `aslr`.
+/// Allows the parent to trace this process, and disables address randomisation unless `aslr`.
 fn ask_to_be_traced(aslr: bool) -> io::Result<()> {
     const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
     // SAFETY: plain system calls. Where the layout cannot be chosen it is the kernel's.
@@ -224,7 +225,7 @@ fn ask_to_be_traced(aslr: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether children may ask to be traced by this process. A child asks, and ends at once.
+/// Whether this process may trace its children. Tested with a child that ends at once.
 pub fn may_trace() -> bool {
     // SAFETY: the child makes two system calls; a filter may kill it at the first one.
     unsafe {
@@ -244,7 +245,7 @@ pub fn may_trace() -> bool {
     }
 }
 
-/// Whether the program gets rights that a traced one does not.
+/// The privileges that the program gets and that a traced program cannot have, if any.
 pub(crate) fn other_rights(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).ok()?.permissions().mode();

@@ -1,4 +1,4 @@
-//! Starting the program, under QEMU or with the engine in it.
+//! Starts the program, in QEMU or with the engine in it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,15 +16,15 @@ use crate::session::{Session, Settings};
 use crate::signals::Guard;
 use crate::{Error, Options};
 
-/// What a program runs in.
+/// What runs the program.
 pub(crate) enum Runner {
     /// QEMU, with the recorder.
     Qemu(Qemu),
-    /// Its own process, with the engine.
+    /// The program's own process, with the engine.
     Native(inject::Engine),
 }
 
-/// Everything that a program needs to be recorded.
+/// All that is needed to start and record a program.
 pub(crate) struct Prepared {
     program: Program,
     runner: Runner,
@@ -34,23 +34,24 @@ pub(crate) struct Prepared {
     aslr: bool,
     /// The library that marks allocations.
     library: Option<Library>,
-    /// Why it runs in QEMU though the engine was asked for.
+    /// Why it runs in QEMU although the engine was requested.
     why_qemu: Option<String>,
 }
 
-/// Names the number of blocks after which it is asked what TLBs hold, in place of [`PATIENCE`].
+/// The environment variable with a number of blocks that replaces [`PATIENCE`].
 const PATIENCE_VARIABLE: &str = "PAGEWALK_PATIENCE";
-/// Measured with the starts of `python3` and `ls`, all numbers from 64 to 4096 cost the same.
+/// Measured with the starts of `python3` and `ls`: all numbers from 64 to 4096 cost the same.
 const PATIENCE: u32 = 1 << 10;
 
-/// After how many blocks that are told it is asked what TLBs hold. Tests ask more often than pays.
+/// The number of recorded blocks after which a process asks for the contents of the TLBs. Tests ask
+/// more often than is efficient.
 fn patience() -> u32 {
     let said = std::env::var(PATIENCE_VARIABLE).ok().and_then(|said| said.parse().ok());
     said.filter(|&blocks| blocks > 0).unwrap_or(PATIENCE)
 }
 
 impl Prepared {
-    /// Finds the program of `options`, its QEMU and the plugin or the engine, and makes the session.
+    /// Finds the program of `options`, its QEMU, and the plugin or the engine; creates the session.
     pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
         let program = Program::find(&options.command)?;
         let native = match options.engine {
@@ -111,7 +112,7 @@ impl Prepared {
         }
     }
 
-    /// The first program, as its trace tells it.
+    /// The first program, as its trace describes it.
     pub(crate) fn first(&self) -> trace::Program {
         trace::Program { arch: self.program.elf.arch, command: self.command.clone(), from: 0 }
     }
@@ -162,7 +163,7 @@ impl Prepared {
     }
 }
 
-/// Lets this process and its children run on the processor that it is on, and on no other.
+/// Restricts this process and its children to the processor that it is running on.
 fn stay_on_one_cpu() -> std::io::Result<()> {
     // SAFETY: plain system calls with a set of ours, zero being an empty one.
     let refused = unsafe {
@@ -173,22 +174,22 @@ fn stay_on_one_cpu() -> std::io::Result<()> {
     if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A program that runs and is recorded.
+/// A program that is running and recorded.
 pub(crate) struct Launch {
     pub(crate) child: Child,
     pub(crate) signals: Guard,
     program: Program,
     runner: Runner,
     status: Option<i32>,
-    /// Whether it was killed here.
+    /// Whether the program was killed by [`Launch::end`].
     was_ended: bool,
-    /// Why it runs in QEMU though the engine was asked for.
+    /// Why it runs in QEMU although the engine was requested.
     pub(crate) why_qemu: Option<String>,
 }
 
 impl Launch {
-    /// The program's status if it has ended: 128 and the signal's number if one has ended it, 0 if that was
-    /// [`Launch::end`].
+    /// The program's exit status if it has ended: 128 plus the signal's number if a signal ended it, 0 if
+    /// that was [`Launch::end`].
     pub(crate) fn status(&mut self) -> Option<i32> {
         if self.status.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
@@ -198,7 +199,7 @@ impl Launch {
         self.status
     }
 
-    /// Ends the program, if it runs.
+    /// Kills the program, if it is running.
     pub(crate) fn end(&mut self) {
         // It may have ended by itself just now, which is as good.
         self.was_ended |= self.status.is_none() && self.child.kill().is_ok();
@@ -214,15 +215,15 @@ impl Launch {
         });
     }
 
-    /// What there is to say if the program was killed here.
+    /// A note if the program was killed by [`Launch::end`].
     pub(crate) fn why_ended(&self) -> Option<String> {
         self.was_ended.then(|| {
             "the program was killed when its window had ended, as --end-with-window asks".to_owned()
         })
     }
 
-    /// What there is to say if the program ended by an instruction that its processor did not know:
-    /// by the signal itself, or as a shell reports it of its child.
+    /// A note if the program was ended by an illegal instruction: by the signal itself, or as a
+    /// shell reports it of its child.
     pub(crate) fn why_illegal(&self, status: i32) -> Option<String> {
         let Runner::Qemu(qemu) = &self.runner else { return None };
         (status == 128 + libc::SIGILL).then(|| {
@@ -235,7 +236,7 @@ impl Launch {
         })
     }
 
-    /// Why nothing was recorded though QEMU was started.
+    /// Why nothing was recorded although QEMU was started.
     pub(crate) fn why_nothing(&self, status: i32) -> Error {
         match &self.runner {
             Runner::Qemu(qemu) => qemu
@@ -252,7 +253,8 @@ impl Launch {
     }
 }
 
-/// A name that begins with a dash would be an option to QEMU.
+/// The path in a form that QEMU does not take for an option, as it would a name that begins with a
+/// dash.
 fn path_argument(path: &OsStr) -> std::path::PathBuf {
     if path.as_bytes().starts_with(b"-") {
         std::path::Path::new(".").join(path)
@@ -261,7 +263,7 @@ fn path_argument(path: &OsStr) -> std::path::PathBuf {
     }
 }
 
-/// What is told of a command: all of it, or the program alone.
+/// The part of a command that is recorded: all of it, or the program only.
 pub(crate) fn told(mut command: Vec<String>, arguments: bool) -> Vec<String> {
     if !arguments {
         command.truncate(1);
@@ -269,7 +271,7 @@ pub(crate) fn told(mut command: Vec<String>, arguments: bool) -> Vec<String> {
     command
 }
 
-/// What a trace that begins with the program `first` says about itself.
+/// The header of a trace that begins with the program `first`.
 pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) -> Header {
     let how = match engine {
         Engine::Qemu => {

@@ -1,4 +1,4 @@
-//! Starts a program under QEMU, or with the engine in it, and turns what the recorder sends into a trace.
+//! Starts a program in QEMU, or with the engine in it, and turns the recorder's data into a trace.
 //!
 //! ```text
 //!   command --> find program, QEMU, plugin --> session (shared memory) --> start
@@ -10,9 +10,10 @@
 //!                                     Live: a Batcher for the first
 //! ```
 //!
-//! [`place`] runs a program without recording it, and gives its memory other page sizes.
+//! [`place`] runs a program without recording it, and changes the page sizes of its memory.
 //!
-//! The plugin is the crate `recorder`, the engine the crate `engine`; what both sides share is the crate `ring`.
+//! The plugin is in the crate `recorder`, the engine in the crate `engine`, and what they share with this
+//! crate is in the crate `ring`.
 
 mod allocations;
 mod command;

@@ -1,4 +1,4 @@
-//! The library that marks allocations, which is loaded into recorded programs.
+//! The library that marks allocations. It is loaded into recorded programs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,22 +9,22 @@ use std::process::Command;
 use crate::Error;
 use crate::command::Program;
 
-/// How the names of its builds begin; the processor's follows.
+/// The beginning of the names of its builds; the architecture follows.
 const NAME: &str = "pagewalk-allocations-";
-/// The processors that it can be built for, as QEMU calls them.
+/// The architectures that it can be built for, as QEMU names them.
 const PROCESSORS: [&str; 4] = ["x86_64", "i386", "aarch64", "riscv64"];
-/// The variable that names libraries to be loaded first.
+/// The environment variable with the libraries to load first.
 const VARIABLE: &str = "LD_PRELOAD";
 
-/// The library, where it is there for the program that is recorded.
+/// The library, in the build for the recorded program.
 pub(crate) struct Library {
-    /// Its path up to the processor's name.
+    /// Its path, up to the name of the architecture.
     stem: Vec<u8>,
     path: OsString,
 }
 
 impl Library {
-    /// Finds it in `folder`, or beside the running program, for `program`.
+    /// Finds the build for `program` in `folder`, or in the folder of the running program.
     pub(crate) fn find(folder: Option<&Path>, program: &Program) -> Result<Library, Error> {
         let refused = |why: String| Error::Allocations { path: program.path.clone(), why };
         if program.elf.interpreter.is_none() {
@@ -64,13 +64,13 @@ impl Library {
         Ok(Library { stem, path: path.into_os_string() })
     }
 
-    /// Its path up to the processor's name.
+    /// Its path, up to the name of the architecture.
     pub(crate) fn stem(&self) -> &[u8] {
         &self.stem
     }
 
-    /// Has QEMU, which `command` starts, load it into the program, before what the environment wants
-    /// loaded. That is not for QEMU itself.
+    /// Makes QEMU, which `command` starts, load it into the program, before the libraries that the
+    /// environment names. QEMU itself does not load it.
     pub(crate) fn preload(&self, command: &mut Command) {
         let mut value = OsString::from(VARIABLE);
         value.push("=");

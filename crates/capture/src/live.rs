@@ -1,4 +1,4 @@
-//! Recording into batches, while the program runs.
+//! Recording into batches while the program runs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -10,34 +10,34 @@ use crate::launch::{Launch, Prepared, header};
 use crate::supervise::{Failure, Outputs, Supervisor};
 use crate::{Error, Options};
 
-/// A program that runs and is recorded, as a source of its accesses. Nothing is stored.
+/// A running program as a source of its accesses. Nothing is stored.
 ///
-/// It follows what the program executes and starts, unless that was not asked for: accesses of all
-/// processes come in the order of the clock, each in its space, until the last has ended. Dropped
-/// before its end, it lets the programs run on unrecorded.
+/// Programs that it executes and starts are followed, unless that was switched off: accesses of all
+/// processes come in the order of the clock, each in its own space, until the last process has
+/// ended. If the source is dropped before that, the programs run on unrecorded.
 pub struct Live {
     header: Header,
     launch: Launch,
     supervisor: Supervisor<Batches>,
     family: Family,
-    /// Processes that `family` knows.
+    /// The number of processes in `family`.
     known: usize,
-    /// Whether the programs are killed once they have given what was asked for.
+    /// Whether the programs are killed after they have given the requested accesses.
     ends: bool,
-    /// What was taken from a process last; kept for its memory.
+    /// The batch taken last from a process; kept to reuse its memory.
     piece: Batch,
     given: u64,
     is_done: bool,
-    /// Accesses that were counted, not told.
+    /// Accesses that were counted instead of recorded.
     counted: u64,
-    /// The process that has asked last what the first TLBs hold.
+    /// The process that asked last for the contents of the first-level TLBs.
     asking: Option<u32>,
 }
 
 /// A batcher for each process.
 #[derive(Default)]
 struct Batches {
-    /// What processes have left that ended.
+    /// The rest of the accesses of processes that have ended.
     rests: VecDeque<(u32, Batcher)>,
 }
 
@@ -64,7 +64,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// When the program or its QEMU is missing or does not start.
+    /// The program or its QEMU is missing or does not start.
     pub fn start(options: &Options) -> Result<Live, Error> {
         let prepared = Prepared::new(options)?;
         let first = prepared.first();
@@ -87,9 +87,9 @@ impl Live {
         })
     }
 
-    /// Waits for the program's end and gives its exit status: 128 and the signal's number if
-    /// one has ended it, 0 if it was killed because [`Options::ends`] asks for it. Accesses that
-    /// nobody took are dropped.
+    /// Waits for the program's end and returns its exit status: 128 plus the signal's number if a
+    /// signal ended it, 0 if it was killed because [`Options::ends`] requests that. Accesses that
+    /// were not taken are dropped.
     pub fn finish(mut self) -> i32 {
         self.supervisor.stop();
         loop {
@@ -102,32 +102,32 @@ impl Live {
         }
     }
 
-    /// What is good to know of how it was recorded; complete at the end.
+    /// Notes on the recording; complete at the end.
     pub fn notes(&self) -> &[String] {
         &self.supervisor.notes
     }
 
-    /// What is missing, and why, once all has come; empty if nothing is.
+    /// What is missing, and why, after all accesses have come; empty if nothing is missing.
     pub fn take_lost(&mut self) -> Vec<String> {
         self.supervisor.take_lost()
     }
 
-    /// Accesses that were counted in place of being told.
+    /// The number of accesses that were counted instead of recorded.
     pub fn counted(&self) -> u64 {
         self.counted
     }
 
-    /// Whether some process could count accesses.
+    /// Whether any process can count accesses.
     pub fn can_count(&self) -> bool {
         self.supervisor.session.head().counts.load(Ordering::Relaxed) != 0
     }
 
-    /// The program's instruction set.
+    /// The program's architecture.
     pub fn arch(&self) -> Arch {
         self.header.arch
     }
 
-    /// Appends what process `number` has to `batch`.
+    /// Appends the accesses of process `number` to `batch`.
     fn take(&mut self, number: u32, batch: &mut Batch) {
         let mine =
             |watched: &&mut crate::supervise::Watched<Batcher>| watched.number == Some(number);

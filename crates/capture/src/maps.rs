@@ -1,14 +1,14 @@
-//! The kernel's list of QEMU's mappings, in which the guest's are.
+//! The kernel's list of QEMU's mappings, which contains the guest's.
 
 use std::path::Path;
 
 use crate::elf;
 
-/// The bits of an address within a page of the host.
+/// A mask of the bits of an address within a page of the host.
 const PAGE_MASK: u64 = 4095;
 
-/// The segments of the guest's program and loader among `lines`, which are also QEMU's own: of
-/// the guest's code QEMU has pages to read, not to execute.
+/// The segments of the guest's program and loader among `lines`, which also have QEMU's own: for
+/// the guest's code QEMU's pages are readable, not executable.
 pub(crate) fn images(lines: &[Line<'_>], base: u64) -> Vec<(u64, u64, u64)> {
     let mut regions = Vec::new();
     for head in lines.iter().filter(|line| line.offset == 0 && line.path.starts_with('/')) {
@@ -43,16 +43,16 @@ pub(crate) struct Line<'a> {
     pub(crate) end: u64,
     is_executable: bool,
     pub(crate) is_writable: bool,
-    /// Where in the file it begins.
+    /// The offset in the file at which it begins.
     pub(crate) offset: u64,
-    /// The file's device, as `stat` gives it, and its number there.
+    /// The file's device number in the format of `stat`, and its inode number.
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) path: &'a str,
 }
 
 impl<'a> Line<'a> {
-    /// The line, if it is one.
+    /// Parses a line; `None` if it is invalid.
     pub(crate) fn parse(line: &'a str) -> Option<Line<'a>> {
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
@@ -72,7 +72,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Whether `address` lies in it.
+    /// Whether `address` is in the mapping.
     pub(crate) fn holds(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
@@ -82,7 +82,7 @@ impl<'a> Line<'a> {
 mod tests {
     use super::*;
 
-    /// What is mapped where of this very program, as the kernel would say it.
+    /// The mappings of this test's program at an address, in the kernel's format.
     fn maps(path: &str, at: u64, segments: &[elf::Segment], rights: &str) -> String {
         let line = |segment: &elf::Segment| {
             let start = (at + segment.start) & !PAGE_MASK;

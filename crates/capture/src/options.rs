@@ -18,49 +18,51 @@ pub enum Engine {
     Native,
 }
 
-/// What to record and how.
+/// What to record, and how.
 ///
-/// It is read from a document with all keys; a key is the field's name, or the one beside it, by which users
-/// know it. Paths and arguments are those of [`OsString`], as they need not be text.
+/// It is read from a document that has all keys; a key is the field's name, or the name beside it, by which
+/// users know it. Paths and arguments are encoded as for [`OsString`], as they need not be text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The program and its arguments. A program without a slash is looked for in `PATH`.
+    /// The program and its arguments. A program without a slash is searched in `PATH`.
     pub command: Vec<OsString>,
-    /// Who makes the trace, as its header tells: `pagewalk record 0.1.0`.
+    /// The producer of the trace, for its header: `pagewalk record 0.1.0`.
     #[serde(skip, default = "producer")]
     pub producer: String,
-    /// Whether a fetch row is recorded for each block.
+    /// Whether a fetch is recorded for each block.
     pub fetches: bool,
-    /// What is dropped before anything is stored.
+    /// The filter that drops accesses before they are stored.
     #[serde(deserialize_with = "filter")]
     pub filter: Filter,
-    /// Accesses of each process to drop before recording begins.
+    /// The number of accesses of each process to drop before recording begins.
     #[serde(rename = "skip")]
     pub skip_accesses: u64,
-    /// Accesses of each process to record; after them it runs on unrecorded, and so do the
-    /// programs that it starts from then on.
+    /// The number of accesses of each process to record; then the process runs on unrecorded, and
+    /// so do programs that it starts later.
     #[serde(rename = "max_accesses")]
     pub accesses_max: Option<u64>,
-    /// Bytes of the file, about, after which recording ends; the programs run on.
+    /// The approximate size of the file in bytes after which recording ends; the programs run on.
     #[serde(rename = "max_bytes")]
     pub bytes_max: Option<u64>,
-    /// What the window begins with, in all processes; `skip_accesses` count from there on.
+    /// The event at which the window begins, in all processes; `skip_accesses` is counted from
+    /// there on.
     pub from: Option<Sign>,
-    /// What it ends with, in all processes.
+    /// The event at which the window ends, in all processes.
     pub to: Option<Sign>,
-    /// Instructions of each process after which its window ends, with the block that they end in.
+    /// The number of instructions of each process after which its window ends, at the end of the
+    /// block.
     #[serde(rename = "instructions")]
     pub instructions_max: Option<u64>,
-    /// Whether the program is killed once the window has ended: instead of running on once
-    /// `accesses_max` are recorded, of all processes, or another end has come in one.
+    /// Whether the program is killed after the window has ended: after `accesses_max` accesses of
+    /// each process were recorded, or after another end in one process. Otherwise it runs on.
     pub ends: bool,
-    /// Whether the program and what it starts run on one processor of the host.
+    /// Whether the program and all that it starts run on one processor of the host.
     pub one_cpu: bool,
-    /// Whether children, forked or executed, are recorded too.
+    /// Whether children are recorded too, whether forked or executed.
     pub follow: bool,
-    /// Records only processes of that number at the system, or while they run a program of that
-    /// name or path.
+    /// The process to record: a process identifier, or the name or path of the program that a
+    /// process must be running.
     pub process: Option<String>,
     /// Whether file and blocking calls are recorded.
     pub calls: bool,
@@ -68,14 +70,16 @@ pub struct Options {
     pub allocations: bool,
     /// Whether the arguments of programs are recorded.
     pub arguments: bool,
-    /// Whether the recorder uses nothing but the callbacks of QEMU's plugin interface, even where
-    /// it could do without them.
+    /// Whether the recorder uses only the callbacks of QEMU's plugin interface, even where it could
+    /// do without them.
     pub callbacks: bool,
-    /// Which accesses need only be counted, as they surely hit the machine that runs beside; all are told
-    /// if it is `None`, where something is left out, and where code cannot be written in place of callbacks.
+    /// Which accesses need only be counted, as they are guaranteed to hit in the machine that is simulated
+    /// at the same time. All are recorded if it is `None`, if some accesses are to be left out, and if code
+    /// cannot be inserted in place of callbacks.
     #[serde(skip)]
     pub sure: Option<SurePages>,
-    /// Whether a machine that runs beside is told each access, also those that need only be counted.
+    /// Whether every access is passed to a machine that is simulated at the same time, including
+    /// those that need only be counted.
     pub tells_all: bool,
     /// What the program runs in.
     #[serde(deserialize_with = "engine")]
@@ -83,27 +87,28 @@ pub struct Options {
     /// The file of the engine, for [`Engine::Native`].
     #[serde(deserialize_with = "path")]
     pub engine_path: Option<PathBuf>,
-    /// Whether the program that the engine is in gets a layout by chance, as without it.
+    /// Whether the address space of a program with the engine is randomised, as without the engine.
     pub aslr: bool,
-    /// Another QEMU to record in than `qemu-ARCH` in the folder `qemus`.
+    /// A QEMU to use in place of `qemu-ARCH` in the folder `qemus`.
     #[serde(deserialize_with = "path")]
     pub qemu: Option<PathBuf>,
-    /// The folder of QEMUs with the recorder inside. The folder that the environment variable
-    /// `PAGEWALK_QEMU_DIR` names takes its place.
+    /// The folder with QEMUs that contain the recorder. The environment variable
+    /// `PAGEWALK_QEMU_DIR` overrides it.
     #[serde(deserialize_with = "path")]
     pub qemus: Option<PathBuf>,
-    /// The builds of the plugin, that for the oldest QEMUs first; by default those beside the
-    /// running program. The file that the environment variable `PAGEWALK_PLUGIN` names takes
-    /// their place.
+    /// The builds of the plugin, that for the oldest QEMUs first; by default those in the folder of
+    /// the running program. The environment variable `PAGEWALK_PLUGIN` overrides them with one
+    /// file.
     #[serde(deserialize_with = "paths")]
     pub plugins: Vec<PathBuf>,
-    /// Where the libraries are that mark allocations; by default the folder of the running program.
+    /// The folder of the libraries that mark allocations; by default the folder of the running
+    /// program.
     #[serde(deserialize_with = "path")]
     pub libraries: Option<PathBuf>,
 }
 
 impl Options {
-    /// Everything of `command`, and its children.
+    /// Options for all accesses of `command` and its children.
     pub fn new(command: Vec<OsString>) -> Options {
         Options {
             command,
@@ -136,8 +141,8 @@ impl Options {
         }
     }
 
-    /// Why no access may be counted in place of being told, if there is a reason: what is recorded is not
-    /// all that the programs do.
+    /// The reason why every access must be recorded rather than counted, if there is one: the recording
+    /// is not of all that the programs do.
     pub fn must_tell(&self) -> Option<&'static str> {
         let reasons = [
             (!self.fetches, "fetches are left out"),
@@ -157,7 +162,7 @@ impl Options {
         reasons.into_iter().find(|&(holds, _)| holds).map(|(_, why)| why)
     }
 
-    /// Whether windows end or begin with more than a number of accesses.
+    /// Whether windows begin or end with anything other than a number of accesses.
     pub(crate) fn watches(&self) -> bool {
         self.from.is_some() || self.to.is_some() || self.instructions_max.is_some()
     }
@@ -183,7 +188,7 @@ fn engine<'de, D: Deserializer<'de>>(from: D) -> Result<Engine, D::Error> {
     named(from, |name| format!("there is no engine `{name}`: choose qemu or native"))
 }
 
-/// One of several by its name; `otherwise` says which there are.
+/// Reads one of several values by its name; `otherwise` returns the error for an unknown name.
 fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
     otherwise: impl FnOnce(&str) -> String,
@@ -193,42 +198,42 @@ fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     known.map_err(|_: value::Error| D::Error::custom(otherwise(&name)))
 }
 
-/// How far a recording is.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Accesses recorded so far, of all processes.
+    /// The number of accesses recorded so far, of all processes.
     pub accesses: u64,
-    /// Bytes written so far.
+    /// The number of bytes written so far.
     pub bytes: u64,
-    /// Processes seen so far.
+    /// The number of processes seen so far.
     pub processes: u32,
 }
 
-/// What was recorded.
+/// The outcome of a recording.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The program's exit status; 128 and the signal's number if one has ended it; 0 if it was killed because
-    /// [`Options::ends`] asks for it.
+    /// The program's exit status; 128 plus the signal's number if a signal ended it; 0 if it was killed
+    /// because [`Options::ends`] requests that.
     pub status: i32,
-    /// What the program ran in: QEMU where ptrace is forbidden, whatever was asked for.
+    /// What the program ran in: QEMU if ptrace is forbidden, whatever was requested.
     pub engine: Engine,
-    /// The file and what is in it.
+    /// The file and a summary of its contents.
     pub summary: trace::Summary,
     /// The processes in the order in which they began; the first is the program's.
     pub processes: Vec<Recorded>,
-    /// What is good to know of how it was recorded.
+    /// Notes on the recording.
     pub notes: Vec<String>,
-    /// What is missing, and why; empty if nothing is.
+    /// What is missing, and why; empty if nothing is missing.
     pub lost: Vec<String>,
 }
 
-/// One process.
+/// A recorded process.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What the recording says of it.
+    /// The process as the recording describes it.
     pub process: trace::Process,
-    /// Its accesses.
+    /// The number of its accesses.
     pub accesses: u64,
-    /// Instructions that they count.
+    /// The number of instructions of these accesses.
     pub instructions: u64,
 }

@@ -1,4 +1,4 @@
-//! One recorded process, as long as it runs one program: its threads' rings merged into one
+//! A recorded process, while it runs one program: merges the rings of its threads into one
 //! sequence.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!   merged     0 0 0 0 3 1 1 1 4 0 0 5 1 1 7
 //! ```
 //!
-//! A round looks at the clock, takes all marks before that from all rings, and goes through the
-//! segments in the order of their times. A thread between looking at the clock and publishing what
-//! it saw says so, and the round stops short of that time.
+//! A round reads the clock, takes all earlier marks from all rings, and decodes the segments in the
+//! order of their times. A thread that has read the clock and not yet published its mark announces
+//! this, and the round stops before that time.
 
 use std::cmp::Reverse;
 use std::slice;
@@ -34,9 +34,10 @@ pub(crate) struct Process<S> {
     pub(crate) pid: u32,
     pub(crate) world: World,
     pub(crate) output: Output<S>,
-    /// Threads but the first that programs before it had, whose numbers are not given again.
+    /// The number of threads of earlier programs of this process, without the first one; their
+    /// numbers are not reused.
     others_before: u32,
-    /// Whom it has forked, and its accesses before.
+    /// The processes that it has forked, with the number of its accesses before each fork.
     pub(crate) forks: Vec<(u32, u64)>,
     rings: Vec<Attached>,
     decoder: Decoder,
@@ -48,13 +49,13 @@ pub(crate) struct Process<S> {
     filtered: u64,
 }
 
-/// Where the accesses of a process go.
+/// The destination of a process's accesses.
 pub(crate) enum Output<S> {
     /// Into a sink.
     Kept(Box<Window<S>>),
-    /// Nowhere, but it is told what program it executes.
+    /// None, but what program it executes is still recorded.
     Muted,
-    /// Nowhere.
+    /// None.
     Dropped,
 }
 
@@ -73,11 +74,11 @@ pub(crate) struct Remains<S> {
     pub(crate) output: Output<S>,
     /// The program that it has executed, with its arguments.
     pub(crate) executed: Option<Vec<String>>,
-    /// Threads so far, but the first.
+    /// The number of threads so far, without the first one.
     pub(crate) others: u32,
 }
 
-/// A sink for what is not kept.
+/// A sink that drops everything.
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -122,7 +123,7 @@ impl Sink for Nowhere {
     }
 }
 
-/// What the decoder asks about a process.
+/// The decoder's context for a process.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) facts: Facts,
@@ -161,7 +162,7 @@ impl Context for World {
 /// The blocks of a process, its parent's first.
 #[derive(Clone, Default)]
 pub(crate) struct Blocks {
-    /// Each with the index of its tags in `tags`.
+    /// Each block with the index of its tags in `tags`.
     all: Vec<Block>,
     tags: Vec<u16>,
     inherited: usize,
@@ -177,7 +178,7 @@ impl Blocks {
         Blocks { all, inherited: count, tags_inherited: tags.len(), tags }
     }
 
-    /// Reads the descriptors that have come.
+    /// Reads the new descriptors.
     fn update(&mut self, slot: &ring::Process, session: &Session) {
         let count = slot.blocks.load(Ordering::Acquire) as usize;
         while self.all.len() < count {
@@ -206,7 +207,7 @@ impl Blocks {
         }
     }
 
-    /// The chunks of a process's logs that hold what is not inherited.
+    /// The chunks of a process's logs with what is not inherited.
     fn chunks<'a>(&self, slot: &'a ring::Process) -> impl Iterator<Item = usize> + 'a {
         let blocks = self.all.len() - self.inherited;
         let tags = self.tags.len() - self.tags_inherited;
@@ -224,17 +225,17 @@ struct Attached {
     thread: u32,
     /// The block that its decoded records leave unfinished.
     rest: Option<Rest>,
-    /// Records decoded; what lies between it and the last mark may be a block that goes on.
+    /// The number of decoded records; those up to the last mark may be a block that continues.
     done: u64,
-    /// Marks taken into the queue.
+    /// The number of marks taken into the queue.
     marks: u64,
-    /// Position of the last of them.
+    /// The position of the last of these marks.
     published: u64,
 }
 
 impl<S: Sink> Process<S> {
-    /// A process that has just come, or executed another program after it had `others_before`, threads
-    /// but the first.
+    /// A process that has just arrived, or has executed another program after its earlier programs had
+    /// `others_before` threads, without the first one.
     pub(crate) fn new(
         slot: Shared<ring::Process>,
         slot_index: usize,
@@ -266,8 +267,8 @@ impl<S: Sink> Process<S> {
         self.rings.iter().any(|attached| attached.chunk == chunk)
     }
 
-    /// A thread has come. The first is that of the programs before, whichever executed this one, as
-    /// it keeps its number at the system.
+    /// Adds a thread. The first thread of a program is the first thread of the process, whichever
+    /// thread executed the program, as it keeps the process's identifier.
     pub(crate) fn attach(&mut self, chunk: usize, ring: Shared<Ring>, records: View) {
         let thread = match ring.thread.load(Ordering::Relaxed) {
             0 => 0,
@@ -277,8 +278,8 @@ impl<S: Sink> Process<S> {
         self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
     }
 
-    /// Decodes what is there from before `bound`, a time after which all rings that had come by then
-    /// were attached, until `enough` says so after some segment; whether there was any.
+    /// Decodes everything before `bound`, a time by which all rings that had arrived were attached,
+    /// until `enough` returns true after a segment. Returns whether there was anything.
     pub(crate) fn round(
         &mut self,
         session: &Session,
@@ -299,12 +300,12 @@ impl<S: Sink> Process<S> {
         Ok(any)
     }
 
-    /// The time of the next segment, of those that were gathered.
+    /// The time of the next gathered segment.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.queue.last().map(|(mark, _)| mark.ns)
     }
 
-    /// Decodes the next segment of those that were gathered.
+    /// Decodes the next gathered segment.
     pub(crate) fn next(&mut self, session: &Session) -> Result<(), Fault> {
         if let Some((mark, ring)) = self.queue.pop() {
             self.segment(session, ring, mark.position, mark.whole, mark.ns)?;
@@ -320,7 +321,8 @@ impl<S: Sink> Process<S> {
         self.output.kept().is_some_and(|window| enough(&window.sink))
     }
 
-    /// Answers the process, if it waits to be told what the first TLBs hold for its fetches and its data.
+    /// Answers the process if it asks for the contents of the first-level TLBs, for its fetches and its
+    /// data.
     pub(crate) fn answer(&self, contents: Option<&[Contents; 2]>) {
         let to = &self.slot.contents;
         if !to.is_asked() {
@@ -343,19 +345,20 @@ impl<S: Sink> Process<S> {
         self.rings.iter().for_each(|attached| wake_writer(&attached.ring));
     }
 
-    /// Reads the descriptors of blocks that have come.
+    /// Reads the new descriptors of blocks.
     pub(crate) fn update_blocks(&mut self, session: &Session) {
         self.world.blocks.update(&self.slot, session);
     }
 
-    /// Whether the process, which has ended, had counted accesses that it did not tell, and that were wanted.
+    /// Whether the process, which has ended, had counted accesses that it did not report and that were
+    /// needed.
     pub(crate) fn has_uncounted(&mut self) -> bool {
         self.slot.counting.load(Ordering::Acquire) != 0
             && self.output.kept().is_some_and(|window| !window.is_over())
     }
 
-    /// The process has ended: decodes what its threads had not published, one at a time;
-    /// false when all is done.
+    /// After the end of the process: decodes what its threads had not published, one thread at a
+    /// time; false when all is done.
     pub(crate) fn last_round(
         &mut self,
         session: &Session,
@@ -378,8 +381,8 @@ impl<S: Sink> Process<S> {
         Ok(false)
     }
 
-    /// Tells what the program did last, at the time `ns`, and gives the slot back. It has ended, or
-    /// executed another, and nothing is left of it.
+    /// Reports the program's end at the time `ns`, and frees the slot. The process has ended or
+    /// executed another program, and all its records are decoded.
     pub(crate) fn close(mut self, session: &Session, ns: u64) -> Result<Remains<S>, trace::Error> {
         let executing = self.world.facts.executing.take();
         self.world.blocks.chunks(&self.slot).for_each(|chunk| session.free_chunk(chunk));
@@ -403,7 +406,7 @@ impl<S: Sink> Process<S> {
         Ok(Remains { output: self.output, executed, others })
     }
 
-    /// A time up to `bound`, which is over, before which all marks are there.
+    /// A time up to `bound`, which has passed, such that all earlier marks are published.
     pub(crate) fn settled(&self, mut bound: u64) -> u64 {
         fence(Ordering::SeqCst);
         for attached in &self.rings {
@@ -415,7 +418,7 @@ impl<S: Sink> Process<S> {
         bound
     }
 
-    /// Takes all marks from before `bound`, a time that is over: none will come any more.
+    /// Takes all marks before `bound`, a time after which no earlier mark will be published.
     pub(crate) fn gather(&mut self, bound: u64) {
         for (index, attached) in self.rings.iter_mut().enumerate() {
             while attached.marks < attached.ring.marks_head.load(Ordering::Acquire) {
@@ -501,7 +504,7 @@ impl<S: Sink> Process<S> {
         Ok(())
     }
 
-    /// Gives back the rings of threads that have ended.
+    /// Frees the rings of threads that have ended.
     fn release(&mut self, session: &Session) {
         self.rings.retain(|attached| {
             let closed = attached.ring.state.load(Ordering::Acquire) == ChunkState::Closed as u32
@@ -514,7 +517,7 @@ impl<S: Sink> Process<S> {
         });
     }
 
-    /// How far a dead thread's records go.
+    /// The position up to which a dead thread has written records.
     fn rest(&self, attached: &Attached, session: &Session) -> u64 {
         // The last mark taken is the last there is: the process is dead and was drained.
         let published = match attached.marks {

@@ -1,4 +1,4 @@
-//! Finding a QEMU that has the recorder inside, or one that can load it, and then the recorder.
+//! Finds a QEMU that contains the recorder; or else a QEMU that loads plugins, and the recorder plugin for it.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,24 +11,24 @@ use trace::Arch;
 use crate::command::Program;
 use crate::{Error, Options};
 
-/// The environment variable that names a folder of QEMUs with the recorder inside.
+/// The environment variable with a folder of QEMUs that contain the recorder.
 const FOLDER_VARIABLE: &str = "PAGEWALK_QEMU_DIR";
-/// What such a QEMU says with its version, and the name under which it takes arguments for the recorder.
+/// What such a QEMU adds to its version, and the name under which it takes arguments for the recorder.
 const INSIDE: (&str, &str) = ("(pagewalk)", "pagewalk");
-/// The environment variable that names the plugin.
+/// The environment variable with the path of the plugin.
 const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
-/// The plugin for QEMU up to 8, and for newer ones.
+/// The plugins for QEMU up to 8, and for newer ones.
 const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
-/// The first QEMU that refuses the first of them.
+/// The first QEMU that refuses the first of these plugins.
 const NEWER: u32 = 9;
 /// The first QEMU in which all elements of a `rep` instruction are one run of their block, which
-/// then looks as if it had strays.
+/// would look like accesses of QEMU itself after a block.
 const REPEATS: u32 = 10;
 
-/// What records in a QEMU.
+/// The recorder for a QEMU.
 #[derive(Debug)]
 pub(crate) enum Recorder {
-    /// QEMU has it inside, as `make qemu` builds it.
+    /// QEMU contains it, as built by `make qemu`.
     Inside,
     /// QEMU loads this plugin.
     Plugin(PathBuf),
@@ -39,11 +39,12 @@ pub(crate) enum Recorder {
 pub(crate) struct Qemu {
     pub(crate) path: PathBuf,
     pub(crate) recorder: Recorder,
-    /// Where the loader and libraries of a program for another processor are.
+    /// The folder with the loader and libraries of a program for another architecture.
     pub(crate) prefix: Option<PathBuf>,
-    /// Whether its saving of a signal's frame may look like accesses of the program.
+    /// Whether accesses that QEMU makes while it saves a signal frame may be recorded as the
+    /// program's.
     pub(crate) strays: bool,
-    /// Whether the recorder may write into its intermediate code.
+    /// Whether the recorder may insert code into QEMU's translations.
     pub(crate) inline_code: bool,
 }
 
@@ -84,14 +85,14 @@ impl Qemu {
         Ok(Qemu { path, recorder, prefix: library_prefix(program)?, strays, inline_code })
     }
 
-    /// The path without the processor, for programs that are executed later. Empty if the
-    /// file is not named so.
+    /// The path without the architecture, for programs that are executed later. Empty if the file
+    /// is not named so.
     pub(crate) fn stem(&self, program: &Program) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
         path.strip_suffix(program.elf.qemu_name().as_bytes()).unwrap_or_default().to_vec()
     }
 
-    /// The `-plugin` argument for the session at `session`.
+    /// The `-plugin` argument for the session at the path `session`.
     pub(crate) fn plugin_argument(&self, session: &str) -> OsString {
         // QEMU splits at commas; two of them are one.
         let mut argument = Vec::new();
@@ -113,7 +114,7 @@ impl Qemu {
         }
     }
 
-    /// Why QEMU does not start: what it says when it is started again for nothing else.
+    /// Why QEMU does not start: its message when it is started again without a program.
     pub(crate) fn complaint(&self, program: &Program) -> Option<Error> {
         let argument = self.plugin_argument("/dev/null");
         let output = Command::new(&self.path)
@@ -133,7 +134,7 @@ impl Qemu {
     }
 }
 
-/// The QEMU that is to run: the one that was asked for, or one of ours.
+/// The QEMU to run: the requested one, or one that comes with Pagewalk.
 fn path(options: &Options, name: &str) -> Result<PathBuf, Error> {
     if let Some(path) = &options.qemu {
         // A name without a slash would be looked for in PATH when it is started.
@@ -166,7 +167,7 @@ fn find_plugin(options: &Options, newer: bool) -> Result<PathBuf, Error> {
     if path.is_file() { Ok(path) } else { Err(Error::NoPlugin(path)) }
 }
 
-/// Debian's directory with the libraries of a foreign processor, if the program needs one.
+/// Debian's folder with the libraries of a foreign architecture, if the program needs one.
 fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     let Some(interpreter) = &program.elf.interpreter else { return Ok(None) };
     if interpreter.exists() || env::var_os("QEMU_LD_PREFIX").is_some() {
@@ -194,12 +195,12 @@ fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     })
 }
 
-/// The instruction set in what QEMU says of its version: `x86_64` of `qemu-x86_64 version 7.2.22 (...)`.
+/// The architecture in QEMU's version: `x86_64` of `qemu-x86_64 version 7.2.22 (...)`.
 fn target(said: &str) -> Option<&str> {
     said.strip_prefix("qemu-")?.split_once(" version ").map(|(target, _)| target)
 }
 
-/// Major and minor version in what QEMU says of them: `qemu-x86_64 version 7.2.22 (...)`.
+/// Major and minor version in QEMU's version: `qemu-x86_64 version 7.2.22 (...)`.
 fn version(said: &str) -> Option<(u32, u32)> {
     let (_, rest) = said.split_once(" version ")?;
     let mut parts = rest.split('.').map(|part| part.parse().ok());

@@ -10,20 +10,21 @@ use crate::launch::{Prepared, header};
 use crate::supervise::{Failure, Outputs, Supervisor};
 use crate::{Error, Options, Outcome, Progress, Recorded};
 
-/// Time between two calls of the progress function.
+/// The time between two calls of the progress function.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// The fewest accesses of a chunk, which has a dictionary of its own.
+/// The fewest accesses of a chunk, as each chunk has its own dictionary.
 const CHUNK_ACCESSES_MIN: u32 = 1 << 12;
 
-/// Records `options.command` and all that it starts into `output`.
+/// Records `options.command` and all that it starts into the file `output`.
 ///
-/// The recording lasts until the last recorded process has ended. `progress` is called some times
-/// a second. The program's input and output are this process's own; Ctrl-C is the program's.
+/// The recording lasts until the last recorded process has ended. `progress` is called several
+/// times a second. The program's input and output are this process's own; Ctrl-C goes to the
+/// program.
 ///
 /// # Errors
 ///
-/// When the program cannot be started nothing is left behind. When the trace cannot be written the
-/// program runs on to its end, unrecorded, and what was written before stays as `NAME.part`.
+/// If the program cannot be started, no file is left. If the trace cannot be written, the program
+/// runs on to its end unrecorded, and what was written before stays as `NAME.part`.
 pub fn record(
     options: &Options,
     output: &Path,
@@ -118,14 +119,15 @@ pub fn record(
     Ok(Outcome { status, engine, summary, processes, notes, lost })
 }
 
-/// Accesses of a chunk in a file that ends at about so many bytes. What is in a chunk is written, and
-/// counted, when the chunk is full, and most accesses take less than a byte.
+/// The number of accesses of a chunk in a file that ends at about `bytes_max` bytes. The size of a
+/// chunk is counted when the chunk is full and written; most accesses take less than a byte.
 fn chunk_accesses(bytes_max: u64) -> u32 {
     const CHUNKS: u64 = 16;
     u32::try_from(bytes_max / CHUNKS).unwrap_or(u32::MAX).max(CHUNK_ACCESSES_MIN)
 }
 
-/// Lets this process have as many descriptors as it may: one for each recorded process.
+/// Raises this process's limit for open descriptors to the maximum, as each recorded process needs
+/// one.
 fn raise_limit() {
     // SAFETY: plain calls with a structure of ours. The program has its own limit already.
     unsafe {
@@ -147,7 +149,7 @@ impl Supervisor<File> {
 /// One file for all processes.
 struct File {
     recording: Recording,
-    /// Accesses and instructions of processes that have ended, by number.
+    /// By number of a process that has ended: its accesses and instructions.
     counts: HashMap<u32, (u64, u64)>,
 }
 

@@ -6,11 +6,11 @@
 //!   view           [ chunk 7 | chunk 7 again ]     a segment that wraps is still one slice
 //! ```
 //!
-//! What is handed out of the mappings keeps them: the last user undoes them, whether that is the
-//! session or a process that is still being closed.
+//! References into the mappings keep them mapped until the last user is dropped, whether that is
+//! the session or a process that is still being closed.
 //!
-//! The file has no name: recorded programs open it through this process's descriptor, and it
-//! is gone when the last of them has ended, however that happens.
+//! The file has no name: recorded programs open it through this process's descriptor, and it is
+//! removed when the last of them has ended, in whichever way.
 
 use std::fs::File;
 use std::io;
@@ -36,11 +36,11 @@ pub(crate) struct Session {
     file: File,
     mapping: Arc<Mapping>,
     views: Vec<Option<View>>,
-    /// Whether QEMU's own accesses may follow a block's.
+    /// Whether accesses of QEMU itself may follow a block's.
     pub(crate) strays: bool,
 }
 
-/// A mapping of shared memory, undone when it is dropped.
+/// A mapping of shared memory, which is unmapped when it is dropped.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
@@ -59,7 +59,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A structure in the session's memory, which stays mapped as long as this is held.
+/// A structure in the session's memory, which stays mapped as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     at: NonNull<T>,
@@ -79,7 +79,7 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-/// The records of a chunk, twice in a row, mapped as long as this is held.
+/// The records of a chunk, mapped twice in a row as long as this value exists.
 #[derive(Clone, Debug)]
 pub(crate) struct View(Arc<Mapping>);
 
@@ -90,28 +90,30 @@ impl View {
     }
 }
 
-/// What is told to the plugin at the start.
+/// The settings that the plugin gets at the start.
 pub(crate) struct Settings<'a> {
     pub(crate) filter_page16: bool,
-    /// Whether the plugin may write into QEMU's intermediate code.
+    /// Whether the plugin may insert code into QEMU's translations.
     pub(crate) inline_code: bool,
     pub(crate) follow: bool,
     pub(crate) calls: bool,
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
     pub(crate) sure: Option<SurePages>,
-    /// Blocks that are told before it is asked which pages these are, where that cannot be known otherwise.
+    /// The number of blocks that a process records before it asks for the contents of the TLBs, if they
+    /// cannot be known otherwise.
     pub(crate) patience: u32,
-    /// Whether QEMU's own accesses may follow a block's; the plugin needs not know.
+    /// Whether accesses of QEMU itself may follow a block's; the plugin does not get this.
     pub(crate) strays: bool,
-    /// QEMU's path without the processor's name.
+    /// QEMU's path without the name of the architecture.
     pub(crate) qemu_prefix: &'a [u8],
-    /// Path of the library that marks allocations, up to the processor's name; empty for none.
+    /// The path of the library that marks allocations, up to the name of the architecture; empty
+    /// for none.
     pub(crate) allocations: &'a [u8],
 }
 
 impl Session {
-    /// Makes an empty session.
+    /// Creates an empty session.
     pub(crate) fn new(settings: &Settings<'_>) -> Result<Session, Error> {
         let failed = |what: &str| Error::System {
             what: format!("cannot make the shared memory for recording ({what})"),
@@ -175,7 +177,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Where a recorded program finds the session.
+    /// The path by which a recorded program opens the session.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
@@ -202,13 +204,13 @@ impl Session {
         Ok(())
     }
 
-    /// What all processes share.
+    /// The data common to all processes.
     pub(crate) fn head(&self) -> &Head {
         // SAFETY: `new` has written it; what programs change in it is atomic.
         unsafe { self.mapping.base.cast().as_ref() }
     }
 
-    /// Where and why the engine has ended a program, if it has.
+    /// The address at which and the reason why the engine has ended a program, if it has.
     pub(crate) fn refused(&self) -> Option<(u64, String)> {
         let head = self.head();
         if head.is_refused.load(Ordering::Acquire) == 0 {
@@ -220,7 +222,7 @@ impl Session {
         Some((pc, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// A process's slot.
+    /// The slot of a process.
     pub(crate) fn process(&self, slot: usize) -> Shared<Process> {
         self.shared(process_offset(slot))
     }
@@ -230,13 +232,13 @@ impl Session {
         self.shared(ring_offset(chunk))
     }
 
-    /// Where virtual CPU `vcpu` of the process in `slot` writes next.
+    /// The cursor of virtual CPU `vcpu` of the process in `slot`.
     pub(crate) fn next(&self, slot: usize, vcpu: u32) -> Shared<Next> {
         let index = vcpu as usize % VCPUS_MAX;
         self.shared(next_offset(slot) + index * size_of::<Next>())
     }
 
-    /// The structure at `offset`, which must be made of atomics and numbers that do not change.
+    /// The structure at `offset`, which must consist of atomics and of numbers that do not change.
     fn shared<T: Sync>(&self, offset: usize) -> Shared<T> {
         assert!(offset + size_of::<T>() <= self.mapping.bytes, "it lies outside the session");
         // SAFETY: it lies inside the mapping, as was just seen.
@@ -295,13 +297,13 @@ impl Session {
         Ok(view)
     }
 
-    /// Gives a chunk back for others to take.
+    /// Frees a chunk.
     pub(crate) fn free_chunk(&self, chunk: usize) {
         self.ring(chunk).state.store(ChunkState::Free as u32, Ordering::Release);
     }
 
-    /// Sleeps until a recorded thread has something, `timeout_ms` at most; not at all if
-    /// `arrivals` is out of date.
+    /// Sleeps until a recorded thread has something to read, for at most `timeout_ms`; not at all
+    /// if the count of arrivals differs from `arrivals`.
     pub(crate) fn sleep(&self, timeout_ms: i64, arrivals: u32) {
         let head = self.head();
         let bell = head.doorbell.load(Ordering::Acquire);
@@ -326,7 +328,7 @@ impl Session {
     }
 }
 
-/// Nanoseconds of the system's monotonic clock, which all processors share.
+/// The time of the system's monotonic clock, which all processors share, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one `timespec`; the clock is there on every Linux.
@@ -334,7 +336,7 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How the plugin is told which page makes room.
+/// The number of a replacement policy in the session.
 fn bits(replaces: Replaces) -> u32 {
     let replaces = match replaces {
         Replaces::Lru => ring::Replaces::Lru,
@@ -359,7 +361,7 @@ impl Drop for Session {
     }
 }
 
-/// Maps part of the session's file, at `at` if that is not null.
+/// Maps a part of the session's file, at `at` if that is not null.
 unsafe fn map(at: *mut libc::c_void, bytes: usize, fd: i32, offset: usize) -> Option<NonNull<u8>> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     // SAFETY: the caller owns what is at `at`.
@@ -382,7 +384,7 @@ const _: () = assert!(RING_RECORDS * 8 == CHUNK_BYTES);
 mod tests {
     use super::*;
 
-    /// Processes are closed after the session where a recording ends early.
+    /// Processes are closed after the session if a recording ends early.
     #[test]
     fn what_was_handed_out_outlives_the_session() {
         let settings = Settings {

@@ -1,9 +1,9 @@
 //! Signals while a program is recorded: they are meant for the program.
 //!
-//! Ctrl-C at a terminal reaches the program by itself, so the recorder only does not die of
-//! it: the kernel says that it sent the signal. What somebody else sends to the recorder is passed
-//! on. A second way out is needed when the program has ended and its children go on: then the
-//! recorder ends their traces.
+//! Ctrl-C at a terminal reaches the program directly, so the recorder only must not die of it: the
+//! signal's information shows that the kernel sent it. A signal that another process sends to the
+//! recorder is passed on to the program. After the program has ended while its children run on, a
+//! signal to the recorder ends the recording of the children.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -11,16 +11,16 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static CAME: AtomicBool = AtomicBool::new(false);
 
 const WATCHED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
-/// The kernel itself sent the signal, for a key.
+/// The code of a signal that the kernel itself sent, for a key.
 const SI_KERNEL: i32 = 0x80;
 
-/// As long as it lives, signals are kept from ending this process.
+/// As long as it lives, signals do not end this process.
 pub(crate) struct Guard {
     before: Vec<(i32, libc::sigaction)>,
 }
 
 impl Guard {
-    /// Begins. One at a time.
+    /// Begins handling signals. There can be one at a time.
     pub(crate) fn new() -> Guard {
         CAME.store(false, Ordering::Relaxed);
         PROGRAM.store(0, Ordering::Relaxed);
@@ -44,12 +44,12 @@ impl Guard {
         Guard { before }
     }
 
-    /// Whom to pass signals on to.
+    /// Sets the program to which signals are passed on.
     pub(crate) fn set_program(&self, pid: u32) {
         PROGRAM.store(pid as i32, Ordering::Relaxed);
     }
 
-    /// The program has ended: forget what came before.
+    /// Called when the program has ended: forgets earlier signals.
     pub(crate) fn program_ended(&self) {
         if PROGRAM.swap(0, Ordering::Relaxed) != 0 {
             CAME.store(false, Ordering::Relaxed);

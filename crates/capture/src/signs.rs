@@ -1,4 +1,5 @@
-//! `--from-symbol`, `--from-marker` and their ends: a window by what the program does.
+//! `--from-symbol`, `--from-marker` and the options for their ends: windows that begin and end at
+//! events in the program.
 //!
 //! ```text
 //!   mapped files --> Elf symbols --> addresses --> blocks that begin or hold them
@@ -6,9 +7,9 @@
 //!   prctl(PAGEWALK, 1, n) --> Event::Marker ------------> the window begins, or ends
 //! ```
 //!
-//! A window begins in all processes when it begins in one, and so it ends. In the one that it
-//! begins in it does so exactly with the block that holds the symbol; in the others with what is
-//! next of them by the clock. A child has its parent's files in its memory, and so their symbols.
+//! A window begins in all processes when it begins in one, and ends so too. In the process with the
+//! event, it begins exactly with the block that contains the symbol; in the others, with their next
+//! access by the clock. A child has its parent's files in its memory, and so their symbols.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,13 +24,13 @@ use trace::{Event, Shape, ShapeId};
 use crate::facts::Image;
 use crate::{Options, elf};
 
-/// What a window begins or ends with.
+/// The event that begins or ends a window.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sign {
-    /// The function of that name, of the program or of any library, is called.
+    /// A call of the function of that name, in the program or in any library.
     Symbol(String),
-    /// The program comes to the marker of that number, or to any.
+    /// The program's marker of that number, or any marker.
     Marker(Option<u64>),
 }
 
@@ -49,18 +50,18 @@ impl fmt::Display for Sign {
     }
 }
 
-/// What all windows of a recording know.
+/// The state that all windows of a recording share.
 #[derive(Debug, Default)]
 pub(crate) struct Signs {
     from: Option<Sign>,
     to: Option<Sign>,
     begun: AtomicBool,
     over: AtomicBool,
-    /// Whether a process has had all of its instructions.
+    /// Whether a process has reached its number of instructions.
     full: AtomicBool,
-    /// Whether a file had the symbol that the window begins with.
+    /// Whether a file had the symbol that begins the window.
     found: AtomicBool,
-    /// By file: where in it the symbols are, of the beginning and of the end.
+    /// By file: the offsets of the symbols that begin and end the window.
     files: Mutex<HashMap<String, [Option<u64>; 2]>>,
 }
 
@@ -70,42 +71,42 @@ impl Signs {
         Signs { begun: from.is_none().into(), from, to, ..Signs::default() }
     }
 
-    /// Whether it has begun.
+    /// Whether the window has begun.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether it has ended by a sign.
+    /// Whether the window was ended by an event.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// The window begins, in all processes.
+    /// Begins the window in all processes.
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// It ends, in all processes.
+    /// Ends the window in all processes.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it ends with more than a number of accesses or instructions.
+    /// Whether the window has an end other than a number of accesses or instructions.
     pub(crate) fn has_end(&self) -> bool {
         self.to.is_some()
     }
 
-    /// A process has had all of its instructions.
+    /// Takes note that a process has reached its number of instructions.
     pub(crate) fn fill(&self) {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has ended in one process at least, in whichever of these ways.
+    /// Whether the window has ended in at least one process, in any of these ways.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_over() || self.full.load(Ordering::Relaxed)
     }
 
-    /// Why nothing was recorded, if it has not begun.
+    /// Why nothing was recorded, if the window has not begun.
     pub(crate) fn why_nothing(&self) -> Option<String> {
         let from = self.from.as_ref().filter(|_| !self.has_begun())?;
         Some(match from {
@@ -123,13 +124,13 @@ impl Signs {
         })
     }
 
-    /// What must be known of a window that did not end.
+    /// A note on a window that did not end.
     pub(crate) fn why_no_end(&self) -> Option<String> {
         let to = self.to.as_ref().filter(|_| !self.is_over())?;
         Some(format!("the window lasts to the end of the program, which never came to {to}"))
     }
 
-    /// Where in the file at `path` the symbols are.
+    /// The offsets of the symbols in the file at `path`.
     fn places(&self, path: &str) -> [Option<u64>; 2] {
         let mut files = self.files.lock().unwrap_or_else(|poison| poison.into_inner());
         if let Some(places) = files.get(path) {
@@ -147,29 +148,29 @@ impl Signs {
     }
 }
 
-/// What a window of one process looks for.
+/// What the window of one process watches for.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
-    /// Where the symbols are in its memory, of the beginning and of the end.
+    /// The addresses of the symbols that begin and end the window.
     places: [Vec<u64>; 2],
-    /// The blocks that hold them.
+    /// The blocks that contain these addresses.
     blocks: [FxHashSet<ShapeId>; 2],
 }
 
 impl Lookout {
-    /// The lookout of a process in whose memory there are `images`.
+    /// For a process whose memory has these `images`.
     pub(crate) fn new(images: &[Image], signs: &Signs) -> Lookout {
         let mut lookout = Lookout::default();
         images.iter().for_each(|image| lookout.mapped(image, signs));
         lookout
     }
 
-    /// The process runs another program.
+    /// Called when the process executes another program.
     pub(crate) fn forget(&mut self) {
         *self = Lookout::default();
     }
 
-    /// A block is made known.
+    /// Adds a block.
     pub(crate) fn block(&mut self, id: ShapeId, shape: &Shape) {
         let own = shape.pc..shape.pc.saturating_add(u64::from(shape.bytes.max(1)));
         for (places, blocks) in self.places.iter().zip(&mut self.blocks) {
@@ -184,12 +185,13 @@ impl Lookout {
         self.blocks[0].contains(&id)
     }
 
-    /// Whether it ends before this block.
+    /// Whether the window ends before this block.
     pub(crate) fn ends_with(&self, id: ShapeId) -> bool {
         self.blocks[1].contains(&id)
     }
 
-    /// Takes note of what `event` maps. Says whether it is the beginning, or the end.
+    /// Takes note of the mappings that `event` makes. Returns whether the event begins the window,
+    /// and whether it ends it.
     pub(crate) fn event(&mut self, event: &Event, signs: &Signs) -> (bool, bool) {
         if let Event::Marker { number } = event {
             let is = |sign: &Option<Sign>| sign.as_ref().is_some_and(|it| it.is_marker(*number));

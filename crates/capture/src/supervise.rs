@@ -1,4 +1,4 @@
-//! Watching over all recorded processes of a session.
+//! Supervises all recorded processes of a session.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,28 +17,29 @@ use crate::signs::Signs;
 use crate::window::Window;
 use crate::{Engine, Error, Options};
 
-/// How many ended processes are remembered for children that are found later.
+/// The number of ended processes that are remembered, for children that are found later.
 const ENDED_MAX: usize = 64;
-/// What is lost of a process that ended with accesses that it had counted and not told.
+/// What is lost of a process that was killed with accesses that it had counted and not reported.
 const UNCOUNTED: &str = "it was killed while its accesses were counted: those of its last million \
     instructions that surely hit may be missing from all counts; --tell-all counts them";
-/// Time between two looks whether processes have ended, while there is work.
+/// The time between two checks for ended processes, while there is work.
 const LOOK: Duration = Duration::from_millis(20);
-/// Milliseconds to sleep at most when nothing comes.
+/// The longest sleep in milliseconds if there is no work.
 const SLEEP_MS: i64 = 5;
-/// Time to wait for more before a program has to wake this process for it: a busy one does not
-/// fill its ring meanwhile, and to be woken for each span costs both more than the span does.
+/// The time to wait for more work before recorded programs have to wake this process: a busy
+/// program does not fill its ring in this time, and waking for each span costs both sides more than
+/// the span does.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Where accesses go, process by process.
+/// The destinations of accesses, by process.
 pub(crate) trait Outputs {
-    /// What takes the accesses of one process.
+    /// The destination of the accesses of one process.
     type Sink: Sink;
-    /// A process begins, the next by its number.
+    /// Begins a process, which has the next number.
     fn open(&mut self, process: &trace::Process) -> Result<Self::Sink, trace::Error>;
-    /// More is known of a process.
+    /// Updates the description of a process.
     fn tell(&mut self, process: &trace::Process) -> Result<(), trace::Error>;
-    /// It has ended; all of it is in the sink.
+    /// Ends a process; all of its accesses are in the sink.
     fn close(&mut self, process: &trace::Process, sink: Self::Sink) -> Result<(), trace::Error>;
 }
 
@@ -47,22 +48,23 @@ pub(crate) struct Supervisor<O: Outputs> {
     pub(crate) session: Session,
     pub(crate) outputs: O,
     pub(crate) processes: Vec<Watched<O::Sink>>,
-    /// What is told of all processes that are kept, by their numbers.
+    /// The descriptions of all processes that are kept, by their numbers.
     pub(crate) family: Vec<trace::Process>,
-    /// Processes and programs that have come.
+    /// The number of processes and programs that have arrived.
     pub(crate) seen: u32,
-    /// The first thing that went wrong.
+    /// The first failure.
     pub(crate) failure: Option<Failure>,
     pub(crate) notes: Vec<String>,
     /// What is missing of processes that have ended.
     lost: Vec<String>,
-    /// Programs whose processes have not been seen to end the one before.
+    /// Executed programs whose process has not been seen to end its earlier program.
     waiting: Vec<Waiting>,
     ended: VecDeque<Ended>,
-    /// Parent, child's number at the system, and the parent's accesses before each fork.
+    /// Parent, the child's process identifier, and the number of the parent's accesses before the
+    /// fork.
     forks: Vec<(u32, u32, u64)>,
     arrivals: u32,
-    /// Whether nothing has come since the last nap.
+    /// Whether nothing has arrived since the last nap.
     idle: bool,
     looked: Instant,
     /// Whether nothing more is kept.
@@ -72,7 +74,7 @@ pub(crate) struct Supervisor<O: Outputs> {
     arguments: bool,
     skip: u64,
     max: Option<u64>,
-    /// What its windows begin and end with besides, and whether with anything.
+    /// The events at which its windows begin and end, and whether there are any.
     pub(crate) signs: Arc<Signs>,
     pub(crate) watches: bool,
     instructions: Option<u64>,
@@ -80,24 +82,24 @@ pub(crate) struct Supervisor<O: Outputs> {
     is_native: bool,
 }
 
-/// What went wrong while recording.
+/// A failure while recording.
 pub(crate) enum Failure {
     Trace(trace::Error),
     Other(Error),
 }
 
-/// A process and how it is seen to end.
+/// A process, and how its end is detected.
 pub(crate) struct Watched<S> {
     pub(crate) process: Process<S>,
-    /// What is told of it. Its number counts only if it is kept.
+    /// Its description. The number in it is valid only if the process is kept.
     told: trace::Process,
-    /// Its number, once it is kept.
+    /// Its number, if it is kept.
     pub(crate) number: Option<u32>,
     life: Option<OwnedFd>,
     dead: bool,
 }
 
-/// A program that a process has executed, while there is something left of the one before.
+/// A program that a process has executed, while its earlier program is not completely decoded.
 struct Waiting {
     slot: usize,
     generation: u32,
@@ -106,7 +108,7 @@ struct Waiting {
 }
 
 impl<O: Outputs> Supervisor<O> {
-    /// Watches over `session`, whose first process runs `first`.
+    /// Supervises `session`, whose first process runs `first`.
     pub(crate) fn new(
         session: Session,
         outputs: O,
@@ -142,7 +144,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Decodes what is there, each process by itself; whether there was anything.
+    /// Decodes what is available, process by process. Returns whether there was anything.
     pub(crate) fn step(&mut self) -> bool {
         // A thread that begins after this may take its turns before those of threads that are known.
         let bound = now();
@@ -158,8 +160,9 @@ impl<O: Outputs> Supervisor<O> {
         self.rest(any, &mut |_| false)
     }
 
-    /// Decodes what is next by the clock, of one process, until another's is next or `enough` says
-    /// so; which process that was. Without one there may be more, if the second answer is true.
+    /// Decodes what is next by the clock, of one process, until another process is next or `enough`
+    /// returns true. Returns that process. If it is `None`, there may be more work if the second
+    /// value is true.
     pub(crate) fn step_in_order(
         &mut self,
         enough: &mut dyn FnMut(&O::Sink) -> bool,
@@ -196,7 +199,7 @@ impl<O: Outputs> Supervisor<O> {
         (self.processes[index].number, true)
     }
 
-    /// Looks for processes that have ended, now and then or when there was nothing else to do.
+    /// Checks for processes that have ended, periodically or when there was no other work.
     fn rest(&mut self, mut any: bool, enough: &mut dyn FnMut(&O::Sink) -> bool) -> bool {
         if !any || self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -207,7 +210,7 @@ impl<O: Outputs> Supervisor<O> {
         any
     }
 
-    /// Sleeps until there may be something to do: call it after a step without anything.
+    /// Sleeps until there may be work; to be called after a step without any.
     pub(crate) fn sleep(&mut self) {
         if std::mem::replace(&mut self.idle, true) {
             self.session.sleep(SLEEP_MS, self.arrivals);
@@ -221,7 +224,7 @@ impl<O: Outputs> Supervisor<O> {
         self.processes.is_empty() && self.waiting.is_empty()
     }
 
-    /// Ends all processes' accesses with what has come so far.
+    /// Stops recording all processes, and decodes the records that have arrived so far.
     pub(crate) fn abandon(&mut self) {
         self.is_over = true;
         for watched in &mut self.processes {
@@ -233,7 +236,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Why nothing of a program that ended with `status` was kept, if nothing was.
+    /// Why nothing was kept of a program that ended with `status`, if nothing was.
     pub(crate) fn why_nothing(&self, status: i32) -> Option<Error> {
         if self.family.is_empty() {
             let process = self.wanted.clone().unwrap_or_default();
@@ -242,19 +245,19 @@ impl<O: Outputs> Supervisor<O> {
         self.signs.why_nothing().map(|what| Error::NeverBegan { what, status })
     }
 
-    /// Whether all that was asked for has been kept, of whichever process.
+    /// Whether all that was requested has been kept, of whichever process.
     pub(crate) fn has_all(&mut self) -> bool {
         self.signs.has_ended() || self.max.is_some_and(|max| self.accesses() >= max)
     }
 
-    /// Accesses that were kept so far.
+    /// The number of accesses that were kept so far.
     pub(crate) fn accesses(&mut self) -> u64 {
         let ended: u64 = self.family.iter().map(|process| process.accesses).sum();
         let open = self.processes.iter_mut().filter_map(|watched| watched.process.output.kept());
         ended + open.map(|window| window.accesses()).sum::<u64>()
     }
 
-    /// Kills all that is recorded.
+    /// Kills all recorded processes.
     pub(crate) fn kill(&self) {
         for life in self.processes.iter().filter_map(|watched| watched.life.as_ref()) {
             let no_info = std::ptr::null::<libc::siginfo_t>();
@@ -275,7 +278,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Stops recording, all processes run on, and what was kept is not finished.
+    /// Stops recording; all processes run on, and what was kept is not completed.
     pub(crate) fn stop(&mut self) {
         self.is_over = true;
         for watched in &mut self.processes {
@@ -296,7 +299,7 @@ impl<O: Outputs> Supervisor<O> {
         lost
     }
 
-    /// Tells where in their parents the processes began, as far as their parents said so.
+    /// Sets where in their parents the processes began, as far as the parents reported it.
     pub(crate) fn link(&mut self) -> Result<(), trace::Error> {
         let mut forks = std::mem::take(&mut self.forks);
         for process in &mut self.family {
@@ -326,7 +329,7 @@ impl<O: Outputs> Supervisor<O> {
         self.stop();
     }
 
-    /// Finds processes and threads that have come.
+    /// Finds new processes and threads.
     fn discover(&mut self) {
         let arrivals = self.session.head().arrivals.load(Ordering::SeqCst);
         if arrivals == self.arrivals {
@@ -380,7 +383,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// A program begins: a process of its own, or what a process has executed.
+    /// Adds a program: of a new process, or executed by a known one.
     fn welcome(&mut self, slot_index: usize) {
         let slot = self.session.process(slot_index);
         let pid = slot.pid.load(Ordering::Relaxed);
@@ -437,14 +440,14 @@ impl<O: Outputs> Supervisor<O> {
         self.add(slot_index, told, world);
     }
 
-    /// Watches over a process that has come.
+    /// Supervises a new process.
     fn add(&mut self, slot: usize, told: trace::Process, world: World) {
         let life = open_life(told.pid);
         self.watch(slot, told, None, Output::Muted, world, life, 0);
     }
 
-    /// Watches over a process that runs its last program in `slot`: keeps what it does, if that is
-    /// wanted, after what `output` has of it.
+    /// Supervises a process that runs its last program in `slot`. Keeps its accesses, if wanted,
+    /// after those that `output` already has.
     #[expect(clippy::too_many_arguments, reason = "all that a process consists of")]
     fn watch(
         &mut self,
@@ -493,7 +496,7 @@ impl<O: Outputs> Supervisor<O> {
         self.processes.push(Watched { process, told, number, life, dead: false });
     }
 
-    /// Whether what the process does is to be kept.
+    /// Whether the accesses of the process are to be kept.
     fn wants(&self, told: &trace::Process) -> bool {
         let Some(wanted) = &self.wanted else { return true };
         let now = trace::Process {
@@ -503,7 +506,7 @@ impl<O: Outputs> Supervisor<O> {
         now.is_called(wanted)
     }
 
-    /// Program, number and world that a child has from its parent.
+    /// The program, number and context that a child inherits from its parent.
     fn heritage(
         &mut self,
         parent: usize,
@@ -539,7 +542,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Looks which processes have ended.
+    /// Checks which processes have ended.
     fn look(&mut self) {
         for watched in &mut self.processes {
             watched.dead |= match &watched.life {
@@ -549,7 +552,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Finishes with processes that have ended; whether there is more to do for one of them.
+    /// Finishes processes that have ended. Returns whether there is more work for one of them.
     fn bury(&mut self, enough: &mut dyn FnMut(&O::Sink) -> bool) -> bool {
         let mut any = false;
         let mut index = 0;
@@ -578,7 +581,7 @@ impl<O: Outputs> Supervisor<O> {
         any
     }
 
-    /// Finishes with a program of a process, of which nothing is left.
+    /// Finishes a program of a process, all of which is decoded.
     fn finish(&mut self, watched: Watched<O::Sink>) -> Result<(), trace::Error> {
         let Watched { mut process, mut told, number, life, .. } = watched;
         let pid = process.pid;
@@ -638,7 +641,7 @@ impl<O: Outputs> Supervisor<O> {
         Ok(())
     }
 
-    /// A process has ended, or what of it is kept.
+    /// Ends a process that has ended or of which no more is kept.
     fn close(&mut self, number: Option<u32>, output: Output<O::Sink>) -> Result<(), trace::Error> {
         let process = number.and_then(|number| self.family.get_mut(number as usize));
         match (process, output) {
@@ -652,7 +655,7 @@ impl<O: Outputs> Supervisor<O> {
     }
 }
 
-/// The instruction set of the program in `slot`.
+/// The architecture of the program in `slot`.
 fn arch_of(slot: &ring::Process) -> Arch {
     match slot.machine.load(Ordering::Relaxed) {
         62 => Arch::X86_64,
@@ -679,7 +682,7 @@ fn is_readable(fd: &OwnedFd) -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
 }
 
-/// Whether the process exists and is no zombie.
+/// Whether the process exists and is not a zombie.
 fn exists(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])),

@@ -1,4 +1,5 @@
-//! A process that is stopped and waits for this one: its registers, its memory, calls that it makes for us.
+//! A traced process that is stopped: its registers, its memory, and system calls that it is made to
+//! execute.
 //!
 //! ```text
 //!   call       at its present instruction: `syscall` is written over it, one step, the instruction put back
@@ -7,25 +8,26 @@
 
 use std::io;
 
-/// `syscall`, as it is in memory.
+/// The `syscall` instruction.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// A process that waits for this one.
+/// A traced process that is stopped.
 pub(crate) struct Tracee {
     pub(crate) pid: i32,
     pub(crate) registers: libc::user_regs_struct,
-    /// What it did in place of a call that was asked for, as `waitpid` tells it.
+    /// The stop that came instead of the end of a requested call, as reported by `waitpid`.
     pub(crate) left: Option<i32>,
 }
 
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` (Linux 3.11).
 const GET_MASK: u32 = 0x420a;
 const SET_MASK: u32 = 0x420b;
-/// The bit that tells the stop at a system call from a signal, with `PTRACE_O_TRACESYSGOOD`.
+/// The stop signal at a system call with `PTRACE_O_TRACESYSGOOD`: a bit distinguishes it from other
+/// traps.
 pub(crate) const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 
 impl Tracee {
-    /// Waits until the child stops behind its `execve`.
+    /// Waits until the child stops after its `execve`.
     pub(crate) fn stopped(pid: i32) -> io::Result<Tracee> {
         // SAFETY: zeros are registers.
         let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() }, left: None };
@@ -34,7 +36,7 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// A thread that is traced and has stopped.
+    /// A traced thread that has stopped.
     pub(crate) fn of(pid: i32) -> io::Result<Tracee> {
         // SAFETY: zeros are registers.
         let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() }, left: None };
@@ -42,19 +44,19 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Takes over the registers that it has now.
+    /// Reads the thread's current registers.
     pub(crate) fn get(&mut self) -> io::Result<()> {
         let to = &raw mut self.registers as u64;
         self.ask(libc::PTRACE_GETREGS, 0, to)
     }
 
-    /// Gives it the registers that are here.
+    /// Writes the registers of this value to the thread.
     pub(crate) fn set(&self) -> io::Result<()> {
         self.ask(libc::PTRACE_SETREGS, 0, &raw const self.registers as u64)
     }
 
-    /// Lets it run up to the next beginning or end of a system call. Where it stops for something else, `left` has
-    /// that.
+    /// Continues the thread up to the next beginning or end of a system call. If it stops for another reason,
+    /// sets `left`.
     pub(crate) fn until_call(&mut self) -> io::Result<()> {
         loop {
             self.ask(libc::PTRACE_SYSCALL, 0, 0)?;
@@ -77,8 +79,8 @@ impl Tracee {
         }
     }
 
-    /// Makes it call the system by the `syscall` at `site`, and has its registers as before. Signals wait until the
-    /// call is done.
+    /// Makes the thread execute a system call with the `syscall` instruction at `site`, and restores its
+    /// registers. Signals wait until the call is done.
     pub(crate) fn call_at(
         &mut self,
         site: u64,
@@ -135,7 +137,7 @@ impl Tracee {
         }
     }
 
-    /// Makes it call the system, at its present instruction.
+    /// Makes the thread execute a system call at its current instruction.
     pub(crate) fn call(&mut self, number: u64, arguments: [u64; 6]) -> io::Result<u64> {
         let before = self.registers;
         let mut code = [0; 2];
@@ -154,7 +156,7 @@ impl Tracee {
         }
     }
 
-    /// Its memory, which may be written whatever its rights are.
+    /// The process's memory, which can be written whatever its rights are.
     pub(crate) fn memory(&self) -> io::Result<Memory> {
         let path = format!("/proc/{}/mem", self.pid);
         Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
@@ -164,15 +166,15 @@ impl Tracee {
         self.memory()?.write_at(bytes, at)
     }
 
-    /// Lets it go, with its registers.
+    /// Detaches from the process, with these registers.
     pub(crate) fn go(&mut self) -> io::Result<()> {
         self.set()?;
         self.ask(libc::PTRACE_DETACH, 0, 0)
     }
 }
 
-/// The registers that a program must have so that its `syscall` instruction makes this call. `orig_rax` holds no
-/// call's number: the kernel restarts the call of that number after a signal.
+/// The registers with which a program's `syscall` instruction makes this call. `orig_rax` has no valid call
+/// number: the kernel would restart a call of that number after a signal.
 fn calling(
     before: libc::user_regs_struct,
     number: u64,

@@ -1,4 +1,4 @@
-//! `--skip`, `--max-accesses`, `--instructions` and signs: a window of the accesses that come by.
+//! `--skip`, `--max-accesses`, `--instructions` and events: a window of the accesses.
 
 use std::sync::Arc;
 
@@ -8,43 +8,44 @@ use trace::{Address, Counted, Error, Event, Shape, ShapeId, Sink, Taken, WORD_RO
 use crate::facts::Image;
 use crate::signs::{Lookout, Signs};
 
-/// A [`Sink`] that passes on the accesses from one index to another, exactly.
+/// A [`Sink`] that passes on exactly the accesses from one index to another.
 ///
-/// Events before the window pass, for they say what the address space looks like in it; those
-/// behind it do not.
+/// Events before the window are passed on, as they describe the address space in the window; events
+/// after it are not.
 #[derive(Debug)]
 pub(crate) struct Window<S> {
     pub(crate) sink: S,
-    /// Index of the first access to pass, and of the first not to pass any more.
+    /// The index of the first access to pass on, and of the first after the window.
     from: u64,
     to: u64,
-    /// Index of the next access.
+    /// The index of the next access.
     at: u64,
-    /// Instructions that were not passed before the window.
+    /// Instructions before the window that were not passed on.
     instructions: u64,
     entered: bool,
-    /// Whether nothing passes any more, wherever the window ends.
+    /// Whether nothing is passed on any more, wherever the window ends.
     ended: bool,
     thread: u32,
     shapes: FxHashMap<ShapeId, Shape>,
     signs: Option<Watch>,
 }
 
-/// What else a window begins or ends with than a number of accesses.
+/// What begins or ends a window other than a number of accesses.
 #[derive(Debug)]
 struct Watch {
     signs: Arc<Signs>,
     lookout: Lookout,
-    /// Whether it is still to begin; then accesses are left out and counted from there on.
+    /// Whether the window has not begun; until then accesses are left out, and they are counted
+    /// from its beginning.
     waits: bool,
     skip: u64,
     max: Option<u64>,
-    /// Instructions that are left of it.
+    /// The number of instructions left in the window.
     instructions: Option<u64>,
 }
 
 impl<S: Sink> Window<S> {
-    /// Passes `max` accesses after `skip`.
+    /// Passes on `max` accesses after `skip`.
     pub(crate) fn new(sink: S, skip: u64, max: Option<u64>) -> Window<S> {
         let to = max.map_or(u64::MAX, |max| skip.saturating_add(max));
         Window {
@@ -61,8 +62,8 @@ impl<S: Sink> Window<S> {
         }
     }
 
-    /// Begins and ends by `signs` besides, and ends with the block that completes so many
-    /// `instructions`. In the memory of the process there are `images` when it begins.
+    /// Also begins and ends by `signs`, and ends with the block that completes this number of
+    /// `instructions`. The memory of the process has these `images` when it begins.
     pub(crate) fn watching(
         mut self,
         signs: &Arc<Signs>,
@@ -79,7 +80,7 @@ impl<S: Sink> Window<S> {
         self
     }
 
-    /// A block is about to run: does the window begin, or end before it?
+    /// Before a block runs: begins the window, or ends it, if the block requires that.
     #[cold]
     fn look(&mut self, shape: ShapeId) {
         let Some(watch) = &mut self.signs else { return };
@@ -100,7 +101,7 @@ impl<S: Sink> Window<S> {
         self.ended |= watch.signs.is_over();
     }
 
-    /// The window begins here.
+    /// Begins the window here.
     fn begin(&mut self) {
         let Some(watch) = &mut self.signs else { return };
         watch.signs.begin();
@@ -114,28 +115,28 @@ impl<S: Sink> Window<S> {
         }
     }
 
-    /// Whether everything passes and always will.
+    /// Whether everything is passed on and always will be.
     pub(crate) fn is_open(&self) -> bool {
         self.from == 0 && self.to == u64::MAX && !self.ended && self.signs.is_none()
     }
 
-    /// Whether the last access has passed.
+    /// Whether the last access was passed on.
     pub(crate) fn is_over(&self) -> bool {
         self.at >= self.to || self.ended
     }
 
-    /// Lets nothing pass any more.
+    /// Passes on nothing more.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Accesses were dropped before they came here.
+    /// Takes note of accesses that were dropped before they came here.
     pub(crate) fn dropped(&mut self, accesses: u64, instructions: u64) {
         self.at += accesses;
         self.instructions += instructions;
     }
 
-    /// Says what was skipped if the window was never reached, and gives the sink back.
+    /// Reports what was skipped if the window was never reached, and returns the sink.
     pub(crate) fn close(mut self) -> Result<S, Error> {
         if !self.entered {
             self.enter()?;
@@ -149,7 +150,7 @@ impl<S: Sink> Window<S> {
         self.sink.event(self.thread, gap)
     }
 
-    /// The part of a block that lies in the window.
+    /// The part of a block that is in the window.
     #[cold]
     fn part(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
         let whole = &self.shapes[&shape];

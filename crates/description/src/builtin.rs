@@ -1,13 +1,13 @@
-//! The machines that come with Pagewalk, and how a name becomes a text.
+//! The machines that come with Pagewalk, and finding a machine by name or path.
 
 use super::{Error, suggest};
 
 /// A machine that comes with Pagewalk.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
-    /// What `--machine` calls it.
+    /// The name for `--machine`.
     pub name: &'static str,
-    /// Its file.
+    /// The text of its machine file.
     pub text: &'static str,
 }
 
@@ -17,7 +17,7 @@ macro_rules! builtin {
     };
 }
 
-/// All of them, the papers' machines first.
+/// All built-in machines, those of papers first.
 pub const BUILTIN: &[Builtin] = builtin![
     "opteron-2008",
     "freebsd-2009",
@@ -34,8 +34,8 @@ pub const BUILTIN: &[Builtin] = builtin![
     "tlb-only"
 ];
 
-/// Name, text and origin (for errors) of the machine called `name_or_path`. The origin of a built-in machine is
-/// its name, which no file can have.
+/// The name, the text and the origin of the machine called `name_or_path`. Errors show the origin: for a
+/// built-in machine its name, which no file can have.
 pub fn find(name_or_path: &str) -> Result<(String, String, String), Error> {
     if let Some(builtin) = BUILTIN.iter().find(|builtin| builtin.name == name_or_path) {
         let name = builtin.name.to_owned();

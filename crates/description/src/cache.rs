@@ -8,34 +8,34 @@ use super::{
     units::{Bytes, Ways},
 };
 
-/// The data caches: fetches go through l1i, l2, l3; data through l1d, l2, l3.
+/// The data caches: fetches go through l1i, l2 and l3; loads and stores through l1d, l2 and l3.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caches {
-    /// First level, fetches.
+    /// The first-level cache for fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1i: Option<Cache>,
-    /// First level, loads and stores.
+    /// The first-level cache for loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d: Option<Cache>,
-    /// Second level.
+    /// The second-level cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<Cache>,
-    /// Third level.
+    /// The third-level cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l3: Option<Cache>,
 }
 
 impl Caches {
-    /// The caches that there are, nearest first.
+    /// The caches that the machine has, nearest to the core first.
     pub fn present(&self) -> impl Iterator<Item = (&'static str, &Cache)> {
         [("l1i", &self.l1i), ("l1d", &self.l1d), ("l2", &self.l2), ("l3", &self.l3)]
             .into_iter()
             .filter_map(|(name, cache)| Some((name, cache.as_ref()?)))
     }
 
-    /// Cycles of a hit where the program's accesses of `kind` come in: the nearest cache of their own
-    /// kind. They are part of the instruction's own cycles. 0 where nothing says.
+    /// The latency in cycles of the first cache that the program's accesses of `kind` look up. These
+    /// cycles are part of the instruction's own cycles. 0 if the file does not state them.
     pub fn hit_cycles(&self, kind: Kind) -> u64 {
         let own = if kind == Kind::Fetch { &self.l1i } else { &self.l1d };
         let nearest = [own, &self.l2, &self.l3].into_iter().flatten().next();
@@ -43,23 +43,23 @@ impl Caches {
     }
 }
 
-/// One data cache.
+/// A data cache.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Bytes of data it holds.
+    /// Bytes of data that the cache holds.
     pub size: Bytes,
-    /// Bytes of a line.
+    /// The size of a line in bytes.
     pub line: Bytes,
-    /// Ways.
+    /// The number of ways of a set.
     pub ways: Ways,
-    /// Replacement policy: `lru` or `tree-plru`.
+    /// The replacement policy: `lru` or `tree-plru`.
     #[serde(default = "lru")]
     pub replacement: String,
-    /// Cycles from the request to the data when it hits here.
+    /// The latency of a hit in cycles, from the request to the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
@@ -68,40 +68,43 @@ pub struct Cache {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Bytes of frames.
+    /// The size of physical memory in bytes.
     pub size: Bytes,
-    /// Cycles from the request to the data.
+    /// The latency in cycles, from the request to the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
-    /// The seed of the order in which base frames are given out; lowest first if absent.
+    /// The seed of the random order in which base frames are allocated; absent: the lowest free
+    /// frame first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<u64>,
-    /// How free frames are kept: `buddy`, or `size-lists`, a list per page size; the manager's own if
-    /// absent.
+    /// How free frames are kept: `buddy`, or `size-lists` for one list per page size; absent: as the
+    /// manager does by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator: Option<String>,
-    /// Whether movable pages and others come from chunks of their own, as far as that can be.
+    /// Whether movable and unmovable pages are allocated from separate chunks, as far as possible.
     #[serde(skip_serializing_if = "is_false")]
     pub ordered: bool,
-    /// What a long time of use has left in it before the run begins; absent: nothing.
+    /// The state of memory after a long time of use, in which the run begins; absent: all frames
+    /// are free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aged: Option<Aged>,
-    /// Nodes of memory with processors; absent: it is one.
+    /// Memory nodes with processors; absent: there is one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Numa>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
-/// Memory that was used before, as shares of all frames.
+/// Memory that was used before the run, as shares of all frames.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aged {
-    /// Frames that are free.
+    /// The share of frames that are free.
     pub free: f64,
-    /// Frames that are in use for good, where they are. What is neither is in use and could be moved.
+    /// The share of frames that are used for the whole run and cannot be moved. All frames that are
+    /// neither free nor wired are used and movable.
     pub wired: f64,
-    /// Where the random choices begin.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 

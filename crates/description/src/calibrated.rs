@@ -1,22 +1,23 @@
-//! What timing saw of a machine and no model here reads.
+//! What calibration measured of a machine and no model here uses.
 
 use serde::{Deserialize, Serialize};
 
-/// What `pagewalk calibrate` knows beyond what a run needs: with it `pagewalk calibrate --judge`
-/// makes ranges of time out of a run's counts.
+/// What `pagewalk calibrate` measured beyond the needs of a run: with it, `pagewalk calibrate
+/// --judge` turns the counts of a run into ranges of time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibrated {
-    /// The clock, in GHz.
+    /// The clock frequency in GHz.
     pub ghz: f64,
-    /// How many walks overlap at most; absent: not seen, taken as for misses.
+    /// The most page-table walks that can overlap; absent: not measured, `core.misses_in_flight` is
+    /// used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub walks_in_flight: Option<f64>,
-    /// The largest error of the times that the file was fitted to, as a share of such a time.
+    /// The largest relative error of the times that the machine file was fitted to.
     pub time_error: f64,
-    /// By how much the gains of larger pages that were timed lie below and above those of the
-    /// fit, as shares of the time with base pages.
+    /// How far the measured gains of larger pages lie below and above the gains that the fit
+    /// predicts, as shares of the time with base pages.
     pub gain_errors: [f64; 2],
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }

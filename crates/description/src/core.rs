@@ -1,4 +1,4 @@
-//! The `[core]` of a machine.
+//! The processor cores: the `[core]` table of a machine file.
 
 use std::num::NonZero;
 
@@ -6,55 +6,57 @@ use serde::{Deserialize, Serialize};
 
 use super::{is_false, is_true};
 
-/// The most bits of a context that an [`Asid`] has room for.
+/// The most bits that an [`Asid`] holds.
 pub const BITS_MAX: u8 = 16;
 
-/// How contexts are handed out.
+/// How the operating system assigns contexts (address-space identifiers) to spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextPolicy {
-    /// A space's context is the remainder of its number, on each processor by itself.
+    /// A space's context is its number modulo the number of contexts. Each processor keeps its own
+    /// contexts.
     #[default]
     Modulo,
-    /// The context that was entered longest ago is taken over.
+    /// A space without a context takes the one whose space was entered longest ago.
     Lru,
-    /// Each space gets the next one; when all are given, everything is flushed and they are given
-    /// out anew.
+    /// Each space gets the next unused context. When all are used, the TLBs are flushed and all
+    /// contexts are assigned anew.
     Generation,
-    /// Least recently used, on each processor by itself.
+    /// As `lru`, with contexts of its own for each processor.
     PerProcessor,
 }
 
-/// The processor core, as far as translation sees it.
+/// The processor cores, as far as translation depends on them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Core {
-    /// How many processors there are. Each has its own TLBs, MMU cache and data caches but for
-    /// `cache.l3`, which they share.
+    /// The number of processors. Each has its own TLBs, MMU cache and data caches, except that all
+    /// share `cache.l3`.
     #[serde(skip_serializing_if = "is_one")]
     pub count: u32,
-    /// Whether fetches count; a study of data accesses leaves them out.
+    /// Whether fetches are simulated; a study of data accesses leaves them out.
     pub fetches: bool,
-    /// Bits of an address-space identifier in the TLB; 0: a switch flushes what is not global.
+    /// The number of bits of an address-space identifier in TLB entries; 0: a switch between spaces
+    /// flushes all entries that are not global.
     pub asid_bits: u8,
-    /// Whether entries for pages of the kernel stay where a switch flushes.
+    /// Whether the kernel's pages are global: their TLB entries survive the flush at a switch.
     #[serde(skip_serializing_if = "is_true")]
     pub global_pages: bool,
-    /// Whether caches are looked up by the addresses that TLBs are asked for, and hold lines by them: a
-    /// switch that empties TLBs empties these.
+    /// Whether data caches are looked up by virtual address: a switch that flushes the TLBs flushes
+    /// these caches too.
     #[serde(skip_serializing_if = "is_false")]
     pub virtual_caches: bool,
-    /// How the operating system hands them out.
+    /// How the operating system assigns address-space identifiers to spaces.
     #[serde(skip_serializing_if = "is_modulo")]
     pub contexts: ContextPolicy,
-    /// Cycles an instruction takes when memory and translation cost nothing.
+    /// Cycles per instruction if memory and translation cost nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_per_instruction: Option<f64>,
-    /// How many misses of the data caches can be under way at once, so that their waits overlap;
-    /// 1: the core waits for each of them. Absent: any number.
+    /// The most data-cache misses that can be outstanding at once, so that their latencies overlap;
+    /// 1: the core waits for each miss. Absent: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_in_flight: Option<NonZero<u32>>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
@@ -78,7 +80,8 @@ fn is_one(count: &u32) -> bool {
     *count == 1
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_modulo(policy: &ContextPolicy) -> bool {
     *policy == ContextPolicy::Modulo
 }

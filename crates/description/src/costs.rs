@@ -1,69 +1,72 @@
-//! What the kernel's work costs.
+//! The costs of the kernel's work.
 
 use serde::{Deserialize, Serialize};
 use vm::Work;
 
 use super::is_zero;
 
-/// Cycles of what the operating system does. All of them are known, or none.
+/// Cycles of operations of the operating system. A machine file has all of them or none.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Of a processor that asks others to flush: until the interrupts are on their way.
+    /// Cycles of a processor that requests a shootdown, until the interrupts are sent.
     pub shootdown_send_cycles: u32,
-    /// Of each processor that is asked: into its handler and back, and the answer.
+    /// Cycles of each processor that is interrupted for a shootdown: entering and leaving the
+    /// handler, and answering.
     pub shootdown_receive_cycles: u32,
-    /// Of flushing one page ...
+    /// Cycles of flushing one page from the TLBs.
     pub flush_page_cycles: u32,
-    /// ... and of flushing all of a space, which is done instead where it takes less.
+    /// Cycles of flushing a whole space from the TLBs, which replaces flushing its pages if it is
+    /// cheaper.
     pub flush_space_cycles: u32,
-    /// On the operating system's clock: a walk, whatever the caches hold ...
+    /// Cycles of a page-table walk on the operating system's clock, whatever the caches hold.
     pub walk_cycles: u32,
-    /// ... the answer to a fault ...
+    /// Cycles of handling a fault on the operating system's clock.
     pub fault_cycles: u32,
-    /// ... and going over to another address space.
+    /// Cycles of a switch to another address space on the operating system's clock.
     pub switch_cycles: u32,
-    /// With small spaces: loading segment registers, or those of PID and domains ...
+    /// With small spaces: cycles of loading segment registers, or the PID and domain registers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub segment_cycles: u32,
-    /// ... copying an entry of a root at a fault, into the kernel and back ...
+    /// With small spaces: cycles of copying an entry of a root at a fault, with entering and
+    /// leaving the kernel.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copy_cycles: u32,
-    /// ... reading a line of a root that is looked through for copies ...
+    /// With small spaces: cycles of reading a cache line of a root that is searched for copies.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_line_cycles: u32,
-    /// ... and comparing or emptying an entry there.
+    /// With small spaces: cycles of comparing or emptying an entry of such a root.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_entry_cycles: u32,
-    /// With virtual caches: looking whether a line of `l1d` is to go ...
+    /// With virtual caches: cycles of checking whether a line of `l1d` is to be flushed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_line_cycles: u32,
-    /// ... and writing one to memory that has been stored to.
+    /// With virtual caches: cycles of writing a dirty line of `l1d` to memory.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write_cycles: u32,
-    /// Cycles of each kind of work, for managers that count their work; absent: `fault_cycles` stands
-    /// for all that is done at a fault.
+    /// Cycles of each kind of work, for managers that count their work; absent: `fault_cycles` covers
+    /// all work of a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkCosts>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
 macro_rules! work_costs {
     ($($(#[$doc:meta])* $kind:ident)*) => {
-        /// Cycles of each kind of work that a memory manager counts, under the names that it has in
-        /// the results. Shootdowns are priced by processor ([`Costs`]), reads and writes of pages by
+        /// Cycles of each kind of work that a memory manager counts, by the names in the results.
+        /// Shootdowns are priced by processor ([`Costs`]), and reads and writes of pages by
         /// `swap.io_cycles`.
         #[derive(Clone, Debug, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
         pub struct WorkCosts {
             $($(#[$doc])* pub $kind: u32,)*
-            /// Where the numbers come from.
+            /// The source of the numbers.
             pub source: String,
         }
 
         impl WorkCosts {
-            /// Cycles of `work` by kind, those that have a price here.
+            /// Cycles of `work` by kind, for the kinds that have a price here.
             pub fn each(&self, work: &Work) -> impl Iterator<Item = (&'static str, u64)> {
                 // A new kind of work needs a price, or a reason to have none.
                 let Work {
@@ -98,25 +101,25 @@ macro_rules! work_costs {
 }
 
 work_costs! {
-    /// Into the kernel at a fault and back, and what no other line has.
+    /// Entering and leaving the kernel at a fault, and all that no other kind covers.
     traps
-    /// A call and its return.
+    /// A system call and its return.
     calls
     /// A search for the region of an address.
     region_lookups
     /// A search for a page of an object.
     object_lookups
-    /// Taking a base frame ...
+    /// Allocating a base frame.
     frames_taken
-    /// ... and giving it back.
+    /// Freeing a base frame.
     frames_given
-    /// Looking at a page-frame descriptor for replacement.
+    /// Examining a page-frame descriptor for replacement.
     descriptors
-    /// Reading an entry of a page table ...
+    /// Reading a page-table entry.
     table_reads
-    /// ... and writing one.
+    /// Writing a page-table entry.
     table_writes
-    /// Entering, removing or looking at a node of a mapping list.
+    /// Adding, removing or examining a node of a mapping list.
     mappings
     /// Filling a base frame with zeros.
     zeroed
@@ -125,7 +128,7 @@ work_costs! {
 }
 
 impl Costs {
-    /// Cycles that one processor takes to flush so many pages.
+    /// Cycles of one processor to flush this number of pages.
     pub fn flush_cycles(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.flush_page_cycles.into()).min(self.flush_space_cycles.into())
     }

@@ -1,10 +1,10 @@
-//! A digest of a description, which two machines share if they are alike.
+//! Digests of descriptions, which are equal for equal machines.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a description, or of a part of one, as JSON: the same for two files that describe
-/// one machine.
+/// SHA-256 of a description, or of a part of one, as JSON: equal for two files that describe the
+/// same machine.
 pub fn of(description: &impl Serialize) -> String {
     let json = serde_json::to_vec(description).unwrap_or_default();
     Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,33 +1,33 @@
-//! What can go wrong in a machine: its description, the trace, or Pagewalk itself.
+//! The errors of a run: in the machine's description, in the trace, or in Pagewalk itself.
 
-/// What went wrong, whose fault it was, and what to do.
+/// An error. Its text says what went wrong, in whose input, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No such machine, or its file cannot be read.
+    /// There is no such machine, or its file cannot be read.
     #[error("{0}")]
     NotFound(String),
-    /// The description is wrong: file, line and key.
+    /// The description is wrong at a key.
     #[error("{origin}:{line}: {what}")]
     Description {
-        /// The file.
+        /// The name of the file.
         origin: String,
-        /// The line in it, from 1.
+        /// The line in the file, from 1.
         line: usize,
         /// The key and what is wrong with it.
         what: String,
     },
-    /// A built-in machine cannot be built with the settings that were given.
+    /// A built-in machine cannot be built with the given settings.
     #[error(
         "the built-in machine {name}{}: {what} (line {line} of what `pagewalk machines {name}` \
          prints)",
         with(settings)
     )]
     BuiltIn {
-        /// Its name.
+        /// The name of the machine.
         name: String,
-        /// The line of the key in its text, from 1.
+        /// The line of the key in the machine's text, from 1.
         line: usize,
-        /// All settings that were given.
+        /// All given settings.
         settings: Vec<String>,
         /// The key and what is wrong with it.
         what: String,
@@ -35,7 +35,7 @@ pub enum Error {
     /// A `--set` is wrong.
     #[error("--set {setting}: {what}")]
     Setting {
-        /// The setting as given.
+        /// The setting as it was given.
         setting: String,
         /// What is wrong with it.
         what: String,
@@ -49,9 +49,9 @@ pub enum Error {
          give the machine more with --set memory.size=..."
     )]
     OutOfFrames {
-        /// Index of the access that needed a frame.
+        /// The index of the access that needed a frame.
         access: u64,
-        /// Size of the physical memory.
+        /// The size of physical memory in bytes.
         frames_bytes: u64,
     },
     /// The memory of a virtual machine's host is full.
@@ -59,47 +59,47 @@ pub enum Error {
         "the host is out of memory at access {access}: give it more with --set nested.memory=..."
     )]
     OutOfHostFrames {
-        /// Index of the access that needed a frame.
+        /// The index of the access that needed a frame.
         access: u64,
     },
-    /// A schedule has more processors than the machine.
+    /// The trace's schedule has more processors than the machine.
     #[error(
         "the trace's schedule is for {cpus} processors and the machine has {count} (core.count): \
          give it as many with --set core.count={cpus}, or schedule the trace for fewer \
          (mix:cpus={count},...)"
     )]
     Processors {
-        /// Those of the schedule.
+        /// The number of processors in the schedule.
         cpus: u32,
-        /// Those of the machine.
+        /// The number of processors in the machine.
         count: u32,
     },
-    /// An address that the page table's format cannot map.
+    /// An access to an address that the page table's format cannot map.
     #[error("access {access}: {what}")]
     Access {
-        /// Index of the access.
+        /// The index of the access.
         access: u64,
-        /// What is wrong with it.
+        /// What is wrong with the address.
         what: String,
     },
-    /// A translation that contradicts the page table, or counts that contradict each other:
-    /// a mistake in Pagewalk itself, found by checking.
+    /// A translation differs from the page table, or counts contradict each other: an error of
+    /// Pagewalk itself, found by its checks.
     #[error("check failed: {0}")]
     Check(String),
-    /// A place rule that nothing was mapped for.
+    /// No mapping of the trace matched a place rule.
     #[error(
         "os.place: {0}: see what is called how with `pagewalk info TRACE`, or leave the rule out"
     )]
     Place(String),
-    /// A curve that cannot be counted.
+    /// A curve cannot be computed with these options.
     #[error("{0}")]
     Curve(String),
-    /// The progress callback asked to stop.
+    /// The progress function asked to stop.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// The settings as a command line has them.
+/// The settings as options of a command line.
 fn with(settings: &[String]) -> String {
     let each = settings.iter().map(|setting| format!(" --set {setting}")).collect::<String>();
     if each.is_empty() { each } else { format!(" with{each}") }

@@ -1,4 +1,5 @@
-//! Frames that addresses allow, and what finds pages in them: `[os.mosaic]`, `[os.utopia]`, `[restseg]`.
+//! Placement of pages by hashes of their addresses, and hardware that finds pages so: `[os.mosaic]`,
+//! `[os.utopia]`, `[restseg]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +9,13 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mosaic {
-    /// Frames of a bucket that pages of one hash may have ...
+    /// Frames in the front yard of a bucket: for the pages whose hash selects the bucket.
     pub front_yard: u32,
-    /// ... and those for pages whose front yard is full.
+    /// Frames in the back yard of a bucket: for pages whose front yard is full.
     pub back_yard: u32,
-    /// Buckets of whose back yards a page may have a frame.
+    /// The number of buckets in whose back yards a page may have a frame.
     pub choices: u32,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -29,16 +30,17 @@ impl Default for Mosaic {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Utopia {
-    /// The segment for base pages; absent: a sixteenth of memory.
+    /// The size of the segment for base pages; absent: a sixteenth of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
-    /// Frames of a set.
+    /// Frames in a set of the segment for base pages.
     pub ways: u32,
-    /// The segment for pages of 2M, for managers that have them; 0: none.
+    /// The size of the segment for pages of 2 MiB, for managers that use such pages; 0: there is
+    /// none.
     pub large_size: Bytes,
-    /// Pages of a set of it.
+    /// Pages in a set of the segment for pages of 2 MiB.
     pub large_ways: u32,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -49,17 +51,17 @@ impl Default for Utopia {
     }
 }
 
-/// What looks for pages in restrictive segments before the page table is walked.
+/// Hardware that looks for pages in restrictive segments before the page table is walked.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestSeg {
-    /// Lines of the set filter that it keeps; 0: none.
+    /// Lines of the set filter that its cache holds; 0: no cache.
     pub filter_lines: u32,
-    /// Lines of the tag array that it keeps; 0: none.
+    /// Lines of the tag array that its cache holds; 0: no cache.
     pub tag_lines: u32,
-    /// Ways of both.
+    /// The number of ways of a set of both caches.
     pub ways: u32,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

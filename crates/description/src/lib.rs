@@ -1,5 +1,5 @@
-//! What a machine file may say. One struct a table of the file; every table that holds numbers
-//! has a `source` for them.
+//! The contents of a machine file: a struct for each table. Each table that has numbers has a key
+//! `source` that says where they come from.
 //!
 //! ```text
 //! [core]        what runs: processors, which accesses count, cycles an instruction takes
@@ -86,37 +86,37 @@ pub use self::{core::BITS_MAX, tlb::DEFAULT_SIZES};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// One line: what machine this is.
+    /// What machine this is, in one line.
     pub title: String,
-    /// Where it is described.
+    /// Where the machine is described.
     pub source: String,
-    /// What runs on it.
+    /// The processor cores.
     #[serde(default)]
     pub core: Core,
     /// The TLBs by name.
     pub tlb: Tlbs,
-    /// Decoded instructions; absent: every fetch goes to a TLB.
+    /// The cache of decoded instructions; absent: every fetch is looked up in a TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_cache: Option<TraceCache>,
-    /// The page table; absent on a machine of TLBs alone.
+    /// The page table; absent on a machine with TLBs only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_table: Option<PageTable>,
-    /// Who walks it.
+    /// What refills the TLBs.
     #[serde(default)]
     pub walker: Walker,
-    /// What the walker remembers; absent: every walk starts at the root.
+    /// The cache of earlier walks; absent: every walk starts at the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mmu_cache: Option<MmuCache>,
-    /// What predicts where base pages lie; absent: nothing does.
+    /// The predictor of physical addresses of base pages; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlb>,
-    /// What translates ranges of any length; absent: nothing does.
+    /// The TLB for ranges of any length; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlb>,
-    /// What finds pages in restrictive segments; absent: nothing does.
+    /// The hardware that finds pages in restrictive segments; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restseg: Option<RestSeg>,
-    /// The host, if all this runs in a virtual machine.
+    /// The host, if the machine is a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested: Option<Nested>,
     /// The data caches by name.
@@ -125,27 +125,29 @@ pub struct Description {
     /// Physical memory.
     #[serde(default)]
     pub memory: Memory,
-    /// Where pages go that memory has no room for; absent: nowhere.
+    /// The swap space, for pages that do not fit into memory; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
     /// The operating system.
     #[serde(default)]
     pub os: Os,
-    /// What timing saw beyond what a run reads; absent in a file that is not of a calibration.
+    /// What calibration measured beyond the needs of a run; absent in a file that is not from a
+    /// calibration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibrated>,
 }
 
 impl Description {
-    /// The description of the machine called `name_or_path`, a built-in one or a TOML file, changed by `settings`
-    /// such as `tlb.l1d.entries=128`. Whether it can be built is not looked at.
+    /// The description of the machine called `name_or_path`, a built-in one or a TOML file, changed by
+    /// `settings` such as `tlb.l1d.entries=128`. Does not check whether the machine can be built.
     pub fn load(name_or_path: &str, settings: &[String]) -> Result<Description, Error> {
         let (_, text, origin) = builtin::find(name_or_path)?;
         Ok(settings::apply(&text, &origin, settings)?.description)
     }
 
-    /// The smallest pages that a TLB is given, and the larger ones if there are any: in a virtual
-    /// machine those of guest or host, whichever are smaller.
+    /// The size of the smallest pages that TLBs are filled with, and of the larger ones if there
+    /// are any. In a virtual machine, an entry has the smaller of the guest's and the host's page
+    /// size.
     pub fn tlb_page_sizes(&self) -> (AddrPageSize, Option<AddrPageSize>) {
         let host = self.nested.as_ref().map(|host| host.page_size.0);
         let placed = |guest: AddrPageSize| host.map_or(guest, |host| guest.min(host));
@@ -153,8 +155,9 @@ impl Description {
         (small, self.os.large().map(placed).filter(|large| *large > small))
     }
 
-    /// The sizes for which TLBs have shortcuts: the same, and where reservations become large pages,
-    /// the largest of these.
+    /// The page sizes for which TLBs have shortcuts: those of [`Description::tlb_page_sizes`]. If
+    /// there is no larger one, the larger one is the largest that reservations or Linux's large
+    /// pages can have.
     pub fn granules(&self) -> (AddrPageSize, Option<AddrPageSize>) {
         let (small, large) = self.tlb_page_sizes();
         let reserved = reservations(&self.os).and_then(|asked| asked.sizes.into_iter().max());
@@ -165,7 +168,7 @@ impl Description {
         (small, large.or(reserved.or(huge).filter(|size| *size > small)))
     }
 
-    /// Whether the operating system marks pages that lie in reservations.
+    /// Whether the operating system marks the page-table entries of pages in reservations.
     pub fn marks_reservations(&self) -> bool {
         reservations(&self.os).is_some_and(|asked| asked.marks.is_some())
     }

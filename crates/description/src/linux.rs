@@ -1,17 +1,19 @@
-//! Large pages as Linux has them: `[os.linux]`, under the names that the kernel has for its knobs in
+//! Large pages as in Linux: `[os.linux]`, with the names of the kernel's settings in
 //! `/sys/kernel/mm/transparent_hugepage`.
 
 use serde::{Deserialize, Serialize};
 
 use super::units::Bytes;
 
-/// The knobs. What is not written is as the kernel has it when it boots.
+/// The kernel's settings. A setting that is absent has the kernel's default at boot.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linux {
-    /// Pages of 2M at faults and by `khugepaged`, for sizes that inherit it.
+    /// Whether faults and `khugepaged` use pages of 2 MiB, and whether other sizes set to `inherit`
+    /// are used.
     pub enabled: Enabled,
-    /// Blocks of 16K, by translations of base pages, and so on; absent: never.
+    /// Whether faults use blocks of 16 KiB, which are mapped by base pages; absent: never. The keys
+    /// below do the same for other sizes.
     #[serde(rename = "hugepages-16kB", skip_serializing_if = "Option::is_none")]
     pub of_16k: Option<OfSize>,
     #[expect(missing_docs, reason = "as the one above")]
@@ -32,53 +34,57 @@ pub struct Linux {
     #[expect(missing_docs, reason = "as the one above")]
     #[serde(rename = "hugepages-1024kB", skip_serializing_if = "Option::is_none")]
     pub of_1024k: Option<OfSize>,
-    /// Pages of 2M; absent: they inherit `enabled`.
+    /// Whether pages of 2 MiB are used; absent: they inherit `enabled`.
     #[serde(rename = "hugepages-2048kB", skip_serializing_if = "Option::is_none")]
     pub of_2048k: Option<OfSize>,
-    /// Pages of 1G, at faults and by `khugepaged`; absent: never. No kernel has this knob but Trident's.
+    /// Whether faults and `khugepaged` use pages of 1 GiB; absent: never. Only Trident's kernel has this
+    /// setting.
     #[serde(rename = "hugepages-1048576kB", skip_serializing_if = "Option::is_none")]
     pub of_1048576k: Option<OfSize>,
-    /// What a fault does where no block is free.
+    /// What a fault does if no large block is free.
     #[serde(skip_serializing_if = "is_default")]
     pub defrag: Defrag,
-    /// 1: a load of untouched memory maps a large page of zeros where a large page may be.
+    /// 1: a load of untouched memory maps a large zero page where a large page is allowed.
     #[serde(skip_serializing_if = "is_one")]
     pub use_zero_page: u8,
-    /// Bytes around a fault on a file's page that are loaded with it where memory has them.
+    /// Bytes around a fault on a file's page that are mapped with it if they are in memory.
     #[serde(skip_serializing_if = "is_64k")]
     pub fault_around_bytes: u64,
-    /// How much is compacted before anybody asks, from 0 to 100.
+    /// How much memory is compacted in advance, from 0 to 100.
     #[serde(skip_serializing_if = "is_20")]
     pub compaction_proactiveness: u32,
-    /// The index of fragmentation, of 1000, above which compaction is worth while.
+    /// The fragmentation index, out of 1000, above which compaction is attempted.
     #[serde(skip_serializing_if = "is_500")]
     pub extfrag_threshold: u32,
-    /// Memory that is kept free; absent: as the kernel sets it where large pages are allowed.
+    /// The memory that is kept free, in KiB; absent: the kernel's value where large pages are
+    /// allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_kbytes: Option<u64>,
-    /// How far the marks lie apart, in 1 / 10000 of memory.
+    /// The distance between the watermarks, in 1 / 10000 of memory.
     #[serde(skip_serializing_if = "is_10")]
     pub watermark_scale_factor: u64,
-    /// By how much of the high mark, in 1 / 10000, a claim of a part of a page block raises it.
+    /// How much taking part of a page block raises the watermarks, in 1 / 10000 of the high
+    /// watermark.
     #[serde(skip_serializing_if = "is_15000")]
     pub watermark_boost_factor: u64,
-    /// The daemon that makes pages of 2M of what is there.
+    /// The daemon that collapses mapped pages into pages of 2 MiB.
     pub khugepaged: Khugepaged,
-    /// Cycles of the operating system's clock in a millisecond of the kernel's: those of a processor
-    /// of 4 GHz, an assumption, unless said otherwise.
+    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: an
+    /// assumption, those of a processor at 4 GHz.
     pub cycles_per_ms: u64,
-    /// Why.
+    /// The reason for the settings.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 
 impl Linux {
-    /// Whether pages of 1G may come.
+    /// Whether pages of 1 GiB are used.
     pub fn allows_1g(&self) -> bool {
         self.of_1048576k.as_ref().is_some_and(|of| of.enabled != OrderEnabled::Never)
     }
 
-    /// The knob of each order of base pages that has one, smallest first.
+    /// The setting of each order that has one, smallest first. The order is log2 of the number of
+    /// base pages.
     pub fn by_order(&self) -> impl Iterator<Item = (u32, OrderEnabled)> {
         let smaller = [
             &self.of_16k,
@@ -124,7 +130,7 @@ impl Default for Linux {
     }
 }
 
-/// Where large pages come.
+/// Where large pages are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enabled {
@@ -140,41 +146,42 @@ pub enum Enabled {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSize {
-    /// Where they come.
+    /// Where they are used.
     pub enabled: OrderEnabled,
 }
 
-/// Where large pages of one size are used: as `enabled` of all sizes says, or by a policy of this size's own.
+/// Where large pages of one size are used: as `enabled` says for all sizes, or differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderEnabled {
     /// Wherever they fit.
     Always,
-    /// As `enabled` says.
+    /// As `enabled` says for all sizes.
     Inherit,
-    /// Where they are asked for.
+    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
     Madvise,
     /// Nowhere.
     Never,
 }
 
-/// The daemon's knobs.
+/// The settings of the daemon `khugepaged`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Khugepaged {
-    /// Base pages that it looks at before it sleeps.
+    /// The number of base pages that it scans before it sleeps.
     pub pages_to_scan: u64,
-    /// How long it sleeps then ...
+    /// How long it sleeps between scans, in milliseconds.
     pub scan_sleep_millisecs: u64,
-    /// ... and where no page of 2M was free.
+    /// How long it sleeps after no page of 2 MiB was free, in milliseconds.
     pub alloc_sleep_millisecs: u64,
-    /// Of the 512 base pages of a block the most that may be missing ...
+    /// The most base pages, of the 512 in a block, that may be missing for the block to be
+    /// collapsed.
     pub max_ptes_none: u64,
-    /// ... that may be in swap ...
+    /// The most base pages in a block that may be in swap for the block to be collapsed.
     pub max_ptes_swap: u64,
-    /// ... and that others may share.
+    /// The most base pages in a block that may be shared for the block to be collapsed.
     pub max_ptes_shared: u64,
-    /// 1: it compacts memory where no page of 2M is free.
+    /// 1: it compacts memory if no page of 2 MiB is free.
     #[serde(skip_serializing_if = "is_one")]
     pub defrag: u8,
 }
@@ -193,19 +200,19 @@ impl Default for Khugepaged {
     }
 }
 
-/// What a fault does where no block is free.
+/// What a fault does if no large block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum Defrag {
-    /// It has pages leave and compacts memory.
+    /// It reclaims pages and compacts memory itself.
     #[serde(rename = "always")]
     Always,
-    /// It wakes the daemons.
+    /// It wakes the daemons that reclaim and compact.
     #[serde(rename = "defer")]
     Defer,
-    /// As `always` where the program asks for large pages, else as `defer`.
+    /// As `always` where `madvise` asks for large pages, otherwise as `defer`.
     #[serde(rename = "defer+madvise")]
     DeferMadvise,
-    /// As `always` where the program asks for large pages, else nothing.
+    /// As `always` where `madvise` asks for large pages, otherwise nothing.
     #[default]
     #[serde(rename = "madvise")]
     Madvise,
@@ -214,25 +221,27 @@ pub enum Defrag {
     Never,
 }
 
-/// The manager `ingens`.
+/// The settings of the manager `ingens`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ingens {
-    /// The share of a block, in per cent, that must be there before it becomes a large page.
+    /// The share of a block's base pages, in per cent, that must be mapped before the block becomes
+    /// a large page.
     pub util_threshold: u32,
-    /// How long the daemon sleeps that looks at all blocks, and at what is used where it is sampled.
+    /// The period, in milliseconds, of the daemon that scans all blocks, and their use if it is
+    /// sampled.
     pub scan_sleep_millisecs: u64,
-    /// 1: use is not sampled; 2: it is, and what is hot becomes large first.
+    /// 1: use is not sampled. 2: use is sampled, and hot blocks become large pages first.
     #[serde(skip_serializing_if = "is_one")]
     pub deferred_mode: u8,
-    /// The share of hot base pages that a scan looks at, each in its turn.
+    /// The share of hot base pages that a scan examines; the scans take turns through all of them.
     #[serde(skip_serializing_if = "is_fifth")]
     pub hot_share: f64,
-    /// Where a smaller share of free memory lies in less than 2M, any block becomes large as soon as a page of
-    /// it is there.
+    /// If less than this share of free memory is in blocks smaller than 2 MiB, a block becomes a large page
+    /// as soon as one of its pages is mapped.
     #[serde(skip_serializing_if = "is_default")]
     pub aggressive_below: f64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -250,32 +259,33 @@ impl Default for Ingens {
     }
 }
 
-/// The manager `hawkeye`.
+/// The settings of the manager `hawkeye`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HawkEye {
-    /// Whether faults give large pages, as with `linux`; else only the daemon makes them.
+    /// Whether faults map large pages, as with `linux`; otherwise only the daemon makes them.
     pub faults: bool,
-    /// Of which processes blocks are taken first.
+    /// From which processes the daemon takes blocks first.
     #[serde(skip_serializing_if = "is_default")]
     pub metric: Metric,
-    /// How long bits of use are collected ...
+    /// How long accessed bits are collected for a sample, in milliseconds.
     pub sample_millisecs: u64,
-    /// ... and from one such time to the next.
+    /// The time between the starts of two samples, in milliseconds.
     pub sleep_millisecs: u64,
-    /// Free blocks that are filled with zeros ahead each time; 0: none.
+    /// The number of free blocks that are filled with zeros in advance each time; 0: none.
     pub prezero_blocks: u64,
-    /// From one such time to the next.
+    /// The time between two such fillings, in milliseconds.
     pub prezero_millisecs: u64,
-    /// From one search for base pages of zeros to the next.
+    /// The time between two searches for base pages that hold only zeros, in milliseconds.
     pub recover_millisecs: u64,
-    /// They are given back where a smaller share of memory is free ...
+    /// Base pages that hold only zeros are freed when less than this share of memory is free.
     pub recover_below: f64,
-    /// ... until this share is.
+    /// Base pages that hold only zeros are freed until this share of memory is free.
     pub recover_until: f64,
-    /// The share of a large page's base pages that hold zeros: traces have no contents.
+    /// The share of a large page's base pages that hold only zeros: an assumption, as traces have
+    /// no contents.
     pub zero_share: f64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -298,24 +308,24 @@ impl Default for HawkEye {
     }
 }
 
-/// How HawkEye chooses between processes.
+/// How HawkEye chooses among processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// All are alike, and have one block each in turn.
+    /// Processes take turns, with one block each.
     #[default]
     RoundRobin,
-    /// By the share of its time that a process spends in walks.
+    /// By the share of its time that a process spends in page-table walks.
     MmuOverhead,
 }
 
-/// Contiguity-aware placement, of the manager `ca`.
+/// Contiguity-aware placement: the settings of the manager `ca`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ca {
-    /// The most offsets that a region has.
+    /// The most offsets between virtual and physical addresses that a region has.
     pub offsets_max: usize,
-    /// Where the number comes from.
+    /// The source of the number.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -326,17 +336,18 @@ impl Default for Ca {
     }
 }
 
-/// The daemon that moves pages side by side, of the manager `translation-ranger`.
+/// The daemon of the manager `translation-ranger`, which moves pages to make them contiguous.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ranger {
-    /// Smaller regions are left alone.
+    /// Regions with fewer bytes are not changed.
     pub region_bytes_min: Bytes,
-    /// From one pass to the next: an assumption, as its source is called by a program.
+    /// The period of the daemon in milliseconds: an assumption, as in the original a program starts
+    /// each pass.
     pub period_millisecs: u64,
-    /// Base pages that a pass moves at most.
+    /// The most base pages that a pass moves.
     pub moves: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -352,7 +363,8 @@ impl Default for Ranger {
     }
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

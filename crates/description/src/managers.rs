@@ -1,33 +1,33 @@
-//! The managers that `os.manager` can name, by what a manager has: whoever builds a part of the machine
-//! asks here, and no part asks for a manager by its name.
+//! The properties of the managers that `os.manager` can name. Code that builds a part of the machine
+//! asks for a property here, and does not compare names of managers.
 
-/// The manager that maps pages where the trace has them.
+/// The manager that maps pages to the frames that the trace has.
 pub const RECORDED: &str = "recorded";
 
-/// The manager that has reservations.
+/// The manager that uses reservations.
 pub const RESERVING: &str = "freebsd";
 
-/// The reservations that the manager has, if it has some.
+/// The settings of the manager's reservations; `None` if it has none.
 pub fn reservations(os: &super::Os) -> Option<super::Reservations> {
     (os.manager == RESERVING).then(|| os.reservations.clone().unwrap_or_default())
 }
 
-/// Managers with transparent huge pages: Linux, and what is made of it.
+/// Managers with transparent huge pages: Linux, and managers derived from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Huge {
-    /// As the kernel is.
+    /// Linux as it is.
     Linux,
-    /// Large pages of blocks that fill.
+    /// Blocks that are mostly mapped become large pages.
     Ingens,
-    /// Large pages of blocks that are used.
+    /// Blocks that are used often become large pages.
     HawkEye,
-    /// Contiguity-aware placement.
+    /// Contiguity-aware placement of pages.
     Ca,
-    /// A daemon that moves pages side by side.
+    /// A daemon moves pages to make them contiguous.
     Ranger,
 }
 
-/// The manager with transparent huge pages, if it is one.
+/// The manager, if it is one with transparent huge pages.
 pub fn huge(os: &super::Os) -> Option<Huge> {
     match os.manager.as_str() {
         "linux" => Some(Huge::Linux),
@@ -39,22 +39,23 @@ pub fn huge(os: &super::Os) -> Option<Huge> {
     }
 }
 
-/// Its knobs.
+/// The Linux settings of the manager, if it has any.
 pub fn linux(os: &super::Os) -> Option<super::Linux> {
     huge(os).map(|_| os.linux.clone().unwrap_or_default())
 }
 
-/// log2 of the frames of its largest free blocks: the kernel's, or pages of 1G where these are allowed.
+/// log2 of the number of frames in the manager's largest free blocks: the kernel's largest, or 1 GiB if
+/// pages of 1 GiB are used.
 pub fn page_blocks(os: &super::Os) -> Option<u32> {
     linux(os).map(|knobs| if knobs.allows_1g() { 18 } else { 10 })
 }
 
-/// log2 of the frames of the blocks that its regions are placed in, if they are.
+/// log2 of the number of frames in the blocks in which the manager places regions, if it does.
 pub fn places(os: &super::Os) -> Option<u32> {
     page_blocks(os).filter(|_| huge(os) == Some(Huge::Ca))
 }
 
-/// Whether the frames of pages are a trace's to choose, and others are left for page tables.
+/// Whether the trace chooses the frames of pages, so that page tables need frames of their own.
 pub fn keeps_tables_apart(os: &super::Os) -> bool {
     os.manager == RECORDED
 }

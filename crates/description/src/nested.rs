@@ -10,58 +10,59 @@ use super::{
     units::{Bytes, PageSize},
 };
 
-/// The host of a virtual machine: what translates guest-physical addresses.
+/// The host of a virtual machine, which translates guest-physical addresses.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Nested {
-    /// The page size of every mapping of the host.
+    /// The page size of all mappings of the host.
     pub page_size: PageSize,
-    /// The organisation of the host's page table.
+    /// The format of the host's page table.
     pub format: String,
-    /// Its levels, for `x86-64`; 4 if absent.
+    /// The number of levels, for `x86-64`; absent: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<u8>,
-    /// What holds the host's translations of guest-physical addresses; none if absent.
+    /// The nested TLB, which holds the host's translations of guest-physical addresses; absent:
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb: Option<Tlb>,
-    /// What a walk of the host's page table remembers; nothing if absent.
+    /// The cache of earlier walks of the host's page table; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mmu_cache: Option<MmuCache>,
-    /// Room that the host keeps for large pages of the guest's memory; none if absent.
+    /// Reservations of the host for large pages of the guest's memory; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<NestedReservations>,
-    /// What predicts where guest-physical addresses lie; nothing if absent.
+    /// The predictor of the host's translations of guest-physical addresses; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlb>,
-    /// Where devices are in the guest's memory: the host maps nothing there.
+    /// The ranges of guest-physical addresses that belong to devices: the host maps nothing there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holes: Vec<Hole>,
-    /// Guests that the host had before; none if absent.
+    /// Guests that the host had before this one; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub former: Option<Former>,
-    /// What the host shares with its guest.
+    /// Which caches the host's translation shares with the guest's.
     #[serde(skip_serializing_if = "Shared::is_none")]
     pub shared: Shared,
-    /// Bytes of the host's frames; those of the guest are `memory.size`.
+    /// The host's memory in bytes; the guest's memory is `memory.size`.
     pub memory: Bytes,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
-/// Room for large pages of a guest's memory (B10 section 6.5.2).
+/// The host's reservations for large pages of a guest's memory (B10 section 6.5.2).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NestedReservations {
-    /// How large; of several the largest for which there is room.
+    /// The sizes of reservations; of several, the largest for which there is room is used.
     pub sizes: Vec<PageSize>,
 }
 
-/// Guest-physical addresses that are no memory: `"640K..1M"`.
+/// A range of guest-physical addresses without memory: `"640K..1M"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hole {
-    /// The first byte.
+    /// The first byte of the range.
     pub first: u64,
-    /// The byte behind the last one.
+    /// The byte after the last one of the range.
     pub end: u64,
 }
 
@@ -93,39 +94,40 @@ impl<'de> Deserialize<'de> for Hole {
     }
 }
 
-/// Guests that the host had before: they came at the same time, and most have gone.
+/// Guests that the host had before: they ran at the same time, and most have ended.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Former {
-    /// How many there were.
+    /// The number of these guests.
     pub guests: u32,
-    /// How many of them are still there.
+    /// The number of these guests that are still running.
     pub left: u32,
-    /// The memory of each.
+    /// The memory of each of these guests.
     pub memory: Bytes,
-    /// The blocks in which they took it, one guest's after another's at random.
+    /// The size of the blocks in which these guests allocated their memory, each guest in turn at
+    /// random.
     pub granule: PageSize,
-    /// Where the random numbers begin.
+    /// The seed of the random numbers.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
 
-/// What guest and host share of `[mmu_cache]` (B10 section 7.1). Each holds what the one before it
-/// does.
+/// Which caches of `[mmu_cache]` guest and host share (B10 section 7.1). Each value includes what
+/// the value before it shares.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {
-    /// Nothing: each has caches of its own.
+    /// Nothing: guest and host have separate caches.
     #[default]
     None,
-    /// It holds the host's entries that lead to tables too.
+    /// The MMU cache also holds the host's entries that point to tables.
     MmuCache,
-    /// It holds the host's pages too, in place of a nested TLB.
+    /// The MMU cache also holds the host's translations, in place of a nested TLB.
     NestedTlb,
-    /// It holds the guest's pages too: it is the last level of the TLB.
+    /// The MMU cache also holds the guest's translations: it is the last level of the TLB.
     Tlb,
 }
 
@@ -137,7 +139,7 @@ impl Shared {
 }
 
 impl Nested {
-    /// The host's page table, as one that a machine file describes.
+    /// The host's page table, in the form of a machine's page table.
     pub fn page_table(&self) -> PageTable {
         PageTable {
             format: self.format.clone(),

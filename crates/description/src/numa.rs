@@ -1,84 +1,84 @@
-//! Memory of several nodes: `[memory.numa]`, and what the operating system does with them, `[os.numa]`.
+//! Memory with several nodes: `[memory.numa]`, and the operating system's policy for them: `[os.numa]`.
 
 use serde::{Deserialize, Serialize};
 
 use super::units::PageSize;
 
-/// Nodes of memory, each with an equal part of it and with processors.
+/// Memory nodes, each with processors and an equal part of memory.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numa {
-    /// How many there are.
+    /// The number of nodes.
     pub nodes: u8,
-    /// From each node to each, in tenths of the latency of a node's own memory, as firmware tells them
-    /// (ACPI's SLIT); absent: 10 to itself and 20 to every other.
+    /// The distance from each node to each node, in tenths of the latency of a node's own memory, as
+    /// in ACPI's SLIT; absent: 10 to itself and 20 to every other node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distances: Vec<Vec<u32>>,
-    /// The node of each processor; absent: in order, as many on each.
+    /// The node of each processor; absent: in order, with an equal number on each node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<u8>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
 
-/// From which node frames come, and when pages move to another: what is said of no range in particular.
+/// From which node frames are allocated and when pages migrate, where no place rule says otherwise.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NumaPolicy {
-    /// The node of a page's frame.
+    /// The node from which a page's frame is allocated.
     pub placement: Placement,
-    /// What happens where that node has no page of the wished size.
+    /// What happens if that node has no free page of the requested size.
     pub fallback: NodeFallback,
-    /// What gives way where it has no frame of the page's cache colour.
+    /// What is given up if that node has no free frame of the page's cache colour.
     pub rather: Rather,
-    /// How many more references than its own node another one makes to a page before that moves there;
-    /// absent: it stays where it is.
+    /// A page migrates when another node has made this many more references to it than its own node;
+    /// absent: pages do not migrate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migrate_after: Option<u32>,
-    /// Cycles that counting a reference takes; absent: 30.
+    /// Cycles of counting a reference; absent: 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_cycles: Option<u32>,
-    /// Cycles that moving a base page takes, where the manager's work has no prices; absent: a cycle
-    /// for two bytes.
+    /// Cycles of moving a base page, if the manager's work has no prices; absent: one cycle for two
+    /// bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cycles: Option<u32>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 
-/// The node that a frame should come from.
+/// The node from which a frame is allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// That of the processor which touches the page first.
+    /// The node of the processor that touches the page first.
     #[default]
     Local,
-    /// Each block of the wished size from the next.
+    /// Blocks of the requested size are allocated from all nodes in turn.
     InTurn,
-    /// This one.
+    /// The given node.
     Node(u8),
 }
 
-/// What happens where a node has no page of the wished size.
+/// What happens if a node has no free page of the requested size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeFallback {
-    /// One of the nearest node that has one.
+    /// Takes one from the nearest node that has one.
     #[default]
     Borrow,
-    /// A smaller one of the node's own.
+    /// Takes a smaller one from the node itself.
     Stay,
 }
 
-/// What matters more of a frame.
+/// Which property of a frame has priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rather {
-    /// Its node.
+    /// The node.
     #[default]
     Near,
-    /// Its cache colour.
+    /// The cache colour.
     Colored,
 }
 
@@ -121,7 +121,7 @@ impl<'de> Deserialize<'de> for Placement {
 }
 
 impl NumaPolicy {
-    /// Cycles that moving a base page takes.
+    /// Cycles of moving a base page.
     pub fn moving_cycles(&self, base: PageSize) -> u64 {
         self.page_cycles.map_or(base.0.bytes() / 2, u64::from)
     }

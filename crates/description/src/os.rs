@@ -14,101 +14,108 @@ use super::{
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Os {
-    /// What decides which page is mapped, where, and how large.
+    /// The memory manager, which decides which pages are mapped, to which frames, and of what size.
     #[serde(skip_serializing_if = "is_first_touch")]
     pub manager: String,
-    /// The smallest page, which frames and swap are counted in; absent: 4K.
+    /// The base page size, in which frames and swap are counted; absent: 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_page: Option<PageSize>,
-    /// The page size of mappings: where it is larger than the base page, that of each page that
-    /// its region allows to be so large.
+    /// The page size of mappings. If it is larger than the base page, it is used for each page that
+    /// lies within its region.
     pub page_size: PageSize,
-    /// Whether every page has that size, whatever regions allow, as no operating system could map
-    /// them.
+    /// Whether every page has that size, regardless of the bounds of regions, which no real
+    /// operating system could do.
     #[serde(skip_serializing_if = "is_false")]
     pub uniform: bool,
-    /// Whether each page is mapped before it is first touched, so that no walk faults, as in a
-    /// program that has touched them all long ago.
+    /// Whether each page is mapped before its first touch, so that no walk faults, as in a program
+    /// that has touched all its pages long ago.
     #[serde(skip_serializing_if = "is_false")]
     pub populated: bool,
-    /// Which page leaves memory where that is scarce: `clock`, `lru` or `2q`, for a manager that
-    /// has pages leave.
+    /// The page-replacement policy: `clock`, `lru` or `2q`, for a manager that pages out.
     #[serde(skip_serializing_if = "is_clock")]
     pub replacement: String,
-    /// When they leave; absent: as Linux does, by the size of memory.
+    /// The amounts of free memory at which pages are paged out; absent: as in Linux, by the size of
+    /// memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marks: Option<Marks>,
-    /// Page sizes that are wished for parts of a program: place rules, for a manager that has pages of
-    /// several sizes.
+    /// The page sizes requested for parts of a program: place rules, for a manager that supports
+    /// several page sizes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// Base pages that a process can have moved in a microsecond that it waits for a large page.
+    /// The number of base pages that a process can have moved per microsecond of waiting for a
+    /// large page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_per_us: Option<f64>,
-    /// The daemon that makes large pages of free memory; absent: none runs.
+    /// The daemon that makes free large pages by moving used pages; absent: none runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesced: Option<Coalesced>,
-    /// Larger pages for what misses often; absent: misses are not counted for that.
+    /// On-line promotion of pages that miss often to larger pages; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion: Option<Promotion>,
-    /// Room that is kept for large pages, for a manager that has reservations; absent: of 2M.
+    /// Reservations for large pages, for a manager that uses them; absent: of 2 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
-    /// Frames that the kernel lends to devices, for a manager that has a page cache; absent: none.
+    /// Frames that the kernel lends to devices, for a manager with a page cache; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Devices>,
-    /// Large pages of anonymous memory, for the manager `linux` and those made of it; absent: as the kernel
-    /// boots.
+    /// Large pages of anonymous memory, for the manager `linux` and those derived from it; absent: the
+    /// kernel's defaults at boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
-    /// From which node of memory frames come; absent: from that of the processor that touches them.
+    /// The memory node from which frames are allocated; absent: that of the processor that touches
+    /// the page first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaPolicy>,
-    /// Cache colours of base pages: one has a frame of the colour of its address, if there is one.
+    /// The number of cache colours of base pages: a page gets a frame of the colour of its address,
+    /// if one is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub colors: Option<u32>,
-    /// Spaces that lie side by side in one; absent: each has all addresses for itself.
+    /// Small address spaces, which share one linear address space; absent: each space uses all
+    /// addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
-    /// Whether a region gets its frames when it is mapped, in as few runs as there can be.
+    /// Whether a region gets its frames when it is mapped, in as few contiguous runs as possible.
     #[serde(skip_serializing_if = "is_false")]
     pub eager_paging: bool,
-    /// The manager `ingens`; absent: as its source has it.
+    /// The settings of the manager `ingens`; absent: as in its source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingens: Option<Ingens>,
-    /// The manager `hawkeye`; absent: as its source has it.
+    /// The settings of the manager `hawkeye`; absent: as in its source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hawkeye: Option<HawkEye>,
-    /// The manager `ca`; absent: as its source has it.
+    /// The settings of the manager `ca`; absent: as in its source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<Ca>,
-    /// A daemon that moves pages side by side; absent: only `translation-ranger` has one.
+    /// A daemon that moves pages to make them contiguous; absent: only `translation-ranger` has
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranger: Option<Ranger>,
-    /// Frames by hash, which few bits tell apart; absent: any.
+    /// Placement of each page in one of a few frames by hashes of its address (Mosaic); absent: in
+    /// any frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mosaic: Option<Mosaic>,
-    /// Segments of memory in which addresses say where pages may lie; absent: none.
+    /// Restrictive segments of memory, in which a page's address determines the frames that it may
+    /// have; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utopia: Option<Utopia>,
-    /// What its time is made of.
+    /// What the operating system's clock counts.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
-    /// What the kernel's work costs; absent: not known.
+    /// The costs of the kernel's work; absent: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// What is made to go wrong, to see what follows; nothing if absent.
+    /// An error that is injected to test the checks; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inject: Option<Inject>,
-    /// Settings that change while the machine runs.
+    /// Settings that change during the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<At>,
-    /// Why.
+    /// The reason for the settings.
     pub source: String,
 }
 
 impl Os {
-    /// The size that Linux's madvise can give on x86-64.
+    /// The page size that Linux's madvise can request on x86-64.
     pub const ADVISED: AddrPageSize = AddrPageSize::SIZE_2M;
 
     /// The size of the smallest pages that it maps.
@@ -121,18 +128,18 @@ impl Os {
         page_size.min(base)
     }
 
-    /// The size of frames: the base page's.
+    /// The size of a frame: that of the base page.
     pub fn frame(&self) -> AddrPageSize {
         let base = self.base_page.map_or(AddrPageSize::SIZE_4K, |base| base.0);
         self.base().min(base)
     }
 
-    /// Whether anything may happen by the clock: `first-touch` has no daemons.
+    /// Whether anything can happen by the clock: `first-touch` has no daemons.
     pub fn has_clock(&self) -> bool {
         !self.at.is_empty() || self.manager != FIRST_TOUCH
     }
 
-    /// The size of the larger pages that it maps where it can or where they are wished, if there are any.
+    /// The size of the larger pages that it maps where possible or where requested, if any.
     pub fn large(&self) -> Option<AddrPageSize> {
         let everywhere = Some(self.page_size.0).filter(|size| *size > self.base());
         let is_placed = self.manager == FIRST_TOUCH && !self.place.is_empty();
@@ -182,120 +189,123 @@ impl Default for Os {
 const FIRST_TOUCH: &str = "first-touch";
 const CLOCK: &str = "clock";
 
-/// A setting that changes while the machine runs.
+/// A setting that changes during the run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct At {
-    /// When, in cycles of the operating system's clock from the beginning of the run.
+    /// The time of the change, in cycles of the operating system's clock since the beginning of the
+    /// run.
     pub time: u64,
-    /// The key, by its dotted path: one of those that can change.
+    /// The dotted path of the key, which must be one of those that can change.
     pub key: String,
-    /// Its new value.
+    /// The new value.
     pub value: toml::Value,
 }
 
-/// Free memory at which pages leave it.
+/// The amounts of free memory that control paging out.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marks {
-    /// So much is kept for page tables: for less, a page has to wait until others have left.
+    /// Memory that is reserved for page tables: if less is free, an allocation of a page waits
+    /// until others were paged out.
     pub min: Bytes,
-    /// Below this, pages leave ...
+    /// Paging out begins when less than this is free.
     pub low: Bytes,
-    /// ... until so much is free.
+    /// Paging out ends when this much is free.
     pub high: Bytes,
 }
 
-/// The daemon that makes large pages of free memory (G98 section 6.4.3).
+/// The daemon that makes free large pages by moving used pages (G98 section 6.4.3).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coalesced {
-    /// Cycles of the operating system's clock from the end of one pass to the next.
+    /// Cycles of the operating system's clock from the end of one pass to the beginning of the
+    /// next.
     pub period_cycles: u64,
-    /// By page size: as many bytes in free pages of it are made, and no more.
+    /// By page size: the bytes of free pages of this size that the daemon maintains.
     #[serde(default)]
     pub watermarks: BTreeMap<PageSize, Bytes>,
-    /// The share of a chunk that a mild pass moves at most.
+    /// The largest share of a chunk that a mild pass moves.
     pub mild_share: f64,
-    /// Passes without success, after which one moves all that can be moved.
+    /// The number of passes without success after which a pass moves everything that can be moved.
     pub strong_after: u32,
-    /// The most that it does by itself: `weak`, `mild` or `strong`.
+    /// The strongest kind of pass that it makes on its own: `weak`, `mild` or `strong`.
     #[serde(default)]
     pub level: Level,
-    /// Base pages that a pass moves at most.
+    /// The most base pages that a pass moves.
     pub moves: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
 
-/// On-line promotion: misses are counted for the larger pages that would have avoided them (Romer and
+/// On-line promotion: misses are charged to the larger pages that would have avoided them (Romer and
 /// others 1995).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Promotion {
-    /// The sizes of pages that are promoted to; none: all that there are.
+    /// The page sizes to which pages are promoted; absent: all that the machine has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<PageSize>,
-    /// Cycles that a miss counts for; absent: `os.costs.walk_cycles`, or 40.
+    /// Cycles charged for a miss; absent: `os.costs.walk_cycles`, or 40 if that is absent too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_cycles: Option<u32>,
-    /// Cycles per base page that a promotion has to be paid with; absent: `os.costs.work.copied`, or
-    /// one cycle for two bytes.
+    /// Cycles per base page that must be charged before a promotion; absent: `os.costs.work.copied`,
+    /// or one cycle for two bytes if that is absent too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cycles: Option<u32>,
-    /// Cycles that counting a miss takes; absent: 30.
+    /// Cycles of counting a miss; absent: 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_cycles: Option<u32>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 
-/// Room that is kept for large pages while base pages fill it (B10 section 6.1.1).
+/// Frames reserved for a large page while base pages fill them (B10 section 6.1.1).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reservations {
-    /// How large; of several the largest for which there is room.
+    /// The sizes of reservations; of several, the largest for which there is room is used.
     pub sizes: Vec<PageSize>,
-    /// Whether they may reach beyond what is mapped, so that even small files have one.
+    /// Whether a reservation may extend beyond what is mapped, so that even small files have one.
     #[serde(skip_serializing_if = "is_false")]
     pub eager: bool,
-    /// Whether pages in them are marked in their page-table entries, and what becomes of the marks
-    /// where one is broken; absent: nothing is marked.
+    /// Whether the page-table entries of pages in reservations are marked, and what happens to the
+    /// marks when a reservation is broken; absent: nothing is marked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marks: Option<MarksOfBroken>,
-    /// Why.
+    /// The reason for the settings.
     pub source: String,
 }
 
-/// Frames that devices read and write, as those of a network's packets (B10 section 6.2.3).
+/// Frames that devices read and write, such as buffers for network packets (B10 section 6.2.3).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Devices {
-    /// How many they have at most. Then the one that they have had for longest goes back for each
-    /// that they get.
+    /// The most frames that devices have. Beyond that, the frame lent longest ago is returned for
+    /// each new one.
     pub pages: u32,
-    /// Page faults from one that they get to the next.
+    /// The number of page faults between two frames that are lent.
     pub faults: u32,
-    /// Whether they come out of blocks of 2M that nothing else is in (B10 section 6.2.3).
+    /// Whether these frames come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
 
-/// What becomes of the marks of pages whose reservation is broken (B10 section 6.5.3).
+/// What happens to the marks of pages whose reservation is broken (B10 section 6.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarksOfBroken {
-    /// They stay: such pages are where they were.
+    /// The marks stay, as the pages have not moved.
     Keep,
-    /// All are cleared.
+    /// All marks are cleared.
     Clear,
-    /// They stay until a device gets a frame in the same block: then those of all pages in the block
-    /// are cleared.
+    /// The marks stay until a device is lent a frame of the same block: then the marks of all pages
+    /// in the block are cleared.
     ClearDevices,
 }
 
@@ -306,34 +316,34 @@ impl Default for Reservations {
     }
 }
 
-/// How far the daemon goes.
+/// The kinds of pass of the daemon, by what it may move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// It moves no page.
     Weak,
-    /// Few pages for each large one.
+    /// It moves few pages for each large one.
     Mild,
-    /// Whatever can be moved.
+    /// It moves everything that can be moved.
     #[default]
     Strong,
 }
 
-/// Where pages without a file are while they are not in memory.
+/// The swap space: where pages without a file are while they are paged out.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swap {
-    /// How much there is room for; absent: none, so that pages without a file stay in memory.
+    /// The size of the swap space; absent: none, so that pages without a file stay in memory.
     #[serde(default = "no_bytes", skip_serializing_if = "is_nothing")]
     pub size: Bytes,
-    /// Cycles that a request to it takes, of a page or of several side by side; files lie on the same
-    /// disk. 0: waiting for disks is not modelled.
+    /// Cycles of a disk request for one page or several adjacent pages; files are on the same disk.
+    /// 0: waiting for disks is not modelled.
     #[serde(default)]
     pub io_cycles: u32,
-    /// Cycles that each page of a request takes beyond that.
+    /// Additional cycles for each page of a request.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_cycles: u32,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
@@ -350,22 +360,24 @@ fn is_nothing(bytes: &Bytes) -> bool {
     bytes.0 == 0
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_clock(replacement: &str) -> bool {
     replacement == CLOCK
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_first_touch(manager: &str) -> bool {
     manager == FIRST_TOUCH
 }
 
-/// What is made to go wrong, once. Both count from 1.
+/// An error that is injected once. Numbers count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inject {
-    /// The n-th shootdown that has something to forget reaches no processor.
+    /// The n-th shootdown of a mapped page reaches no processor.
     SkipShootdown(u64),
-    /// The n-th allocation of a frame, for a page or a table, finds none.
+    /// The n-th allocation of a frame, for a page or a table, fails.
     FailAllocation(u64),
 }
 
@@ -404,18 +416,19 @@ impl<'de> Deserialize<'de> for Inject {
     }
 }
 
-/// What the operating system's time is made of.
+/// What the operating system's clock counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
-    /// Instructions, lookups of second-level TLBs, walks at a nominal price, the kernel's work.
+    /// Instructions, lookups of second-level TLBs, walks at a nominal price, and the kernel's work.
     #[default]
     Full,
-    /// Instructions alone: the same whatever TLBs the machine has.
+    /// Instructions only: the time is the same for all TLBs.
     Instructions,
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_full(clock: &Clock) -> bool {
     *clock == Clock::Full
 }

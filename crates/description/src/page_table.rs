@@ -8,43 +8,46 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageTable {
-    /// The organisation; `table/formats.rs` has the names.
+    /// The format; `table/formats.rs` has the names.
     pub format: String,
-    /// Levels of an `x86-64` tree; 4 if absent.
+    /// The number of levels of an `x86-64` tree; absent: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<u8>,
-    /// Bits of the addresses of an `aarch64` tree, 48 or 52; 48 if absent. Its granule is the size of the
-    /// smallest pages.
+    /// The size of virtual addresses of an `aarch64` tree in bits, 48 or 52; absent: 48. Its granule is
+    /// the size of the smallest pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_bits: Option<u8>,
-    /// Entries of a node of a `guarded` table; 16 if absent.
+    /// The number of entries in a node of a `guarded` table; absent: 16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,
-    /// Bytes of a `hashed` or `clustered` table, 128K if absent, or of a `tsb`, 1M if absent.
+    /// The size in bytes of a `hashed` or `clustered` table (absent: 128K), or of a `tsb` (absent:
+    /// 1M).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<Bytes>,
-    /// Pages in an entry of a `hashed` (2 if absent), `clustered` (8) or `inverted` table (1).
+    /// The number of pages in an entry of a `hashed` (absent: 2), `clustered` (8) or `inverted`
+    /// table (1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry_pages: Option<u64>,
-    /// Whether a `clustered` table has partial-subblock entries; not if absent.
+    /// Whether a `clustered` table has partial-subblock entries; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial_subblocks: Option<bool>,
-    /// Whether a `hashed`, `clustered` or `inverted` table enters a page of 2M or 1G once for each
-    /// of its base pages; not if absent.
+    /// Whether a `hashed`, `clustered` or `inverted` table has a page of 2 MiB or 1 GiB once for
+    /// each of its base pages; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicated: Option<bool>,
-    /// Whether the entries of a `hashed`, `clustered` or `inverted` table follow each other without
-    /// padding to a power of two; not if absent.
+    /// Whether the entries of a `hashed`, `clustered` or `inverted` table are stored without
+    /// padding to a power of two; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packed: Option<bool>,
-    /// Bytes of a software TLB in front of the table; none if absent.
+    /// The size in bytes of a software TLB in front of the table; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software_tlb: Option<Bytes>,
-    /// Whether the OS starts an operation on a page at the table of level 2 that it used last, where
-    /// that has the page, in place of the root: `x86-64`, `mpt` and `flattened`. It does if absent.
+    /// Whether the operating system starts an operation on a page at the level-2 table that it used
+    /// last, if this covers the page, and not at the root: for `x86-64`, `mpt` and `flattened`.
+    /// Absent: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remembers_leaf: Option<bool>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }

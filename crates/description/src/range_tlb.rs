@@ -1,27 +1,27 @@
-//! What translates ranges of any length.
+//! TLBs for ranges of any length.
 
 use serde::{Deserialize, Serialize};
 
 use super::{lru, one};
 
-/// The range TLB (Karakostas and others 2015; with `from = "line"` CoLT's fully associative part, Pham and
-/// others 2012), asked together with the TLB of the second level.
+/// The range TLB (Karakostas and others 2015; with `from = "line"` the fully associative part of CoLT,
+/// Pham and others 2012). It is looked up together with the second-level TLB.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RangeTlb {
-    /// Ranges that it holds.
+    /// The number of ranges that it holds.
     pub entries: u32,
-    /// Replacement policy.
+    /// The replacement policy.
     pub replacement: String,
-    /// What an entry is made of: `table`, the operating system's range; `line`, the run that a walk finds in
-    /// its line of page-table entries.
+    /// The source of its entries: `table`, ranges of the operating system's range table; `line`, the
+    /// contiguous pages that a walk finds in its cache line of page-table entries.
     #[serde(skip_serializing_if = "is_table")]
     pub from: String,
-    /// A range of fewer base pages gets no entry.
+    /// The least number of base pages in a range that gets an entry.
     pub pages_min: u32,
-    /// Start of the random sequence, for the policies that use one.
+    /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
@@ -40,7 +40,8 @@ impl Default for RangeTlb {
 
 const TABLE: &str = "table";
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_table(from: &str) -> bool {
     from == TABLE
 }

@@ -1,16 +1,16 @@
-//! Why a machine cannot be built as its file says.
+//! Why a machine cannot be built from its file.
 
-/// A key of a machine file, and what is wrong with it.
+/// A wrong key of a machine file, and what is wrong with its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The key, as in `tlb.l1d.entries`.
+    /// The key, such as `tlb.l1d.entries`.
     pub key: String,
     /// What is wrong with its value, and what to write instead.
     pub what: String,
 }
 
 impl Refusal {
-    /// The value at `key` is wrong: `what`.
+    /// An error that the value at `key` is wrong. `what` says how.
     pub fn new(key: impl Into<String>, what: impl Into<String>) -> Refusal {
         Refusal { key: key.into(), what: what.into() }
     }

@@ -1,22 +1,22 @@
-//! From a text and `--set` arguments to a [`Description`], with errors that name the line.
+//! Reads a text and `--set` arguments into a [`Description`]. Errors name the line or the argument.
 
 use toml::{Table, Value};
 
 use super::{Description, Error, builtin::BUILTIN, suggest, units::Bytes};
 
-/// A description after its settings.
+/// A description with settings applied.
 pub struct Applied {
-    /// The description, with the settings in it.
+    /// The description, with the settings applied.
     pub description: Description,
-    /// The tables, as in `tlb.l1d`, that the settings added.
+    /// The tables, such as `tlb.l1d`, that the settings added.
     pub added: Vec<String>,
 }
 
-/// Reads `text` and applies `settings` to it in order. They are judged together: hardware may be
-/// added key by key.
+/// Reads `text` and applies `settings` to it in order. The result is checked after all settings, so
+/// that hardware can be added key by key.
 ///
-/// The text alone must be a whole description, so that a mistake in it is found at its line
-/// whether or not a setting would have covered it.
+/// The text alone must be a valid description, so that an error in it is reported at its line,
+/// whether or not a setting would have replaced the value.
 pub fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Applied, Error> {
     let description: Description = toml::from_str(text).map_err(|error| Error::Description {
         origin: origin.to_owned(),
@@ -43,8 +43,8 @@ pub fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Applied, E
     }
 }
 
-/// The setting that `what` is about: the first without which it is not what is wrong; all of them
-/// if there is none.
+/// The setting that causes the error `what`: the first without which the error does not occur; all
+/// settings if there is no such one.
 fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
     let is_blamed = |blamed: &&String| {
         let mut table = whole.clone();
@@ -58,22 +58,22 @@ fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
     settings.iter().find(is_blamed).cloned().unwrap_or_else(|| settings.join(" --set "))
 }
 
-/// Puts the value of a `KEY=VALUE` at its key.
+/// Sets the value of a `KEY=VALUE` in `table`. Returns the table that was added for it, if any.
 fn put(table: &mut Table, setting: &str) -> Result<Option<String>, String> {
     let (key, value) =
         setting.split_once('=').ok_or("write KEY=VALUE, as in tlb.l1d.entries=128")?;
     set(table, key.trim(), parse_value(value.trim()))
 }
 
-/// The description with another value at `key`, or why there is none.
+/// The description with `value` at `key`. The error says why that is not possible.
 pub fn with(description: &Description, key: &str, value: &Value) -> Result<Description, String> {
     let mut table = Table::try_from(description).map_err(|error| error.to_string())?;
     set(&mut table, key, value.clone())?;
     table.try_into().map_err(|error| said(&error, None))
 }
 
-/// What the parser said, on one line; for a key that is nearly right, which one was meant. `key` is whose
-/// value it is about, where that is known of the text.
+/// The parser's error on one line; for an unknown key, with the known key that is most similar. `key` is
+/// the key with the wrong value, if known from the text.
 fn said(error: &toml::de::Error, key: Option<String>) -> String {
     let said = error.message().replace('\n', "; ");
     // What follows the message where it is of a value: "in `memory.aged`".
@@ -115,7 +115,7 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
     }
 }
 
-/// The parser's words of a value that is no such value as its key has, in ours.
+/// The parser's error for a value of the wrong type or out of range, in Pagewalk's words.
 ///
 /// They are `invalid type: string "4K", expected u32` or ``invalid value: integer `-1`, expected u32``.
 fn of_another_kind(said: &str) -> Option<String> {
@@ -173,8 +173,8 @@ fn of_another_kind(said: &str) -> Option<String> {
     })
 }
 
-/// Puts `value` at the dotted `key`; a numeric part indexes an array of tables. Gives the first
-/// table on the way that was not there.
+/// Sets `value` at the dotted `key`; a numeric part is an index into an array of tables. Returns
+/// the first table on the path that did not exist.
 fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, String> {
     let parts: Vec<&str> = key.split('.').collect();
     let Some((last, path)) = parts.split_last().filter(|_| parts.iter().all(|p| !p.is_empty()))
@@ -229,7 +229,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, Str
     Ok(added)
 }
 
-/// A TOML value, or a bare word taken as a string: `fifo` needs no quotes.
+/// A TOML value. A bare word is taken as a string: `fifo` needs no quotes.
 fn parse_value(text: &str) -> Value {
     format!("x = {text}")
         .parse::<Table>()
@@ -238,19 +238,19 @@ fn parse_value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// What a machine was made of, to say where in that something is wrong.
+/// The inputs of a machine's description, to locate errors in.
 #[derive(Debug)]
 pub struct Written {
     /// The text of the machine file.
     pub text: String,
-    /// What errors call it.
+    /// The name of the file in errors.
     pub origin: String,
     /// The settings as given, in order.
     pub settings: Vec<String>,
 }
 
 impl Written {
-    /// The error that `key` is `what`, at the setting that gave it or at its line in the text.
+    /// The error `what` at `key`: at the setting that set the key, or at its line in the text.
     pub fn locate(&self, key: &str, what: &str) -> Error {
         let what = format!("{key}: {what}");
         let table = key.rsplit_once('.').map_or("", |(table, _)| table);
@@ -274,7 +274,7 @@ impl Written {
     }
 }
 
-/// The line of `key` in `text`, or of the nearest table above it.
+/// The line of `key` in `text`, or of the nearest table that contains it.
 fn line_of(text: &str, key: &str) -> usize {
     let Ok(document) = toml::de::DeTable::parse(text) else { return 1 };
     let mut line = 1;
@@ -305,7 +305,7 @@ fn line_of(text: &str, key: &str) -> usize {
     line
 }
 
-/// The dotted key whose value has the byte `at` of `text`; items of lists are numbered.
+/// The dotted key whose value contains byte `at` of `text`; items of lists have numbers.
 fn key_at(text: &str, at: usize) -> Option<String> {
     use toml::de::DeValue;
     fn within(value: &toml::Spanned<DeValue<'_>>, at: usize, way: String) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Small address spaces, side by side in one.
+//! Small address spaces, which share one linear address space.
 
 use std::fmt;
 
@@ -9,62 +9,65 @@ use serde::{
 
 use super::units::Bytes;
 
-/// Which spaces share one, and what becomes of that when slots are few (U02).
+/// Which spaces are small, and how they share the slots (U02).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Small {
-    /// Bytes of all slots together. They end where the kernel's addresses begin, at 3.5G; those of a PID
-    /// register at 2G. Absent: 2G, and 480M.
+    /// The size of all slots together in bytes. They end where the kernel's addresses begin, at 3.5G;
+    /// those of a PID register end at 2G. Absent: 2G, and 480M with a PID register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub area: Option<Bytes>,
-    /// Bytes of a slot, and so of all that a small space can have. Absent: 256M, and 32M.
+    /// The size of a slot in bytes, and so the largest address range of a small space. Absent:
+    /// 256M, and 32M with a PID register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<Bytes>,
-    /// What becomes of copied entries when a slot is given to another: `purge`, `versioned`, `groups`.
+    /// How the copied entries of a slot are revoked when it is given to another space: `purge`,
+    /// `versioned`, `groups`.
     pub revoke: Revoke,
-    /// Who gives up a slot: `first-come` (nobody), `lru` or `frequent`.
+    /// Which space gives up a slot: `first-come` (none), `lru` or `frequent`.
     pub schedule: Schedule,
-    /// The programs that are to be small, by name or by the number of their space; none: all.
+    /// The programs that are to be small, by name or by the number of their space; absent: all.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub members: Vec<String>,
-    /// With `groups`, who talks to whom: the members of each.
+    /// With `groups`: the groups of spaces that communicate, as a list of members each.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lists_of_names")]
     pub groups: Vec<Vec<String>>,
-    /// With `groups`, who talks to all, and so is in each.
+    /// With `groups`: the programs that communicate with all others, and so are members of each
+    /// group.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub everywhere: Vec<String>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 
-/// What becomes of the entries that were copied for whoever loses a slot.
+/// How copied entries are revoked when a space loses its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Revoke {
-    /// Every root is looked through at once.
+    /// All roots are searched at once.
     #[default]
     Purge,
-    /// Each root is, when it is loaded next.
+    /// Each root is searched when it is loaded next.
     Versioned,
-    /// Slots belong to groups, which have a root each.
+    /// Slots belong to groups of spaces, each with one root.
     Groups,
 }
 
-/// Who gives up a slot for another.
+/// Which space gives up a slot for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Nobody.
+    /// None.
     FirstCome,
-    /// Whoever ran longest ago.
+    /// The space that ran longest ago.
     #[default]
     Lru,
-    /// Whoever is switched to least often, for who is twice as often.
+    /// The space that is switched to least often, if the other one is switched to twice as often.
     Frequent,
 }
 
-/// A program's name, or the number of its space, with quotes or without.
+/// A program's name, or the number of its space, with or without quotes.
 struct Name(String);
 
 impl<'de> Deserialize<'de> for Name {

@@ -1,4 +1,4 @@
-//! What predicts where base pages lie in reservations.
+//! Predictors of the physical addresses of base pages.
 
 use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Serialize};
@@ -8,36 +8,38 @@ use super::{
     units::{PageSize, Ways},
 };
 
-/// The SpecTLB (B10 section 6.2): consulted on a TLB miss, checked by the walk.
+/// The SpecTLB (B10 section 6.2): looked up on a TLB miss; the walk verifies its prediction.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpecTlb {
-    /// How many large pages it remembers.
+    /// The number of entries, each for one large page.
     pub entries: u32,
-    /// How many of them are in a set.
+    /// The number of ways of a set.
     pub ways: Ways,
-    /// Replacement policy.
+    /// The replacement policy.
     pub replacement: String,
     /// The size of the large pages.
     pub page_size: PageSize,
-    /// By what it tells that a base page lies in a reservation: `heuristic` or `marks`; with `offsets` an entry is
-    /// for an instruction, and has the offset of the pages that it misses (SpOT).
+    /// How it knows that a base page is in a reservation: `heuristic` or `marks`. With `offsets`, an entry is
+    /// for an instruction and has the offset between virtual and physical addresses of the pages on which the
+    /// instruction misses (SpOT).
     pub fill: String,
-    /// With `offsets`: a page in a run of fewer base pages makes no entry.
+    /// With `offsets`: the least number of base pages in a contiguous run whose pages make an
+    /// entry.
     #[serde(skip_serializing_if = "is_32")]
     pub pages_min: u32,
-    /// Whether an entry stays where it has predicted a page and the walk faulted.
+    /// Whether an entry stays after it has predicted a page whose walk faulted.
     #[serde(skip_serializing_if = "is_false")]
     pub keeps_absent: bool,
-    /// Whether it stays as it is where a processor goes on in another space.
+    /// Whether the entries stay when a processor switches to another space.
     #[serde(skip_serializing_if = "is_false")]
     pub keeps_on_switch: bool,
-    /// Whether its requests to memory say that they are guesses, so that none reaches a device.
+    /// Whether its memory requests are marked as speculative, so that none reaches a device.
     #[serde(skip_serializing_if = "is_false")]
     pub tagged: bool,
-    /// Start of the random sequence, for the policies that use one.
+    /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
@@ -59,7 +61,8 @@ impl Default for SpecTlb {
     }
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 const fn is_32(pages: &u32) -> bool {
     *pages == 32
 }

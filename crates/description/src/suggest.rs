@@ -1,11 +1,11 @@
-//! What a word that is nearly right was meant to be.
+//! Suggestions for misspelt words.
 //!
 //! ```text
 //!   entres  --one letter missing-->  entries      at most a third of the letters may differ
 //!   epyc    --begins------------->  epyc-9005     or it is the beginning of just one name
 //! ```
 
-/// The one of `known` that `word` was most likely meant to be, if one is near.
+/// The word of `known` that is most similar to `word`, if one is similar enough.
 pub(crate) fn nearest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
@@ -21,13 +21,13 @@ pub(crate) fn nearest<'a>(
         .map(|(_, name)| name)
 }
 
-/// `; did you mean ...?` where one is near, or nothing.
+/// `; did you mean ...?` if a known word is similar enough, otherwise nothing.
 pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     nearest(word, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
-/// The fewest letters to add, remove, change or swap with the next to turn one word into the
-/// other (Damerau 1964, restricted: no letter is edited twice).
+/// The least number of letters to add, remove, change or swap with the next one to turn one word
+/// into the other (Damerau 1964, restricted: no letter is edited twice).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];

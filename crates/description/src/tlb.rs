@@ -8,40 +8,41 @@ use super::{
     units::{PageSize, Ways},
 };
 
-/// What a TLB holds whose file says nothing of sizes, where there is a page table.
+/// The page sizes of a TLB whose file does not state them, if there is a page table.
 pub const DEFAULT_SIZES: [addr::PageSize; 3] =
     [addr::PageSize::SIZE_4K, addr::PageSize::SIZE_2M, addr::PageSize::SIZE_1G];
 
-/// The TLBs: one unified first level (`l1`), or one for fetches and one for data, which may be
-/// split once more into loads (`l1d`) and stores (`l1s`); then a second level in the same way.
+/// The TLBs: one unified first level (`l1`); or one for fetches (`l1i`) and one for data (`l1d`),
+/// which may be split further into loads (`l1d`) and stores (`l1s`). The second level is organised
+/// in the same way.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tlbs {
-    /// First level, every kind.
+    /// First-level TLB for all kinds of access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1: Option<Tlb>,
-    /// First level, fetches.
+    /// First-level TLB for fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1i: Option<Tlb>,
-    /// First level, loads, and stores unless `l1s` is there.
+    /// First-level TLB for loads, and for stores unless there is `l1s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d: Option<Tlb>,
-    /// First level, stores.
+    /// First-level TLB for stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1s: Option<Tlb>,
-    /// Second level, every kind.
+    /// Second-level TLB for all kinds of access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<Tlb>,
-    /// Second level, fetches.
+    /// Second-level TLB for fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2i: Option<Tlb>,
-    /// Second level, loads and stores.
+    /// Second-level TLB for loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2d: Option<Tlb>,
 }
 
 impl Tlbs {
-    /// The TLBs that there are: name, level and description, first level first.
+    /// The TLBs that the machine has: name, level and description, first level first.
     pub fn present(&self) -> impl Iterator<Item = (&'static str, u8, &Tlb)> {
         [
             ("l1", 1, &self.l1),
@@ -56,7 +57,7 @@ impl Tlbs {
         .filter_map(|(name, level, tlb)| Some((name, level, tlb.as_ref()?)))
     }
 
-    /// The TLB of `level` that an access of `kind` looks up: the most special one wins.
+    /// The name of the TLB of `level` that an access of `kind` looks up: the most specific one.
     pub fn serving(&self, level: u8, kind: Kind) -> Option<&'static str> {
         let names: &[(&'static str, &Option<Tlb>)] = match (level, kind) {
             (1, Kind::Fetch) => &[("l1i", &self.l1i), ("l1", &self.l1)],
@@ -69,44 +70,45 @@ impl Tlbs {
     }
 }
 
-/// A TLB: one array, given here, or several under `array` that are looked up together.
+/// A TLB: one array, given here, or several arrays under `array`, which are looked up together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tlb {
-    /// Entries of the only array; a pair counts as one.
+    /// The number of entries of the only array; a pair counts as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u32>,
-    /// Its ways.
+    /// The number of ways of a set.
     #[serde(default)]
     pub ways: Ways,
-    /// Its replacement policy.
+    /// The replacement policy.
     #[serde(default = "lru")]
     pub replacement: String,
-    /// The page sizes it holds; all that the machine has if absent.
+    /// The page sizes that it holds; absent: all page sizes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_sizes: Option<Vec<PageSize>>,
-    /// Several arrays in place of one, as where each page size has its own.
+    /// Several arrays instead of one, such as one for each page size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub array: Vec<Array>,
     /// Whether an entry maps two adjacent pages under one tag.
     #[serde(default)]
     pub paired: bool,
-    /// Whether an entry can map several pages of the smallest size, and how; absent: one.
+    /// Whether and how an entry can map several pages of the smallest size; absent: an entry maps
+    /// one page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<Blocks>,
-    /// Cycles that each lookup here adds to an access, whether it hits or misses.
+    /// Cycles that each lookup in this TLB adds to an access, whether it hits or misses.
     #[serde(default)]
     pub latency_cycles: u32,
-    /// Start of the random sequence, for the policies that use one.
+    /// The seed of the random sequence, for policies that use one.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }
 
 impl Tlb {
-    /// Its arrays, whichever way they were given.
+    /// Its arrays, in whichever way they were given.
     pub fn arrays(&self) -> Vec<Array> {
         match self.entries {
             Some(entries) => vec![Array {
@@ -120,15 +122,15 @@ impl Tlb {
     }
 }
 
-/// Entries for several adjacent pages, aligned as a block, under one tag.
+/// TLB entries for a block: several adjacent, aligned pages under one tag.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Blocks {
-    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or `mosaic`.
+    /// What an entry holds: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or `mosaic`.
     pub kind: String,
-    /// Pages of a block.
+    /// The number of pages in a block.
     pub pages: u32,
-    /// Whether the other pages of a sub-block come in with the one that missed.
+    /// Whether a miss also fills the other pages of a sub-block.
     #[serde(default = "yes")]
     pub prefetch: bool,
 }
@@ -137,19 +139,19 @@ fn yes() -> bool {
     true
 }
 
-/// One array of a TLB.
+/// An array of a TLB.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Array {
-    /// Entries; a pair counts as one.
+    /// The number of entries; a pair counts as one.
     pub entries: u32,
-    /// Ways.
+    /// The number of ways of a set.
     #[serde(default)]
     pub ways: Ways,
-    /// Replacement policy; the TLB's if absent.
+    /// The replacement policy; absent: the TLB's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement: Option<String>,
-    /// The page sizes it holds; all that the machine has if absent.
+    /// The page sizes that it holds; absent: all page sizes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_sizes: Option<Vec<PageSize>>,
 }

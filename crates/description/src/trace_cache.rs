@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A virtually tagged trace cache, which comes before the TLB of fetches (U02 section 2.1).
+/// A virtually tagged trace cache, which is looked up before the TLB for fetches (U02 section 2.1).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceCache {
-    /// Micro-ops that it has room for.
+    /// The number of micro-ops that it holds.
     pub uops: u32,
-    /// Micro-ops of a line.
+    /// The number of micro-ops in a line.
     pub line_uops: u32,
-    /// Lines of a set.
+    /// The number of ways of a set.
     pub ways: u32,
-    /// Micro-ops of an instruction.
+    /// The mean number of micro-ops per instruction.
     pub uops_per_instruction: f64,
-    /// Cycles that a line takes to be built, beyond what fetching its bytes takes.
+    /// Cycles of building a line, in addition to fetching its bytes.
     pub build_cycles: u32,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     #[serde(default)]
     pub source: String,
 }

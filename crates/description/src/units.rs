@@ -1,4 +1,4 @@
-//! Quantities in a machine file: sizes carry their unit, a TLB's ways may be "full".
+//! Quantities in a machine file: sizes have a unit, and the number of ways may be "full".
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl Serialize for Bytes {
     }
 }
 
-/// A string, or an error that says which unit was left out.
+/// A string; the error for a plain number says that the unit is missing.
 fn text_with_unit<'de, D: Deserializer<'de>>(
     deserializer: D,
     expected: &'static str,
@@ -85,18 +85,18 @@ impl Serialize for PageSize {
     }
 }
 
-/// The ways of a set-associative array: a number, or `"full"` for one set.
+/// The number of ways of a set-associative array, or `"full"` for one set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ways {
     /// One set: fully associative.
     #[default]
     Full,
-    /// That many ways a set.
+    /// This number of ways in each set.
     Count(u32),
 }
 
 impl Ways {
-    /// The number of ways of an array of `entries`.
+    /// The number of ways in a set of an array of `entries` entries.
     pub fn of(self, entries: u32) -> u32 {
         match self {
             Ways::Full => entries,

@@ -1,96 +1,100 @@
-//! Who refills a TLB, and what it remembers.
+//! What refills the TLBs, and its cache of earlier walks.
 
 use serde::{Deserialize, Serialize};
 
 use super::{is_false, lru, one, units::Ways};
 
-/// Who refills a TLB.
+/// What refills the TLBs.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Walker {
-    /// The cache at which its references enter; the first data cache if absent.
+    /// The cache that its references look up first; absent: the first data cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enters: Option<String>,
-    /// Hardware, or a handler in software.
+    /// Hardware, or a software handler.
     pub kind: WalkerKind,
-    /// Cycles of one refill besides its references and a handler's instructions: a trap and
-    /// the return from it.
+    /// Cycles of a refill without its references and a handler's instructions: a trap and the
+    /// return from it.
     pub refill_cycles: u32,
-    /// Cycles of one refill after a load or a store has missed, as `refill_cycles` counts them; absent: as
-    /// many as after a fetch.
+    /// Cycles of a refill after a load or a store, counted as for `refill_cycles`; absent: the same as
+    /// after a fetch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_refill_cycles: Option<u32>,
-    /// Cycles of a handler's miss on the page table itself, where that is `linear`; 400 if absent.
+    /// Cycles of a handler's miss on the page table itself, if the page table is `linear`; absent:
+    /// 400.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested_cycles: Option<u32>,
-    /// Whether a clean page is filled into the TLB without the right to store, so that its first
-    /// store is seen: hardware sets the dirty bit then, and a handler in software is trapped to.
+    /// Whether a clean page is entered into the TLB without the right to store, so that its first
+    /// store is detected: hardware then sets the dirty bit, or a software handler is trapped to.
     #[serde(skip_serializing_if = "is_false")]
     pub tracks_dirty: bool,
-    /// Cycles of a TLB exception that is no refill, besides references and instructions: of a
-    /// handler's trap to a page whose entry is invalid or forbids the access, `refill_cycles` if
-    /// absent; of the assist with which hardware sets a dirty bit, 0 if absent.
+    /// Cycles of a TLB exception that is not a refill, without references and instructions. For a
+    /// handler: the trap for a page whose entry is invalid or forbids the access; absent:
+    /// `refill_cycles`. For hardware: the assist that sets a dirty bit; absent: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception_cycles: Option<u32>,
     /// For which processes the handler sets the register with the size of the page to be entered.
     #[serde(skip_serializing_if = "is_per_process")]
     pub page_mask: PageMask,
-    /// Whether a walk reads the last of its entries alone, as if all above it were known: B10's
-    /// model of section 6.3.3.
+    /// Whether a walk reads only its last entry, as if all entries above it were known: B10's model
+    /// of section 6.3.3.
     #[serde(skip_serializing_if = "is_false")]
     pub lowest_only: bool,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
-/// For which processes a handler in software sets the size of a page (G98 section 6.3).
+/// For which processes a software handler sets the size of a page (G98 section 6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageMask {
-    /// For those that ask for pages of several sizes: each process has a handler of its own.
+    /// For processes that request pages of several sizes: each process has its own handler.
     #[default]
     PerProcess,
-    /// For all.
+    /// For all processes.
     Always,
 }
 
-/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+/// Whether the value is the default, which is not written, so that machines from before the choice
+/// existed keep their digest.
 fn is_per_process(page_mask: &PageMask) -> bool {
     *page_mask == PageMask::PerProcess
 }
 
-/// The MMU cache: one array, or one per level in the split designs.
+/// The MMU cache: one array, or one array per level in the split designs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MmuCache {
-    /// `uptc`, `sptc`, `utc`, `stc`, `tpc`, or `none`.
+    /// The design: `uptc`, `sptc`, `utc`, `stc`, `tpc`, or `none`.
     pub design: String,
-    /// Entries; of a split design, of each level; of a path cache, paths.
+    /// The number of entries: of the array, or of each level's array in a split design; for a path
+    /// cache, the number of paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u32>,
-    /// Entries of level 2 alone, which lead to the lowest tables; 0 if a split design has none.
+    /// The number of entries for level 2 alone, which point to the lowest tables; 0: a split design
+    /// has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_entries: Option<u32>,
-    /// Of level 3.
+    /// The number of entries for level 3 alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l3_entries: Option<u32>,
-    /// Of level 4.
+    /// The number of entries for level 4 alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l4_entries: Option<u32>,
-    /// Of level 5.
+    /// The number of entries for level 5 alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l5_entries: Option<u32>,
-    /// Ways of each array.
+    /// The number of ways of a set in each array.
     pub ways: Ways,
-    /// Replacement policy.
+    /// The replacement policy.
     pub replacement: String,
-    /// Cycles of one search; searches for one level after the other add up.
+    /// Cycles of one lookup; lookups for one level after another add up.
     pub latency_cycles: u32,
-    /// Bits of a physical address, for the sizes of tags and data.
+    /// The size of physical addresses in bits, from which the sizes of tags and data are computed.
     pub physical_bits: u32,
-    /// Start of the random sequence, for the policies that use one.
+    /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 
@@ -115,7 +119,7 @@ impl Default for MmuCache {
 }
 
 impl MmuCache {
-    /// Entries given for a level of their own: the level, the key and the number.
+    /// The numbers of entries that are given for single levels: the level, the key and the number.
     pub fn by_level(&self) -> impl Iterator<Item = (u8, &'static str, u32)> {
         [
             (2, "l2_entries", self.l2_entries),
@@ -128,13 +132,14 @@ impl MmuCache {
     }
 }
 
-/// What a walker is.
+/// What walks the page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WalkerKind {
-    /// Hardware, whose walks set usage bits where the format has them.
+    /// Hardware. Its walks set accessed and dirty bits if the format has them.
     #[default]
     Hardware,
-    /// A refill handler, whose instructions count; the kernel sets usage bits elsewhere.
+    /// A software refill handler, whose instructions are counted. The kernel sets accessed and
+    /// dirty bits elsewhere.
     Software,
 }

@@ -1,7 +1,8 @@
-//! What an instruction accesses whose addresses translated code cannot work out: the engine does, before it is executed.
+//! The accesses of instructions whose addresses translated code cannot compute: the engine computes them
+//! before the instruction is executed.
 //!
-//! These are operands with a register of 32 bits or a gather's vector of indices, bits beyond the word that is named
-//! (`bt [rdi], rax`), and areas of a size that only the processor knows (`xsave`).
+//! These are operands with a 32-bit register or with a gather's vector of indices, bits outside the addressed
+//! word (`bt [rdi], rax`), and areas whose size only the processor knows (`xsave`).
 
 use alloc::vec::Vec;
 
@@ -15,8 +16,9 @@ use crate::vectors::Vectors;
 /// The most bytes of one access.
 const BYTES_MAX: u32 = 64;
 
-/// The accesses of an `instruction` to its operands `used`, each with its tag, or why it is refused. `vectors` reads the
-/// vector registers; `saved_bytes` are those of the area that `xsave` writes.
+/// The addresses and tags of the accesses of `instruction` to its operands `used`; the error says why the
+/// instruction is refused. `vectors` reads the vector registers; `saved_bytes` is the size of the area that
+/// `xsave` writes.
 pub(crate) fn accesses(
     instruction: &Instruction,
     used: &[UsedMemory],
@@ -56,7 +58,7 @@ pub(crate) fn accesses(
     Ok(accesses)
 }
 
-/// What a general register holds, as far as its name reaches; 0 for none.
+/// The value of a general register, limited to the width that its name stands for; 0 for none.
 pub(crate) fn value(state: State, register: Register) -> u64 {
     match register {
         Register::None => 0,
@@ -66,7 +68,8 @@ pub(crate) fn value(state: State, register: Register) -> u64 {
     }
 }
 
-/// The address with the base of `fs`, if the operand is relative to that. One relative to `gs` is not assisted.
+/// The address with the base of `fs` added if the operand is relative to `fs`. Operands relative to `gs` are
+/// not assisted.
 fn with_segment(address: u64, memory: &UsedMemory, state: State) -> u64 {
     match memory.segment() {
         Register::FS => address.wrapping_add(state.get(FS_BASE)),
@@ -95,7 +98,7 @@ fn address_of(instruction: &Instruction, memory: &UsedMemory, state: State) -> u
     }
 }
 
-/// How far from a word the word is whose bit the `register` names.
+/// The distance from the addressed word to the word with the bit that `register` names.
 fn word_of_bit(state: State, register: Register) -> u64 {
     let raw = state.register(number(register));
     let bit = match register.size() {
@@ -107,7 +110,7 @@ fn word_of_bit(state: State, register: Register) -> u64 {
     ((bit >> (3 + width.trailing_zeros())) * width) as u64
 }
 
-/// How many bytes an operand has.
+/// The number of bytes of an operand.
 fn bytes_of(
     instruction: &Instruction,
     memory: &UsedMemory,

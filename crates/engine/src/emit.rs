@@ -1,21 +1,21 @@
-//! A small assembler for the code that the engine adds. None of it changes flags.
+//! A small assembler for the code that the engine adds. This code does not change flags.
 
 use crate::state::TABLE;
 
-/// In place of a register: none.
+/// No register.
 pub(crate) const NONE: u8 = 0xff;
 
-/// Code that is being written: at one address to be written, at another to be executed.
+/// Code that is being emitted. It is written at one address and executed at another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Code {
-    /// Where the next byte is executed.
+    /// The address at which the next byte is executed.
     pub(crate) at: u64,
     pub(crate) end: u64,
-    /// From there to where it is written.
+    /// The difference from that address to the address at which the byte is written.
     pub(crate) shift: u64,
 }
 
-/// An operand in memory without a segment: base, index, scale, displacement.
+/// A memory operand without a segment: base, index, scale, displacement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) base: u8,
@@ -25,12 +25,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// So far behind a register.
+    /// The operand at this displacement from a register.
     pub(crate) fn behind(base: u8, disp: i32) -> Place {
         Place { base, index: NONE, scale: 1, disp }
     }
 
-    /// At a constant address.
+    /// The operand at a constant address.
     pub(crate) fn constant(disp: i32) -> Place {
         Place::behind(NONE, disp)
     }
@@ -61,7 +61,7 @@ impl Code {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Writes over what is at `at`.
+    /// Overwrites the four bytes at `at`.
     pub(crate) fn patch(self, at: u64, value: i32) {
         // SAFETY: `at` is in the same memory.
         unsafe { (at.wrapping_add(self.shift) as *mut i32).write_unaligned(value) };
@@ -124,7 +124,7 @@ impl Code {
         self.operation(MOV_FROM_MEMORY, register, Place::constant(slot));
     }
 
-    /// `mov to, from` of 32 bits, which clears the others.
+    /// `mov to, from` with 32-bit registers, which clears the upper bits.
     pub(crate) fn copy_low(&mut self, to: u8, from: u8) {
         self.bytes(&[0x40 | (from >> 3) << 2 | to >> 3, 0x89, 0xc0 | (from & 7) << 3 | to & 7]);
     }
@@ -148,13 +148,13 @@ impl Code {
         }
     }
 
-    /// `jmp to`; where its displacement is.
+    /// `jmp to`. Returns the address of the displacement.
     pub(crate) fn jump(&mut self, to: u64) -> u64 {
         self.byte(0xe9);
         self.displacement(to)
     }
 
-    /// `jcc to`; where its displacement is.
+    /// `jcc to`. Returns the address of the displacement.
     pub(crate) fn jump_if(&mut self, condition: u8, to: u64) -> u64 {
         self.bytes(&[0x0f, 0x80 | condition]);
         self.displacement(to)
@@ -166,7 +166,7 @@ impl Code {
         at
     }
 
-    /// `jmp` to anywhere.
+    /// `jmp` to any address.
     pub(crate) fn jump_far(&mut self, to: u64) {
         self.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
         self.qword(to);
@@ -179,7 +179,8 @@ impl Code {
         self.dword(value as i32);
     }
 
-    /// Goes on at the target in r10.
+    /// Jumps to the translated code for the program's address in r10, as the table of targets has it. The
+    /// program's rcx is then in its slot.
     pub(crate) fn indirect(&mut self) {
         self.put_slot(1, crate::state::RCX);
         self.bytes(&[0x41, 0x0f, 0xb7, 0xca]); // movzx ecx, r10w
@@ -187,7 +188,8 @@ impl Code {
         self.dword(TABLE);
     }
 
-    /// Goes on behind itself if r10 is `target`, else at `fail`. rcx is what its slot says then.
+    /// Continues after itself if r10 is `target`, and loads rcx from its slot; otherwise jumps to `fail`,
+    /// where rcx is still in its slot.
     pub(crate) fn check_target(&mut self, target: u64, fail: u64) {
         self.bytes(&[0x48, 0xb9]); // mov rcx, -target
         self.qword(target.wrapping_neg());

@@ -1,4 +1,5 @@
-//! Which addresses a block writes into its record, and how the others follow from these.
+//! Which addresses a block writes into its record, and how the other addresses are derived from
+//! these.
 //!
 //! ```text
 //!   mov [rbx + 8], rax        written            word 0
@@ -7,8 +8,8 @@
 //!   mov rdx, [rip + table]    block + distance
 //! ```
 //!
-//! Registers are followed through a block as a value that nothing else is known of and a constant that was added to it. Two
-//! addresses with the same values in them lie at a constant distance, which [`ring::Derived`] tells the host.
+//! Within a block, each register is described as the sum of an unknown value and a known constant. Two
+//! addresses with the same unknown values differ by a constant, which [`ring::Derived`] tells the host.
 
 use alloc::vec::Vec;
 
@@ -18,25 +19,25 @@ use ring::{Derived, Tag};
 use crate::emit::{NONE, Place};
 use crate::insn::{Access, Insn, RSP, Rewritten, Segment, number, pieces};
 
-/// How the address of an access is known.
+/// An access of a block, and how its address is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
-    /// Its tag.
+    /// The tag of the access.
     pub(crate) tag: u16,
-    /// How it follows; `None` if it is written.
+    /// How the address is derived; `None` if it is written into the record.
     pub(crate) derived: Option<Derived>,
 }
 
-/// What a block's record has.
+/// The contents of a block's record.
 pub(crate) struct Follows {
-    /// All accesses of the block in order.
+    /// All accesses of the block, in order.
     pub(crate) told: Vec<Told>,
-    /// The addresses that it writes: the index of the instruction, and how the address is found.
+    /// The addresses that the block writes: the index of the instruction, and the operand.
     pub(crate) words: Vec<(usize, Place, Segment)>,
 }
 
 impl Follows {
-    /// Of a block at `start` that consists of `insns`.
+    /// For the block at `start` with the instructions `insns`.
     pub(crate) fn of(start: u64, insns: &[Insn]) -> Follows {
         let mut follows = Follows { told: Vec::new(), words: Vec::new() };
         // What the addresses that are written are made of, and the index of each among the words.
@@ -68,8 +69,9 @@ impl Follows {
         follows
     }
 
-    /// Enters one operand of the instruction `at`: its address is the word `index`, unless it is `derived`. A load and a
-    /// store are two accesses, and so are pieces of a size that no access has.
+    /// Adds an operand of the instruction `at`. Its address is the word `index` of the record, unless it is
+    /// `derived`. A load and a store are two accesses; an operand whose size is not a power of two is
+    /// several.
     fn tell(&mut self, at: usize, access: &Access, derived: Option<Derived>, index: u16) {
         let tag = |size: u32, bits: u16| {
             at as u16 | (size.trailing_zeros() as u16) << Tag::SIZE_SHIFT | bits
@@ -97,16 +99,16 @@ impl Follows {
     }
 }
 
-/// A value that is the same wherever it is seen, and how much was added to it.
+/// An unknown value, by its number, and the constant added to it.
 type Value = (u32, u64);
 
-/// What is known of registers within a block.
+/// What is known of the registers at a place in a block.
 struct Values {
     registers: [Value; 16],
     fresh: u32,
 }
 
-/// What an address is made of, but for a constant.
+/// The unknown values of which an address consists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sum {
     base: Option<u32>,
@@ -138,7 +140,7 @@ impl Values {
         (Sum { base, index, segment }, rest)
     }
 
-    /// The instruction has run.
+    /// Updates the registers after an instruction.
     fn after(&mut self, insn: &Insn) {
         let i = &insn.instruction;
         let is_64 =

@@ -1,4 +1,5 @@
-//! The engine's own heap: pieces of powers of two, cut from memory that is never given back.
+//! The engine's own heap: pieces whose sizes are powers of two, from memory that is never returned
+//! to the system.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -13,7 +14,8 @@ const CHUNK_BYTES: u64 = 4 << 20;
 pub struct Heap(UnsafeCell<Free>);
 
 struct Free {
-    /// For each power of two the first piece that is free; each begins with the address of the next.
+    /// For each power of two: the first free piece. Each free piece begins with the address of the
+    /// next one.
     lists: [*mut u8; CLASSES],
     next: u64,
     end: u64,

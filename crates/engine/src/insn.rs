@@ -1,4 +1,4 @@
-//! What there is to know of an instruction before it is translated.
+//! Properties of an instruction that its translation needs.
 
 use alloc::vec::Vec;
 
@@ -10,58 +10,59 @@ use iced_x86::{
 use crate::emit::{NONE, Place};
 use crate::state::{FS_BASE, GS_BASE, SCRATCH};
 
-/// Bytes of the longest instruction.
+/// The most bytes of an instruction.
 pub(crate) const BYTES_MAX: usize = 15;
-/// Why an instruction is refused that uses gs.
+/// The reason why an instruction that uses gs is refused.
 pub(crate) const ODD_GS: &str = "it uses the segment register gs in a way that is not known";
-/// rsp, as the processor numbers it.
+/// The processor's number of rsp.
 pub(crate) const RSP: u8 = 4;
 
-/// What an instruction does next.
+/// Where control goes after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
-    /// It goes on behind itself.
+    /// To the next instruction.
     Next,
-    /// It goes on there.
+    /// To this address.
     Jump(u64),
-    /// It goes on there on a condition of the flags, as the processor numbers them.
+    /// To this address on a condition of the flags, given by the processor's number.
     Branch(u8, u64),
-    /// It goes on there if rcx says so.
+    /// To this address depending on rcx.
     Loop(u64),
-    /// It calls.
+    /// A call of this address.
     Call(u64),
-    /// It goes on where a register or memory says, or calls what is there.
+    /// A jump or call to an address in a register or in memory.
     Indirect {
-        /// Whether it calls.
+        /// Whether it is a call.
         call: bool,
     },
-    /// It returns, and then frees this many further bytes of the stack.
+    /// A return, which then frees this number of bytes of the stack.
     Return(u16),
-    /// It calls the system.
+    /// A system call.
     Syscall,
-    /// It raises a signal.
+    /// A signal is raised.
     Raises,
-    /// It is repeated as rcx says: the engine executes it, and tells what it did.
+    /// A string instruction that is repeated rcx times: the engine executes it and reports its
+    /// accesses.
     Repeated,
-    /// The engine tells what it accesses before it is executed.
+    /// To the next instruction; the engine reports the accesses before the instruction is executed.
     Assisted,
-    /// The engine cannot follow it.
+    /// Not known: the engine cannot run the instruction, for this reason.
     Refused(&'static str),
 }
 
-/// Which segment's base is added to an address.
+/// The segment whose base is added to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Segment {
     /// None.
     Flat,
-    /// That of `fs`, which the processor has.
+    /// `fs`, whose base is in the processor.
     Fs,
-    /// That of `gs`, which is in a slot, as the processor has the engine's there.
+    /// `gs`, whose base is in a slot, as the processor's own base of gs is the engine's.
     Gs,
 }
 
 impl Segment {
-    /// The slot of its base.
+    /// The slot that has the base.
     pub(crate) fn slot(self) -> Option<i32> {
         match self {
             Segment::Flat => None,
@@ -71,30 +72,30 @@ impl Segment {
     }
 }
 
-/// What translated code has in place of an instruction.
+/// The code that replaces an instruction in translated code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rewritten {
     /// The instruction itself.
     Not,
-    /// The instruction with its operand in memory at the address in the scratch register.
+    /// The instruction with its memory operand at the address in the scratch register.
     Gs,
-    /// A load of the base of `gs` into the register, of 4 or 8 bytes.
+    /// A load of the base of `gs` into this register, with 4 or 8 bytes.
     ReadsGs(u8, u8),
-    /// A store of the register to the base of `gs`.
+    /// A store of this register to the base of `gs`.
     WritesGs(u8, u8),
 }
 
-/// One operand in memory.
+/// A memory operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub(crate) place: Place,
     pub(crate) segment: Segment,
-    /// The address, if it is constant.
+    /// Its address, if constant.
     pub(crate) constant: Option<u64>,
     pub(crate) bytes: u32,
     pub(crate) loads: bool,
     pub(crate) stores: bool,
-    /// Whether load and store are one.
+    /// Whether load and store are one atomic access.
     pub(crate) is_atomic: bool,
 }
 
@@ -102,23 +103,23 @@ pub(crate) struct Access {
 pub(crate) struct Insn {
     pub(crate) instruction: Instruction,
     pub(crate) bytes: [u8; BYTES_MAX],
-    /// Where its displacement is among the bytes.
+    /// The offset of the displacement within the instruction's bytes.
     pub(crate) displacement_at: usize,
     pub(crate) flow: Flow,
     pub(crate) rewritten: Rewritten,
     pub(crate) accesses: Vec<Access>,
-    /// Registers that it reads or writes, and that it writes, one bit each.
+    /// The registers that it reads or writes, and those that it writes, one bit each.
     pub(crate) used: u16,
     pub(crate) written: u16,
 }
 
-/// The register's number, if it is a general one.
+/// The register's number, if it is a general register.
 pub(crate) fn number(register: Register) -> u8 {
     let full = register.full_register();
     if full.is_gpr64() { full.number() as u8 } else { NONE }
 }
 
-/// Takes instructions apart.
+/// A decoder of instructions.
 pub(crate) struct Reader {
     factory: InstructionInfoFactory,
 }
@@ -128,7 +129,8 @@ impl Reader {
         Reader { factory: InstructionInfoFactory::new() }
     }
 
-    /// The instruction that `code` begins with, which is at `pc`; `None` if it is not one.
+    /// The instruction at the beginning of `code`, which is at address `pc`; `None` if there is no
+    /// valid instruction.
     pub(crate) fn read(&mut self, pc: u64, code: &[u8]) -> Option<Insn> {
         let code = &code[..code.len().min(BYTES_MAX)];
         let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
@@ -202,9 +204,9 @@ impl Reader {
 
 /// The general registers that an instruction uses, one bit each.
 struct Registers {
-    /// That it reads or writes.
+    /// The registers that it reads or writes.
     used: u16,
-    /// That it writes.
+    /// The registers that it writes.
     written: u16,
     /// Whether it loads `fs` or `gs`.
     loads_segment: bool,
@@ -239,7 +241,7 @@ impl Registers {
     }
 }
 
-/// What an operand in memory is, and whether translated code can work out its address.
+/// A memory operand, and whether translated code can compute its address.
 fn operand(
     instruction: &Instruction,
     memory: &UsedMemory,
@@ -281,14 +283,14 @@ fn operand(
     (access, is_plain)
 }
 
-/// The registers of 64 bits, as the processor numbers them.
+/// The 64-bit registers, by the processor's numbers.
 const NAMES: [Register; 16] = {
     use Register::*;
     [RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15]
 };
 
-/// The code of an instruction with its operand in memory where the register points to; `None` if there is no such
-/// instruction, as with a register `ah`.
+/// The code of an instruction with its memory operand at the address in `register`; `None` if that cannot be
+/// encoded, as with a register `ah`.
 pub(crate) fn with_operand_at(instruction: &Instruction, register: u8) -> Option<Vec<u8>> {
     let mut instruction = *instruction;
     instruction.set_segment_prefix(Register::None);
@@ -367,8 +369,8 @@ fn flow(instruction: &Instruction) -> Flow {
     }
 }
 
-/// The sizes, powers of two, of the accesses that stand in the trace for one access of `bytes` bytes, in order of their
-/// addresses.
+/// The sizes of the accesses that represent one access of `bytes` bytes in the trace, in the order of their
+/// addresses. Each is a power of two.
 pub(crate) fn pieces(bytes: u32) -> impl Iterator<Item = u32> {
     let (unit, count, rest) = match bytes {
         // As a number of 8 bytes, and its sign and exponent.

@@ -1,4 +1,5 @@
-//! The engine: a binary translator that runs an x86-64 program in its own process and records what it does to memory.
+//! The engine: a binary translator that runs an x86-64 program in its own process and records its memory
+//! accesses.
 //!
 //! ```text
 //!   pagewalk (crate `capture`)           the program's process
@@ -12,13 +13,14 @@
 //!                                       +-------------------------------------------+
 //! ```
 //!
-//! The program keeps its own layout, stack and files: the kernel has made them, and the engine's memory is where no
-//! program has any. Its code is never executed where it is. It is copied block by block ([`translate`]), with stores
-//! into the ring of the crate `ring` in front of each instruction that accesses memory. Blocks jump to each other;
-//! the engine is entered for branches whose target is new, system calls, repeated instructions and signals.
+//! The program has its own layout, stack and files as the kernel has made them; the engine's memory is in a
+//! range that programs do not use. The program's code is never executed in place. It is copied block by block
+//! ([`translate`]), with stores into the ring (crate `ring`) before each instruction that accesses memory.
+//! Blocks jump to each other; the engine is entered for branches to new targets, system calls, repeated
+//! instructions and signals.
 //!
-//! The engine uses no vector register and no thread-local memory, so that those of the program stay where they are.
-//! It is built for the target `x86_64-unknown-none` with the feature `blob`.
+//! The engine uses no vector registers and no thread-local memory, so that those of the program are
+//! unchanged. It is built for the target `x86_64-unknown-none` with the feature `blob`.
 #![no_std]
 #![cfg(target_arch = "x86_64")]
 
@@ -43,7 +45,7 @@ mod ways;
 pub use heap::Heap;
 pub use run::begin;
 
-/// Ends the process after a line that says where the engine has failed.
+/// Ends the process after printing where the engine has failed.
 pub fn fail(what: &str, line: u32) -> ! {
     let mut digits = [0; 18];
     sys::say(&[

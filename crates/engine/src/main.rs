@@ -1,5 +1,5 @@
-//! The engine as a program without a system: the host puts it into another's memory and enters it at its first
-//! instruction, with the address of a [`ring::Start`] in rdi.
+//! The engine as a freestanding program: the host copies it into another program's memory and enters it at
+//! its first instruction, with the address of a [`ring::Start`] in rdi.
 #![no_std]
 #![no_main]
 
@@ -8,7 +8,7 @@ use core::panic::PanicInfo;
 #[global_allocator]
 static HEAP: engine::Heap = engine::Heap::new();
 
-/// The first instruction.
+/// The first instruction of the engine.
 ///
 /// # Safety
 ///

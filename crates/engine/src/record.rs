@@ -1,13 +1,13 @@
-//! This process's slot in the session, its ring, and how its blocks become known.
+//! This process's slot in the session, its ring, and its log of blocks.
 //!
 //! ```text
 //!   view   [ chunk                                   | chunk again ]
 //!              ^ opened ........ r11 ...... | guard                      moves on by a span at a time
 //! ```
 //!
-//! Blocks write without looking where the ring ends: the page behind the present span is a guard, and the first
-//! store to it faults. Then a segment ends, the guard moves on by a span, and the store is made again. The second
-//! view of the chunk lets a block go on beyond the chunk's end.
+//! Blocks do not check for the end of the ring: the page after the current span is a guard page, and the
+//! first store to it faults. Then a segment ends, the guard moves on by a span, and the store is repeated.
+//! The second view of the chunk lets a block continue beyond the chunk's end.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,39 +21,39 @@ use crate::state::{NEXT, RING, State};
 use crate::sys::{self, nr};
 use crate::translate::Log;
 
-/// Records of a span: a sixteenth of the ring.
+/// The number of records in a span: a sixteenth of the ring.
 const SPAN: u64 = RING_RECORDS as u64 / 16;
 const GUARD_BYTES: u64 = 4096;
-/// Bytes of a line of the processor's caches.
+/// The size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
-/// How far a block may write beyond a span's end.
+/// The number of records that a block may write beyond the end of a span.
 const SLACK: u64 = GUARD_BYTES / 8;
-/// Nanoseconds between two looks whether the host lives.
+/// Nanoseconds between two checks whether the host is alive.
 const PATIENCE_NS: u64 = 100_000_000;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
-/// AMD64, as ELF numbers machines.
+/// AMD64, as ELF's machine number.
 const MACHINE: u32 = 62;
 
-/// The session as this process sees it.
+/// The session, as this process uses it.
 pub(crate) struct Recorder {
     base: u64,
     slot: Slot,
     ring: u64,
     view: u64,
-    /// Records before the view's first.
+    /// The number of records before the first of the view.
     before: u64,
-    /// The guard page.
+    /// The address of the guard page.
     guard: u64,
     state: State,
-    /// Nothing is recorded any more.
+    /// Whether recording has ended.
     is_off: bool,
-    /// Whether the view is hidden, so that the next store of a block faults.
+    /// Whether the view is inaccessible, so that the next store of a block faults.
     pub(crate) is_hidden: bool,
 }
 
 impl Recorder {
-    /// Enters the session at `path`, a terminated name.
+    /// Enters the session at `path`, a zero-terminated name.
     pub(crate) fn enter(path: *const u8, state: State) -> Result<Recorder, &'static str> {
         const O_RDWR: u64 = 2;
         const O_CLOEXEC: u64 = 0o2000000;
@@ -174,7 +174,7 @@ impl Recorder {
         }
     }
 
-    /// Waits a while until `is_done`; false if there is no host any more.
+    /// Waits until `is_done`, at most for a while. Returns false if the host is gone.
     fn wait_until(&self, is_done: impl Fn() -> bool) -> bool {
         let ring = self.ring();
         let space = ring.space.load(Ordering::Acquire);
@@ -209,7 +209,8 @@ impl Recorder {
         address.wrapping_sub(self.view) < 2 * CHUNK_BYTES as u64
     }
 
-    /// Lets no block write, until [`Recorder::show`].
+    /// Makes the ring inaccessible until [`Recorder::show`], so that the next store of a block
+    /// faults.
     pub(crate) fn hide(&mut self) {
         self.is_hidden = true;
         // SAFETY: the view is ours.
@@ -229,12 +230,12 @@ impl Recorder {
         self.is_hidden = false;
     }
 
-    /// Where the next record is written.
+    /// The address of the next record.
     pub(crate) fn at(&self) -> u64 {
         self.state.get(RING)
     }
 
-    /// The records before `at` are there.
+    /// Publishes that all records before `at` are written.
     pub(crate) fn moved(&self, at: u64) {
         self.state.set(RING, at);
         self.state.set(NEXT, at);
@@ -249,7 +250,7 @@ impl Recorder {
             || self.session().over.load(Ordering::Relaxed) != 0
     }
 
-    /// Records nothing more: blocks write where nobody looks.
+    /// Ends recording: blocks write to memory that is not read.
     fn off(&mut self) {
         if self.is_off {
             return;
@@ -264,7 +265,7 @@ impl Recorder {
         self.protect(self.guard, 0);
     }
 
-    /// Ends a segment at `at`, and waits for the host if too many marks wait.
+    /// Ends a segment at [`Recorder::at`], and waits for the host if too many marks wait.
     pub(crate) fn mark(&mut self) {
         if self.is_off {
             return;
@@ -281,7 +282,8 @@ impl Recorder {
         }
     }
 
-    /// The block whose record begins at `at` writes into the guard page: moves it on. Where the record begins then.
+    /// Moves the guard page on, as the block whose record begins at `at` writes into it. Returns the new
+    /// address of that record.
     pub(crate) fn next_span(&mut self, at: u64) -> u64 {
         let bytes = CHUNK_BYTES as u64;
         if self.is_off {
@@ -330,7 +332,7 @@ impl Recorder {
         at
     }
 
-    /// Makes room for `count` records in one span, and says where they go.
+    /// Makes room for `count` records in one span. Returns the address of the first.
     fn room(&mut self, count: usize) -> *mut u64 {
         if self.at() + 8 * (count as u64 + 1) > self.guard {
             let at = self.next_span(self.at());
@@ -363,7 +365,7 @@ impl Recorder {
         self.moved(to as u64);
     }
 
-    /// An event of words, the number of bytes of a text, and the text.
+    /// Appends an event that consists of words, the number of bytes of a text, and the text.
     pub(crate) fn text(&mut self, code: EventCode, words: &[u64], text: &[u8]) {
         const TEXT_BYTES_MAX: usize = 6 << 10;
         let text = &text[..text.len().min(TEXT_BYTES_MAX)];
@@ -377,7 +379,7 @@ impl Recorder {
         self.event(code, &[words, &[text.len() as u64], packed]);
     }
 
-    /// The block that begins with the record at `at` ends after `made` of its accesses.
+    /// Truncates the block that begins with the record at `at` to the first `made` of its accesses.
     pub(crate) fn cut(&mut self, at: u64, words: u32, told: u32, made: u32) {
         let record = at as *mut u64;
         // SAFETY: the caller says that a block of `words` words begins at `at`; all of them are in the view.
@@ -390,7 +392,8 @@ impl Recorder {
         self.moved(at + 8 * u64::from(words));
     }
 
-    /// A block whose accesses come with their tags. Where it begins.
+    /// Appends a block whose accesses follow as records with tags. Returns the address of its first
+    /// record.
     pub(crate) fn block(&mut self, number: u32, accesses: &[(u64, u16)]) -> u64 {
         let at = self.room(1 + 2 * accesses.len());
         self.put(&[Record::control(Control::Block, number.into()).0]);
@@ -398,7 +401,8 @@ impl Recorder {
         at as u64
     }
 
-    /// The block whose record begins at `at`, and whose accesses end at `end`, ends before the one to `address`.
+    /// Truncates the block whose record begins at `at` and whose accesses end at `end` before its access to
+    /// `address`.
     pub(crate) fn cut_assisted(&mut self, at: u64, end: u64, address: Option<u64>) {
         let accesses = (at + 8..end).step_by(8);
         let faults = |word: &u64| {
@@ -411,12 +415,12 @@ impl Recorder {
         self.moved(first.unwrap_or(if at < end { at + 8 } else { end }));
     }
 
-    /// Makes room for that many records side by side, in one span.
+    /// Makes room for this number of contiguous records, in one span.
     pub(crate) fn reserve(&mut self, records: usize) {
         self.room(records);
     }
 
-    /// One of the accesses of a block that came with [`Control::Block`].
+    /// Appends an access of a block that began with [`Control::Block`].
     pub(crate) fn access(&mut self, address: u64, tag: u16) {
         if address <= Record::VALUE_MAX {
             self.put(&[Record::access(address, tag).0]);
@@ -425,13 +429,13 @@ impl Recorder {
         }
     }
 
-    /// The process ends.
+    /// Ends the recording of the process.
     pub(crate) fn end(&mut self) {
         self.mark();
         self.session().running.fetch_sub(1, Ordering::Release);
     }
 
-    /// The process ends because the engine cannot go on: the host says why.
+    /// Ends the recording, and tells the host why the engine cannot go on.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) {
         let session = self.session();
         let bytes = why.as_bytes();

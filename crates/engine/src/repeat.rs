@@ -1,4 +1,4 @@
-//! Repeated string instructions, which the engine executes itself: piece by piece, so that it knows what they did.
+//! Repeated string instructions. The engine executes them itself in pieces, so that it knows their accesses.
 
 use core::arch::asm;
 
@@ -6,17 +6,17 @@ use iced_x86::{Instruction, Mnemonic, Register};
 
 use crate::state::{FLAGS, State};
 
-/// What such an instruction does with each element.
+/// What a repeated instruction does with each element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
     pub(crate) mnemonic: Mnemonic,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub(crate) size: u64,
     is_until_equal: bool,
 }
 
 impl Kind {
-    /// That of the instruction, if the engine knows it.
+    /// The kind of `instruction`, if the engine supports it.
     pub(crate) fn of(instruction: &Instruction) -> Option<Kind> {
         use Mnemonic::*;
         let mnemonic = instruction.mnemonic();
@@ -37,18 +37,18 @@ impl Kind {
         is_plain.then_some(Kind { mnemonic, size, is_until_equal })
     }
 
-    /// Whether it ends when elements compare in some way.
+    /// Whether it ends on a comparison of elements.
     pub(crate) fn compares(self) -> bool {
         use Mnemonic::*;
         matches!(self.mnemonic, Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq)
     }
 
-    /// Whether it ends when they are equal, and not when they differ.
+    /// Whether it ends at equal elements, rather than at different ones.
     pub(crate) fn until_equal(self) -> bool {
         self.is_until_equal
     }
 
-    /// Whether it reads where rsi points to, reads where rdi points to, and writes there.
+    /// Whether it reads at rsi, reads at rdi, and writes at rdi.
     pub(crate) fn accesses(self) -> (bool, bool, bool) {
         use Mnemonic::*;
         match self.mnemonic {
@@ -60,17 +60,18 @@ impl Kind {
         }
     }
 
-    /// How many accesses each element makes.
+    /// The number of accesses for each element.
     pub(crate) fn count(self) -> u64 {
         let (from, of, to) = self.accesses();
         u64::from(from) + u64::from(of) + u64::from(to)
     }
 
-    /// Executes `count` elements of it at most, with the registers of the state; what is left of the count.
+    /// Executes it for at most `count` elements, with the registers of the state. Returns the rest of the
+    /// count.
     ///
     /// # Safety
     ///
-    /// The program is about to do the same.
+    /// The program is about to make the same accesses.
     pub(crate) unsafe fn execute(self, state: State, count: u64) -> u64 {
         use Mnemonic::*;
         let mut rcx = count;

@@ -1,4 +1,4 @@
-//! The engine's own loop: what it does whenever translated code comes back.
+//! The engine's loop: what it does at each exit from translated code.
 
 use core::ptr;
 
@@ -18,57 +18,59 @@ use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator};
 use crate::{assist, tell, ways};
 
-/// Bytes of the engine's stack.
+/// The size of the engine's stack in bytes.
 const STACK_BYTES: u64 = 1 << 20;
-/// Accesses of a repeated instruction that are made at once, and told as one block: as many as the host takes for one.
+/// The most accesses of a repeated instruction that are made together and recorded as one block: the host's
+/// limit for a block.
 const PIECE: u64 = 2000;
-/// Where Linux has a page that old programs call.
+/// The address of the page that Linux provides for system calls of old programs.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
-/// The option of `prctl` that filters system calls.
+/// The option of `prctl` that installs a filter of system calls.
 const PR_SET_SECCOMP: u64 = 22;
-/// The option of `prctl` that has signals in place of system calls.
+/// The option of `prctl` that turns system calls into signals.
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 /// The bit of `personality` that makes all readable memory executable.
 const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
-/// Where the addresses of programs end.
+/// The end of the address range for programs.
 const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
-/// Shadow stacks: `ARCH_SHSTK_*`.
+/// The operations of `arch_prctl` for shadow stacks: `ARCH_SHSTK_*`.
 const ARCH_SHADOW: core::ops::RangeInclusive<u64> = 0x5001..=0x5005;
 
-/// The flag of `shmat` under which code of the memory may run.
+/// The flag of `shmat` for executable memory.
 const SHM_EXEC: u64 = 0o100000;
 
-/// All that the engine knows.
+/// The state of the engine.
 pub(crate) struct Engine {
     pub(crate) start: Start,
     pub(crate) state: State,
     pub(crate) translator: Translator,
     pub(crate) recorder: Recorder,
     pub(crate) signals: Signals,
-    /// The program's next instruction.
+    /// The address of the program's next instruction.
     pub(crate) pc: u64,
-    /// The repeated instruction that is being executed.
+    /// The repeated instruction that is being executed, if any.
     pub(crate) repeat: Option<Repeat>,
-    /// For each repeated instruction what it is, what comes behind it, and the number of its block.
+    /// By address of a repeated instruction: its kind, the address of the next instruction, and the
+    /// number of its block.
     repeats: BTreeMap<u64, (Kind, u64, u32)>,
-    /// For each assisted instruction the number of its block.
+    /// By address of an assisted instruction: the instruction, and the number of its block.
     assists: BTreeMap<u64, (Instruction, u32)>,
     factory: InstructionInfoFactory,
-    /// Where the record of the last assisted instruction begins.
+    /// The address of the record of the last assisted instruction.
     pub(crate) assisted_at: u64,
 }
 
-/// A repeated instruction under way.
+/// A repeated instruction that is being executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeat {
     kind: Kind,
     number: u32,
     is_first: bool,
-    /// The registers before the elements that are executed now, and how many others come behind.
+    /// rcx before the elements that are executed now, and the number of elements after them.
     count: u64,
     more: u64,
     rsi: u64,
@@ -77,17 +79,17 @@ pub(crate) struct Repeat {
 
 static mut ENGINE: *mut Engine = ptr::null_mut();
 
-/// What `start` says is not to be: one line, and the end.
+/// Ends the process with a message, as the data in `start` is invalid.
 fn stop(why: &str) -> ! {
     sys::say(&["pagewalk: the engine cannot start: ", why, "\n"]);
     sys::exit(125)
 }
 
-/// The host has put the engine into a program that has just been executed.
+/// Called by the engine's first instruction, in a program that has just been executed.
 ///
 /// # Safety
 ///
-/// Once in a process, with what the host has written.
+/// Called once in a process, with data that the host has written.
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
@@ -126,7 +128,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
     unsafe { ways::pagewalk_enter() }
 }
 
-/// Translated code has come back.
+/// Handles an exit from translated code.
 pub(crate) extern "C" fn dispatch() {
     // SAFETY: it runs in the engine, once at a time.
     let engine = unsafe { Engine::get() };
@@ -143,13 +145,13 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// It has begun, and whoever had it before waits.
+    /// The engine has been initialised, and no other reference to it is used.
     pub(crate) unsafe fn get() -> &'static mut Engine {
         // SAFETY: the caller's.
         unsafe { &mut *ENGINE }
     }
 
-    /// Gets ready to enter translated code at the program's next instruction.
+    /// Prepares to enter translated code at the program's next instruction.
     fn go_on(&mut self) {
         if self.state.get(PENDING) != 0 {
             self.deliver();
@@ -223,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// A system call of the program.
+    /// Handles a system call of the program.
     fn syscall(&mut self, pc: u64, next: u64) {
         let state = self.state;
         let number = state.register(0);
@@ -284,7 +286,8 @@ impl Engine {
         }
     }
 
-    /// `arch_prctl`: the base of `gs` is kept for the program, as the processor's own is the engine's.
+    /// Handles `arch_prctl`: the program's base of `gs` is stored, as the processor's base is the
+    /// engine's.
     fn arch_prctl(&mut self, arguments: [u64; 6]) -> i64 {
         let ([what, base, ..], state) = (arguments, self.state);
         match what {
@@ -308,7 +311,8 @@ impl Engine {
         }
     }
 
-    /// Notes which code may run after a system call that has changed mappings and gave `result`.
+    /// Updates which memory is executable after a system call that has changed mappings and
+    /// returned `result`.
     fn note_rights(&mut self, pc: u64, number: u64, arguments: [u64; 6], result: u64) {
         let [first, second, third, ..] = arguments;
         match number {
@@ -344,7 +348,7 @@ impl Engine {
         (!instruction.is_invalid()).then_some(instruction)
     }
 
-    /// The number of a block of one instruction whose accesses come with their tags.
+    /// The number of a block of one instruction whose accesses are recorded with tags.
     fn block_of(&mut self, pc: u64, bytes: u64) -> u32 {
         let block = Block {
             pc,
@@ -410,7 +414,8 @@ impl Engine {
         }
     }
 
-    /// A piece of a repeated instruction has ended, maybe by a fault: rcx, rsi and rdi are these.
+    /// Records a piece of a repeated instruction, which has ended with these rcx, rsi and rdi,
+    /// maybe by a fault.
     pub(crate) fn repeat_ends(&mut self, rcx: u64, rsi: u64, rdi: u64, fault: Option<u64>) {
         let Some(repeat) = self.repeat.take() else { return };
         let state = self.state;
@@ -447,7 +452,8 @@ impl Engine {
         }
     }
 
-    /// Tells what an instruction is about to access whose addresses only the engine can work out.
+    /// Records the accesses of an instruction that is about to be executed and whose addresses only
+    /// the engine can compute.
     fn assist(&mut self, pc: u64) {
         let known = self.assists.get(&pc).copied();
         let (instruction, number) = match known {
@@ -474,7 +480,8 @@ impl Engine {
     }
 }
 
-/// Why a call of that number, whose first argument is `first`, is refused: what it starts.
+/// The reason why the system call of that number, with the first argument `first`, is refused: what
+/// it would start.
 fn what_starts(number: u64, first: u64) -> &'static str {
     let flags = match number {
         nr::CLONE => Some(first),

@@ -1,4 +1,4 @@
-//! Signals: what the engine's handler does at once, and what the program's handlers find.
+//! Signals: what the engine's handler does at once, and the frames for the program's handlers.
 //!
 //! ```text
 //!   a fault of the program     state, from the block's table -> the record is cut -> its handler's frame
@@ -7,9 +7,10 @@
 //!   a fault in the guard page  the ring moves on
 //! ```
 //!
-//! The kernel has the engine's handler for all signals that the program handles, and for those that faults raise. A
-//! signal that comes in the engine is kept until it would enter translated code. Frames are Linux's: `rt_sigframe` of
-//! arch/x86/kernel/signal_64.c, with the processor's registers as `xsave` has them.
+//! The engine's handler is installed for all signals that the program handles, and for those that faults
+//! raise. A signal during the engine's own code is kept until translated code would be entered. Frames are
+//! those of Linux: `rt_sigframe` of arch/x86/kernel/signal_64.c, with the processor's registers as saved by
+//! `xsave`.
 
 use crate::run::Engine;
 use crate::state::{FLAGS, HELD, PENDING, RECORD, SCRATCH};
@@ -17,7 +18,7 @@ use crate::sys::{self, nr};
 use crate::vectors::Vectors;
 use crate::ways;
 
-/// The highest signal.
+/// The highest signal number.
 pub(crate) const SIGNALS: usize = 64;
 pub(crate) const SIGILL: u32 = 4;
 pub(crate) const SIGTRAP: u32 = 5;
@@ -29,7 +30,7 @@ const SIGCHLD: u32 = 17;
 const SIGCONT: u32 = 18;
 const SIGURG: u32 = 23;
 const SIGWINCH: u32 = 28;
-/// Those that faults raise, one bit each: they are never blocked.
+/// The signals that faults raise, one bit each: they are never blocked.
 pub(crate) const FAULTS: u64 =
     bit(SIGILL) | bit(SIGTRAP) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV);
 
@@ -38,7 +39,7 @@ const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
-/// What the kernel itself heeds: SA_NOCLDSTOP, SA_NOCLDWAIT, SA_RESTART.
+/// The flags that the kernel itself evaluates: SA_NOCLDSTOP, SA_NOCLDWAIT, SA_RESTART.
 const SA_KERNEL: u64 = 1 | 2 | 0x1000_0000;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
@@ -48,15 +49,15 @@ const SS_DISABLE: u64 = 2;
 const SS_AUTODISARM: u64 = 1 << 31;
 const MINSIGSTKSZ: u64 = 2048;
 
-/// Bytes of the engine's stack for its handler.
+/// The size in bytes of the stack for the engine's handler.
 const STACK_BYTES: u64 = 256 << 10;
-/// Bytes below the stack pointer that are a function's own.
+/// The size in bytes of the red zone: memory below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
-/// Where in the area of `xsave` Linux says what it is, and by which words.
+/// The offset in the `xsave` area of Linux's description of the area, and its magic words.
 const SW_RESERVED: usize = 464;
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
-/// Bytes of what `fxsave` saves.
+/// The number of bytes that `fxsave` saves.
 const FXSAVE_BYTES: u64 = 512;
 
 /// The bit of a signal in a mask.
@@ -64,7 +65,7 @@ pub(crate) const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// `struct sigaction`, as the kernel has it.
+/// `struct sigaction` of the kernel.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub(crate) struct Action {
@@ -77,7 +78,7 @@ pub(crate) struct Action {
 /// `siginfo_t`.
 pub(crate) type Info = [u64; 16];
 
-/// `struct sigcontext`: registers in this order, then the rest.
+/// The registers of `struct sigcontext` in this order, then its other fields.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub(crate) struct Registers {
@@ -93,7 +94,7 @@ pub(crate) struct Registers {
     reserved: [u64; 8],
 }
 
-/// Where in [`Registers::general`] the register of that number is.
+/// The index in [`Registers::general`] of the register of that number.
 const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// `ucontext`.
@@ -102,13 +103,13 @@ const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7
 pub(crate) struct Context {
     flags: u64,
     link: u64,
-    /// Where a stack begins, its flags, its bytes.
+    /// The alternate stack: address, flags, bytes.
     stack: [u64; 3],
     pub(crate) registers: Registers,
     mask: u64,
 }
 
-/// `rt_sigframe`, behind the return address.
+/// `rt_sigframe`, without the return address before it.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Frame {
@@ -117,7 +118,7 @@ struct Frame {
     info: Info,
 }
 
-/// A signal for the program.
+/// A signal for the program that has come.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Came {
     pub(crate) signal: u32,
@@ -125,12 +126,12 @@ pub(crate) struct Came {
     error: u64,
     trap: u64,
     address: u64,
-    /// Whether it is for what the program did, just now.
+    /// Whether it is a fault of the program's current instruction.
     pub(crate) is_fault: bool,
 }
 
 impl Came {
-    /// A fault at `pc`, as the kernel tells it.
+    /// A fault at `pc`, as reported by the kernel.
     pub(crate) fn fault(signal: u32, code: u64, address: u64, trap: u64, error: u64) -> Came {
         let mut info = [0; 16];
         info[0] = signal.into();
@@ -140,26 +141,26 @@ impl Came {
     }
 }
 
-/// What the program has said of signals, and what has come.
+/// The program's settings for signals, and the signals that have come.
 #[derive(Debug)]
 pub(crate) struct Signals {
     actions: [Action; SIGNALS + 1],
     pub(crate) mask: u64,
-    /// Its own stack for handlers: where it begins, flags, bytes.
+    /// The program's alternate stack for handlers: address, flags, bytes.
     stack: [u64; 3],
-    /// Bytes that `xsave` writes, and the features that it saves.
+    /// The number of bytes that `xsave` writes, and the features that it saves.
     floating_bytes: u64,
     features: u64,
-    /// For what `xsave` writes, aligned.
+    /// The address of an aligned area for `xsave`.
     area: u64,
-    /// A signal that waits.
+    /// The signal that waits.
     pending: Option<Came>,
-    /// A fault that its handler is called for next.
+    /// The fault whose handler is called next.
     fault: Option<Came>,
 }
 
 impl Signals {
-    /// Takes over all signals that faults raise.
+    /// Installs the engine's handler for all signals that faults raise.
     pub(crate) fn new() -> Option<Signals> {
         let level = core::arch::x86_64::__cpuid_count(0xd, 0);
         let mut signals = Signals {
@@ -190,7 +191,7 @@ impl Signals {
         Some(signals)
     }
 
-    /// The program blocks these from now on.
+    /// Sets the program's mask of blocked signals.
     pub(crate) fn set_mask(&mut self, mask: u64) {
         self.mask = mask & !(bit(SIGKILL) | bit(19));
         let real = self.mask & !FAULTS;
@@ -199,7 +200,7 @@ impl Signals {
         unsafe { sys::call(nr::RT_SIGPROCMASK, [SIG_SETMASK, &raw const real as u64, 0, 8, 0, 0]) };
     }
 
-    /// `rt_sigprocmask` of the program.
+    /// Handles `rt_sigprocmask` of the program.
     pub(crate) fn procmask(&mut self, arguments: [u64; 6]) -> i64 {
         let [how, set, old, bytes, ..] = arguments;
         if bytes != 8 {
@@ -221,7 +222,7 @@ impl Signals {
         if old != 0 && !ways::write(old, &before) { sys::EFAULT } else { 0 }
     }
 
-    /// `rt_sigaction` of the program.
+    /// Handles `rt_sigaction` of the program.
     pub(crate) fn action(&mut self, arguments: [u64; 6]) -> i64 {
         let [signal, new, old, bytes, ..] = arguments;
         let is_fixed = new != 0 && (signal == 9 || signal == 19);
@@ -240,7 +241,7 @@ impl Signals {
         if old != 0 && !ways::write(old, &before) { sys::EFAULT } else { 0 }
     }
 
-    /// Tells the kernel what there is to do for a signal.
+    /// Tells the kernel how to handle a signal.
     fn take_over(&self, signal: u32) {
         if FAULTS & bit(signal) != 0 {
             return;
@@ -255,7 +256,7 @@ impl Signals {
         }
     }
 
-    /// `sigaltstack` of the program, whose stack pointer is `rsp`.
+    /// Handles `sigaltstack` of the program, whose stack pointer is `rsp`.
     pub(crate) fn altstack(&mut self, arguments: [u64; 6], rsp: u64) -> i64 {
         const ENOMEM: i64 = -12;
         let [new, old, ..] = arguments;
@@ -292,12 +293,12 @@ impl Signals {
             && rsp.wrapping_sub(self.stack[0]).wrapping_sub(1) < self.stack[2]
     }
 
-    /// Bytes of what `xsave` saves.
+    /// The number of bytes that `xsave` saves.
     pub(crate) fn saved_bytes(&self) -> u64 {
         self.floating_bytes
     }
 
-    /// The program's vector registers, as they are now.
+    /// The program's current vector registers.
     pub(crate) fn vectors(&self) -> Vectors {
         let area = self.area.next_multiple_of(64) as *mut u8;
         // SAFETY: the area has room for all that the processor saves.
@@ -306,12 +307,12 @@ impl Signals {
         Vectors::new(area)
     }
 
-    /// A fault that is to be delivered next.
+    /// Sets the fault that is to be delivered next.
     pub(crate) fn set_fault(&mut self, came: Came) {
         self.fault = Some(came);
     }
 
-    /// What is to be delivered now.
+    /// The signal that is to be delivered now.
     pub(crate) fn take(&mut self) -> Option<Came> {
         self.fault.take().or_else(|| self.pending.take())
     }
@@ -321,7 +322,7 @@ impl Signals {
     }
 }
 
-/// The action with the engine's handler.
+/// An action with the engine's handler.
 fn own(flags: u64) -> Action {
     Action {
         handler: on_signal as *const () as u64,
@@ -337,7 +338,7 @@ fn set_action(signal: u32, action: &Action) {
     unsafe { sys::call(nr::RT_SIGACTION, [signal.into(), action, 0, 8, 0, 0]) };
 }
 
-/// A signal has come, to translated code or to the engine.
+/// The engine's handler, for signals in translated code and in the engine.
 extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's; the engine waits where it was interrupted.
     let (engine, info, context) = unsafe { (Engine::get(), &mut *info, &mut *context) };
@@ -402,7 +403,7 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     sys::exit(125);
 }
 
-/// Keeps a signal until the program can be left.
+/// Keeps a signal until translated code can be left.
 fn keep(engine: &mut Engine, signal: u32, info: &Info, context: &mut Context) {
     let came = Came { signal, info: *info, ..Came::default() };
     engine.signals.pending = Some(came);
@@ -416,8 +417,8 @@ fn keep(engine: &mut Engine, signal: u32, info: &Info, context: &mut Context) {
     }
 }
 
-/// Puts the program's registers into their slots, as they are at the instruction that the translated code at `at` is
-/// for, and cuts the record there. The engine goes on behind the handler.
+/// Stores the program's registers in their slots, as they are at the instruction that the translated code at
+/// `at` belongs to, and truncates the record there. The engine continues after the handler.
 fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u64>) -> bool {
     let Some(found) = engine.translator.find(at) else { return false };
     let registers = &mut context.registers;
@@ -483,7 +484,7 @@ fn word(record: u64, index: u32) -> u64 {
 }
 
 impl Engine {
-    /// Calls the program's handler for what has come, if there is anything; the process may end.
+    /// Calls the program's handler for a signal that waits, if any; the process may end.
     pub(crate) fn deliver(&mut self) {
         while let Some(came) = self.signals.take() {
             if self.signals.pending.is_none() {
@@ -518,7 +519,7 @@ impl Engine {
         }
     }
 
-    /// Makes the frame of a handler, and lets the program go on there.
+    /// Builds the frame of a handler, and continues the program in the handler.
     fn frame(&mut self, came: &Came, action: &Action) -> bool {
         let state = self.state;
         let rsp = state.register(4);
@@ -586,7 +587,7 @@ impl Engine {
         true
     }
 
-    /// `rt_sigreturn` of the program: its registers are as the frame says.
+    /// Handles `rt_sigreturn` of the program: restores its registers from the frame.
     pub(crate) fn sigreturn(&mut self) {
         let rsp = self.state.register(4);
         let mut context = Context::default();
@@ -625,7 +626,7 @@ impl Engine {
         }
     }
 
-    /// The signal ends the process, as it would without the engine.
+    /// Ends the process by the signal, as without the engine.
     pub(crate) fn die(&mut self, signal: u32) -> ! {
         self.recorder.end();
         set_action(signal, &Action::default());

@@ -2,7 +2,7 @@
 
 use core::arch::asm;
 
-/// Linux's numbers of the calls that the engine makes or knows.
+/// Linux's numbers of the system calls that the engine makes or handles.
 pub(crate) mod nr {
     pub(crate) const READ: u64 = 0;
     pub(crate) const WRITE: u64 = 1;
@@ -68,7 +68,7 @@ pub(crate) const ENOSYS: i64 = -38;
 pub(crate) const EINVAL: i64 = -22;
 pub(crate) const EFAULT: i64 = -14;
 pub(crate) const EPERM: i64 = -1;
-/// Linux's own "a signal came before the call": see [`crate::signal`].
+/// Linux's internal result for a signal that came before the call: see [`crate::signal`].
 pub(crate) const RESTART: i64 = -512;
 
 /// Whether a result is an error.
@@ -76,11 +76,11 @@ pub(crate) fn is_error(result: i64) -> bool {
     (-4095..0).contains(&result)
 }
 
-/// Makes the call.
+/// Makes a system call.
 ///
 /// # Safety
 ///
-/// As for the call with these arguments.
+/// The same as for the system call with these arguments.
 pub(crate) unsafe fn call(number: u64, a: [u64; 6]) -> i64 {
     let mut result = number as i64;
     // SAFETY: the caller's; the kernel keeps all registers but these.
@@ -91,7 +91,7 @@ pub(crate) unsafe fn call(number: u64, a: [u64; 6]) -> i64 {
     result
 }
 
-/// New memory at `at`, or anywhere if that is 0; its address, or `None`.
+/// Maps new memory at `at`, or at any address if `at` is 0. Returns its address; `None` on errors.
 pub(crate) fn map(
     at: u64,
     bytes: u64,
@@ -105,7 +105,7 @@ pub(crate) fn map(
     (!is_error(at)).then_some(at as u64)
 }
 
-/// New private memory, where the kernel never puts anything by itself: from 16 TiB on.
+/// Maps new private memory above 16 TiB, where the kernel does not place mappings by default.
 pub(crate) fn private(bytes: u64) -> Option<u64> {
     use core::sync::atomic::{AtomicU64, Ordering};
     const FIRST: u64 = 0x1000_0000_0000;
@@ -129,7 +129,7 @@ pub(crate) fn exit(status: u64) -> ! {
     }
 }
 
-/// Writes a line for people.
+/// Prints a line.
 pub(crate) fn say(parts: &[&str]) {
     for part in parts {
         // SAFETY: the bytes are there.
@@ -137,7 +137,7 @@ pub(crate) fn say(parts: &[&str]) {
     }
 }
 
-/// Nanoseconds of the system's monotonic clock.
+/// The time of the system's monotonic clock in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = [0u64; 2];
     // SAFETY: writes one `timespec`.
@@ -145,13 +145,13 @@ pub(crate) fn now() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// Waits on the word or wakes who waits, as `futex` does.
+/// Waits on the word or wakes waiters: the system call `futex`.
 pub(crate) fn futex(word: *const u32, operation: u64, value: u32, timeout: *const [u64; 2]) {
     // SAFETY: the word is mapped for as long as the process lives.
     unsafe { call(nr::FUTEX, [word as u64, operation, value.into(), timeout as u64, 0, 0]) };
 }
 
-/// The number in hexadecimal, in `to`.
+/// Writes the number in hexadecimal to `to`.
 pub(crate) fn hex(number: u64, to: &mut [u8; 18]) -> &str {
     to[..2].copy_from_slice(b"0x");
     let digits = (16 - number.leading_zeros() as usize / 4).max(1);

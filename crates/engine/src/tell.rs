@@ -1,4 +1,4 @@
-//! What the host is told besides accesses: mappings, and the system calls that change them.
+//! Reports to the host other than accesses: mappings, and system calls that change them.
 
 use alloc::vec::Vec;
 
@@ -7,9 +7,9 @@ use ring::{Call, EventCode, PR_PAGEWALK};
 use crate::run::Engine;
 use crate::sys::{self, nr};
 
-/// Where the engine has its own memory; the host puts its code at the beginning.
+/// The address range of the engine's own memory; its code is at the beginning.
 const OWN: core::ops::Range<u64> = 0x0ff0_0000_0000..0x1400_0000_0000;
-/// Linux: the option of `prctl` that forbids huge pages.
+/// Linux: the option of `prctl` that disables huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
 const AT_FDCWD: u64 = -100i64 as u64;
 const O_CLOEXEC: u64 = 0o2000000;
@@ -38,7 +38,7 @@ fn parse(line: &[u8]) -> Option<Line> {
 }
 
 impl Engine {
-    /// Tells what is mapped, and takes note of what can be executed.
+    /// Reports all mappings, and records which of them are executable.
     pub(crate) fn tell_mappings(&mut self) {
         let mut text = Vec::new();
         // SAFETY: a terminated name, and a buffer of the length that is given.
@@ -77,7 +77,7 @@ impl Engine {
         self.recorder.mark();
     }
 
-    /// Tells a call that has returned, or is about to end the process.
+    /// Reports a system call that has returned, or is about to end the process.
     pub(crate) fn tell(&mut self, call: Call, arguments: [u64; 6], result: i64) {
         let mut path = [0u8; 4096];
         let (mut length, mut file) = (0, [0; 3]);
@@ -104,7 +104,7 @@ impl Engine {
     }
 }
 
-/// What a call means to the address space, if anything.
+/// The kind of a system call, if it changes the address space or begins or ends processes.
 pub(crate) fn call_of(number: u64, arguments: [u64; 6]) -> Option<Call> {
     Some(match number {
         nr::MMAP => Call::Mmap,
@@ -131,7 +131,7 @@ pub(crate) fn call_of(number: u64, arguments: [u64; 6]) -> Option<Call> {
     })
 }
 
-/// Writes the path of the file that `fd` is open on; how long it is.
+/// Writes the path of the file that `fd` refers to. Returns its length.
 fn path_of(fd: u64, path: &mut [u8]) -> usize {
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let (mut rest, mut digits) = (fd & 0xffff_ffff, 1);
@@ -150,7 +150,7 @@ fn path_of(fd: u64, path: &mut [u8]) -> usize {
     length.max(0) as usize
 }
 
-/// Device, inode and bytes of the file that `fd` is open on; zeros if it is not open.
+/// Device, inode and size in bytes of the file that `fd` refers to; zeros if `fd` is not open.
 fn file_of(fd: u64) -> [u64; 3] {
     let mut stat = [0u64; 18];
     // SAFETY: `struct stat` has 144 bytes.
@@ -158,7 +158,8 @@ fn file_of(fd: u64) -> [u64; 3] {
     if result == 0 { [stat[0], stat[1], stat[6]] } else { [0; 3] }
 }
 
-/// Which segment of System V shared memory `id` is: no device, the number, and its bytes.
+/// The System V shared memory segment `id` in the form of a file: device 0, its number, and its
+/// size in bytes.
 fn segment_of(id: u64) -> [u64; 3] {
     const IPC_STAT: u64 = 2;
     let mut segment = [0u64; 16];

@@ -1,4 +1,4 @@
-//! From the program's blocks to code that does what they do and writes what they access.
+//! Translates the program's blocks to code that does the same and records the accesses.
 //!
 //! ```text
 //!   prologue   mov r10, record of the block ; mov [r11], r10
@@ -8,12 +8,14 @@
 //!   end        jcc, or a jump into the next block
 //! ```
 //!
-//! An address is written before its instruction. One that lies at a constant distance from another's of the same
-//! block, or from the block itself, is left out: the host adds the distance ([`ring::Derived`]). No flags are touched.
+//! An address is written before its instruction is executed. An address at a constant distance from another
+//! address of the same block, or from the block itself, is not written: the host adds the distance
+//! ([`ring::Derived`]). Flags are not changed.
 //!
-//! A block that uses r10 or r11 lends the engine two other registers, whose values are in their slots meanwhile
-//! ([`crate::state`]). So the program's state is known at each instruction: all registers are themselves but for
-//! those in slots, and the offsets of a block's instructions say which of them a signal came at.
+//! A block that uses r10 or r11 lends two other registers to the engine; their values are in their slots
+//! meanwhile ([`crate::state`]). So the program's state is known at each instruction: all registers hold
+//! their own values except those in slots, and the offsets of a block's instructions determine the
+//! instruction at which a signal came.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -32,52 +34,53 @@ use crate::state::{
 };
 use crate::sys;
 
-/// Bytes of the code of one region.
+/// The size of a region of translated code in bytes.
 const REGION_BYTES: u64 = 64 << 20;
-/// How far a region may be from the code that is translated into it.
+/// The largest distance, in bytes, between a region and the code that is translated into it.
 const NEAR_BYTES: u64 = 0x6000_0000;
-/// Room for one block's code.
+/// The most bytes of the code of one block.
 const ROOM_BYTES: u64 = 16 << 10;
 /// The most instructions of a block.
 const INSTRUCTIONS_MAX: usize = 64;
-/// The most accesses of a block; an instruction may have as many.
+/// The most accesses of a block, and also of a single instruction.
 const ACCESSES_MAX: usize = ring::SPAN_ROOM / 2;
-/// Blocks that are translated one behind the other.
+/// The most blocks that are translated at one time, each after the one before it.
 const CHAIN_MAX: usize = 16;
-/// The most registers that a block may use, of all but rsp, with r10 and r11 among them.
+/// The most registers that a block may use, without rsp, and with r10 and r11.
 const REGISTERS_MAX: u32 = 13;
 
-/// Why translated code came back.
+/// The reason for an exit from translated code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Exit {
-    /// A branch to `target` that no block was there for: its displacement is at `at`, in that region.
+    /// A branch to `target`, which had no translated block; the branch's displacement is at `at`, in
+    /// that region.
     Link { at: u64, stub: u64, region: usize, target: u64 },
     /// A system call at `pc`.
     Syscall { pc: u64, next: u64 },
     /// A repeated instruction.
     Repeat { pc: u64 },
-    /// Its accesses are to be told; its code is at `body`.
+    /// An instruction whose accesses the engine records first; its code is at `body`.
     Assist { pc: u64, body: u64 },
-    /// Nothing can be executed there.
+    /// There is no executable memory at `pc`.
     Unmapped { pc: u64 },
-    /// The engine cannot go on.
+    /// The engine cannot execute the instruction.
     Refused { pc: u64, why: &'static str },
 }
 
-/// A block as it was translated.
+/// A translated block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Translated {
-    /// Where its code begins and where its epilogue does.
+    /// The addresses of its code and of its epilogue.
     pub(crate) host: u64,
     pub(crate) epilogue: u64,
-    /// Where it ends.
+    /// The end of its code.
     pub(crate) end: u64,
     pub(crate) pc: u64,
-    /// Words of its record.
+    /// The number of words of its record.
     pub(crate) words: u32,
-    /// Registers that are in their slots while its body runs.
+    /// The registers that are in their slots while its body runs, one bit each.
     pub(crate) slotted: u16,
-    /// The register that points to its record meanwhile.
+    /// The register that points to its record while its body runs.
     pub(crate) record: u8,
     offsets: u32,
     instructions: u32,
@@ -85,14 +88,14 @@ pub(crate) struct Translated {
     accesses: u32,
 }
 
-/// Where in a block an address of translated code is.
+/// The position in a block that an address of translated code belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) block: Translated,
-    /// The instruction's index, and its address.
+    /// The index of the instruction, and its address.
     pub(crate) instruction: u32,
     pub(crate) pc: u64,
-    /// Whether the record was not begun.
+    /// Whether the record was not begun yet.
     pub(crate) before_record: bool,
     /// Whether the epilogue has run.
     pub(crate) after: bool,
@@ -102,13 +105,13 @@ struct Region {
     start: u64,
     hot: Code,
     cold: Code,
-    /// Where to jump to leave: with the exit's number in its slot.
+    /// The address to jump to for an exit, with the exit's number in its slot.
     leave: u64,
     miss: u64,
     blocks: Vec<Translated>,
 }
 
-/// Memory that may be executed.
+/// A range of executable memory.
 #[derive(Clone, Copy, Debug)]
 struct Executable {
     start: u64,
@@ -116,33 +119,34 @@ struct Executable {
     is_writable: bool,
 }
 
-/// Where blocks get their numbers.
+/// The log that assigns numbers to blocks.
 pub(crate) trait Log {
-    /// The number of a block; `None` if there is no room for more.
+    /// Appends a block. Returns its number; `None` if the log is full.
     fn append(&mut self, block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32>;
 }
 
-/// All that is translated.
+/// All translated code.
 pub(crate) struct Translator {
     state: State,
-    /// The engine's way in, from translated code.
+    /// The entry to the engine from translated code.
     enter: u64,
     regions: Vec<Region>,
     map: BTreeMap<u64, u64>,
     checks: BTreeMap<u64, u64>,
     executable: Vec<Executable>,
     pub(crate) exits: Vec<Exit>,
-    /// For each instruction: where its code begins, from its block's start, and its address, from its block's.
+    /// For each instruction: the offset of its code from the start of its block's code, and of its address
+    /// from its block's address.
     offsets: Vec<(u16, u16)>,
     told: Vec<Told>,
     reader: Reader,
     rotation: usize,
-    /// How often all was forgotten.
+    /// How many times all translated code was dropped.
     pub(crate) forgotten: u32,
 }
 
 impl Translator {
-    /// Translates for the state at `gs`; `enter` is where translated code leaves to.
+    /// A translator for the state at `gs`; exits of translated code jump to `enter`.
     pub(crate) fn new(state: State, enter: u64) -> Translator {
         Translator {
             state,
@@ -160,7 +164,7 @@ impl Translator {
         }
     }
 
-    /// Memory has these rights from now on. Whether translated code is gone.
+    /// Sets the rights of a range of memory. Returns whether translated code was dropped.
     pub(crate) fn set_rights(&mut self, start: u64, bytes: u64, rights: u64) -> bool {
         let end = start.saturating_add(bytes).saturating_add(4095) & !4095;
         let is_gone = self.map.range(start.saturating_sub(4096)..end).next().is_some();
@@ -190,7 +194,7 @@ impl Translator {
         is_gone
     }
 
-    /// Forgets all translated code.
+    /// Drops all translated code.
     pub(crate) fn forget(&mut self) {
         self.forgotten += 1;
         self.map.clear();
@@ -216,7 +220,7 @@ impl Translator {
         self.regions.iter().any(|region| address.wrapping_sub(region.start) < REGION_BYTES)
     }
 
-    /// What of the program an address of translated code belongs to.
+    /// The position in the program that an address of translated code belongs to.
     pub(crate) fn find(&self, host: u64) -> Option<Found> {
         let mut regions = self.regions.iter();
         let region = regions.find(|region| host.wrapping_sub(region.start) < REGION_BYTES)?;
@@ -240,12 +244,12 @@ impl Translator {
         })
     }
 
-    /// What a block's accesses are.
+    /// The accesses of a block.
     pub(crate) fn accesses(&self, block: &Translated) -> &[Told] {
         &self.told[block.told as usize..(block.told + block.accesses) as usize]
     }
 
-    /// The code of the block at `pc`, which is translated if it has not been.
+    /// The address of the translated code of the block at `pc`. Translates the block if necessary.
     pub(crate) fn lookup(&mut self, pc: u64, log: &mut dyn Log) -> Result<u64, &'static str> {
         if let Some(&host) = self.map.get(&pc) {
             return Ok(host);
@@ -254,7 +258,8 @@ impl Translator {
         self.map.get(&pc).copied().ok_or("a block was translated that is not there")
     }
 
-    /// As [`Translator::lookup`], for a target that is to be found in the table from now on.
+    /// As [`Translator::lookup`], and enters the block into the table of targets of indirect
+    /// branches.
     pub(crate) fn target(&mut self, pc: u64, log: &mut dyn Log) -> Result<u64, &'static str> {
         let host = self.lookup(pc, log)?;
         if !self.checks.contains_key(&pc) {
@@ -278,7 +283,7 @@ impl Translator {
         Ok(host)
     }
 
-    /// Lets the branch whose exit was taken lead to `host` from now on.
+    /// Links the branch whose exit was taken directly to `host`.
     pub(crate) fn link(&mut self, at: u64, stub: u64, region: usize, host: u64) {
         let Some(region) = self.regions.get(region) else { return };
         if near(at + 4, host) {
@@ -289,7 +294,7 @@ impl Translator {
         }
     }
 
-    /// A region for the code at `pc`, with room.
+    /// The index of a region with free space for the code at `pc`.
     fn region(&mut self, pc: u64) -> Result<usize, &'static str> {
         let is_near = |region: &Region| {
             region.start.abs_diff(pc) < NEAR_BYTES
@@ -353,7 +358,7 @@ impl Translator {
         at
     }
 
-    /// Goes on at `target`, on a condition if there is one.
+    /// Emits a branch to `target`, on a condition if there is one.
     fn branch(&mut self, region: usize, condition: Option<u8>, target: u64) {
         let hot = &mut self.regions[region].hot;
         let known = self.map.get(&target).copied();
@@ -370,13 +375,13 @@ impl Translator {
         }
     }
 
-    /// A jump to `to` in the same region.
+    /// Emits an exit. Returns the address of its code, in the same region.
     fn leave_by(&mut self, region: usize, exit: Exit) {
         let stub = self.exit(region, exit);
         self.regions[region].hot.jump(stub);
     }
 
-    /// Translates one block; where to go on, if that is known.
+    /// Translates one block. Returns the address of the next block, if known.
     fn block(
         &mut self,
         region: usize,
@@ -444,7 +449,7 @@ impl Translator {
         self.write(region, start, pc, &insns, used, end, log)
     }
 
-    /// An instruction that the engine executes, tells of, or refuses.
+    /// Handles an instruction that the engine executes, records, or refuses.
     fn alone(&mut self, region: usize, pc: u64, insn: &Insn) -> Option<u64> {
         let host = self.regions[region].hot.at;
         self.map.insert(pc, host);
@@ -499,7 +504,7 @@ impl Translator {
         }
     }
 
-    /// Bytes that are no instruction that is known here: the processor may say so.
+    /// Handles bytes that are not a known instruction: the processor may raise a signal for them.
     fn unknown(&mut self, region: usize, pc: u64, code: &[u8]) -> Option<u64> {
         let host = self.regions[region].hot.at;
         self.map.insert(pc, host);
@@ -607,8 +612,8 @@ impl Translator {
         if is_near { Ok(next) } else { Err(FAR) }
     }
 
-    /// Writes how a block ends whose last instruction is `insn`, and that reaches to `pc`: where the next one begins
-    /// that is known.
+    /// Emits the end of a block that ends before `pc` and whose last instruction is `insn`. Returns the
+    /// address of the next block, if known.
     fn end(&mut self, region: usize, pc: u64, insn: &Insn, lent: &Lent) -> Option<u64> {
         let hot = &mut self.regions[region].hot;
         let next_ip = insn.instruction.next_ip();
@@ -659,7 +664,7 @@ impl Translator {
         }
     }
 
-    /// `push` of an address.
+    /// Emits a `push` of an address.
     fn push(&mut self, region: usize, value: u64) {
         let Region { hot, cold, .. } = &mut self.regions[region];
         if value as i64 == i64::from(value as i32) {
@@ -674,15 +679,16 @@ impl Translator {
     }
 }
 
-/// The registers that point to a block's record, and that the engine works out addresses in. They are r11 and r10, or
-/// others while the block itself uses those; the values of what it lends are in their slots meanwhile.
+/// The registers that point to a block's record and in which addresses are computed. They are r11 and r10, or
+/// others if the block itself uses those. The program's values of these registers are in their slots
+/// meanwhile.
 struct Lent {
     record: u8,
     scratch: u8,
 }
 
 impl Lent {
-    /// For a block that uses the registers `used`. Those that are lent take turns.
+    /// The registers for a block that uses the registers `used`. `turn` varies the choice.
     fn choose(used: u16, turn: usize) -> Lent {
         let free = |taken: u16| {
             let free = (0..16u8).filter(move |&at| taken >> at & 1 == 0);
@@ -705,7 +711,7 @@ impl Lent {
         1 << self.record | 1 << self.scratch
     }
 
-    /// Emits the start of a block: the program's values of the lent registers are stored.
+    /// Emits the start of a block: stores the program's values of the lent registers.
     fn take(&self, hot: &mut Code) {
         let &Lent { record, scratch } = self;
         if record != RECORD {
@@ -719,7 +725,8 @@ impl Lent {
         }
     }
 
-    /// Emits the end of a block whose record has `bytes` bytes: the lent registers hold the program's values again.
+    /// Emits the end of a block whose record has `bytes` bytes: loads the program's values of the lent
+    /// registers.
     fn give_back(&self, hot: &mut Code, bytes: i32) {
         let &Lent { record, scratch } = self;
         hot.lea(record, Place::behind(record, bytes));
@@ -736,12 +743,12 @@ impl Lent {
     }
 }
 
-/// Where the value of a register is while it is lent.
+/// The slot of a register's value while the register is lent.
 fn slot(register: u8) -> i32 {
     REGS + 8 * i32::from(register)
 }
 
-/// Why there is no code for data that is too far away.
+/// The reason why a block cannot be translated if its data is too far away.
 const FAR: &str = "there is no room for translated code within 2 GiB of its own";
 
 fn near(from: u64, to: u64) -> bool {
@@ -749,7 +756,7 @@ fn near(from: u64, to: u64) -> bool {
     distance == i64::from(distance as i32)
 }
 
-/// Puts the address of a place, from the base of a segment in its slot on, into `to`.
+/// Emits code that computes the address of a place, plus the segment base in a slot, in `to`.
 fn address_of(code: &mut Code, to: u8, place: Place, slot: i32) {
     let Place { base, index, scale, disp } = place;
     code.get_slot(to, slot);
@@ -763,7 +770,7 @@ fn address_of(code: &mut Code, to: u8, place: Place, slot: i32) {
     }
 }
 
-/// Writes an instruction, or what takes its place; false if what it accesses is too far away.
+/// Emits an instruction or its replacement. Returns false if an operand is too far away.
 fn rewrite(code: &mut Code, insn: &Insn, scratch: u8) -> Result<bool, &'static str> {
     match insn.rewritten {
         Rewritten::Not => return Ok(copy(code, insn)),
@@ -789,7 +796,7 @@ fn rewrite(code: &mut Code, insn: &Insn, scratch: u8) -> Result<bool, &'static s
     Ok(true)
 }
 
-/// Copies an instruction; false if what it accesses behind its own address is too far away.
+/// Copies an instruction. Returns false if an operand relative to its address is too far away.
 fn copy(code: &mut Code, insn: &Insn) -> bool {
     let length = insn.instruction.len();
     let at = code.at;
@@ -802,7 +809,7 @@ fn copy(code: &mut Code, insn: &Insn) -> bool {
     near(code.at, target)
 }
 
-/// Puts the target of an indirect branch into `to`.
+/// Emits code that loads the target of an indirect branch into `to`.
 fn load_target(code: &mut Code, insn: &Insn, to: u8) -> bool {
     let instruction = &insn.instruction;
     if instruction.op0_kind() == OpKind::Register {
@@ -834,7 +841,8 @@ fn load_target(code: &mut Code, insn: &Insn, to: u8) -> bool {
 }
 
 impl Region {
-    /// Memory for translated code near `pc`: it is executed at one address and written at another.
+    /// Maps memory for translated code near `pc`: it is executed at one address and written at
+    /// another.
     fn near(pc: u64) -> Result<Region, &'static str> {
         const MFD_CLOEXEC: u64 = 1;
         const MFD_EXEC: u64 = 16;
@@ -893,7 +901,7 @@ impl Region {
         Ok(Region { start, hot, cold, leave: 0, miss: 0, blocks: Vec::new() })
     }
 
-    /// Begins anew, without blocks.
+    /// Resets it to no blocks.
     fn begin(&mut self, enter: u64) {
         self.blocks.clear();
         self.hot.at = self.start;

@@ -1,20 +1,20 @@
-//! Gathers and scatters: the addresses that a vector register holds.
+//! Gathers and scatters: the addresses that vector registers hold.
 //!
 //! ```text
 //!   xsave area   xmm0-15: at 160 | upper halves of ymm: component 2 | k0-7: 5 | upper halves of zmm0-15: 6 | zmm16-31: 7
 //!   address      base + index[i] * scale + displacement, for each element i whose mask bit is set, from the lowest on
 //! ```
 //!
-//! The registers are read from what `xsave` writes, whose layout CPUID tells (leaf 0xd). A component whose bit in the
-//! header is 0 is in its initial state: zeros.
+//! The registers are read from the area that `xsave` writes, whose layout CPUID reports (leaf 0xd). A
+//! component whose bit in the header is 0 is in its initial state: zeros.
 
 use alloc::vec::Vec;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-/// Where `xsave` writes the lower halves of ymm0 to ymm15.
+/// The offset of the lower halves of ymm0 to ymm15.
 const XMM_AT: usize = 160;
-/// Where it says which components it has written.
+/// The offset of the bits that say which components were written.
 const HEADER_AT: usize = 512;
 const SSE: u32 = 1;
 const AVX: u32 = 2;
@@ -22,14 +22,14 @@ const MASKS: u32 = 5;
 const UPPER: u32 = 6;
 const HIGH_16: u32 = 7;
 
-/// What `xsave` has written.
+/// The area that `xsave` has written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vectors {
     area: *const u8,
 }
 
 impl Vectors {
-    /// What was written at `area`.
+    /// The area at `area`.
     pub(crate) fn new(area: *const u8) -> Vectors {
         Vectors { area }
     }
@@ -67,8 +67,8 @@ impl Vectors {
         if bytes == 8 { shifted } else { shifted & 0xffff_ffff }
     }
 
-    /// The addresses that a gather or scatter accesses, with `base` in place of its base register; `None` if it is
-    /// another instruction.
+    /// The addresses that a gather or scatter accesses, with `base` as the value of its base register; `None`
+    /// for other instructions.
     pub(crate) fn elements(self, instruction: &Instruction, base: u64) -> Option<Vec<u64>> {
         use Mnemonic::*;
         let index_bytes = match instruction.mnemonic() {

@@ -1,4 +1,4 @@
-//! The ways between the program's translated code, the engine, and the system: what cannot be written in Rust.
+//! Transitions between translated code, the engine, and the system, in assembly.
 
 use core::arch::global_asm;
 
@@ -155,40 +155,41 @@ unsafe extern "C" {
     fn pagewalk_return();
 }
 
-/// An address of code.
+/// The address of a label.
 macro_rules! address {
     ($name:ident) => {
         $name as *const () as u64
     };
 }
 
-/// Where translated code leaves to.
+/// The address that exits of translated code jump to.
 pub(crate) fn leave() -> u64 {
     address!(pagewalk_leave)
 }
 
-/// Whether the engine is about to enter translated code.
+/// Whether `rip` is in the code that enters translated code.
 pub(crate) fn is_entering(rip: u64) -> bool {
     (address!(pagewalk_enter)..address!(pagewalk_enter_end)).contains(&rip)
 }
 
-/// Where a handler goes on.
+/// The address at which the engine continues after its signal handler.
 pub(crate) fn resume() -> u64 {
     address!(pagewalk_resume)
 }
 
-/// Where a handler ends.
+/// The address at which a signal handler returns.
 pub(crate) fn handler_end() -> u64 {
     address!(pagewalk_return)
 }
 
-/// Where to go on at a signal before a system call was made, if `rip` is there.
+/// The address to continue at after a signal just before a system call, if `rip` is there.
 pub(crate) fn not_called(rip: u64) -> Option<u64> {
     let window = address!(pagewalk_call_begun)..address!(pagewalk_call_end);
     window.contains(&rip).then_some(address!(pagewalk_call_not))
 }
 
-/// Where to go on after a fault of what may fault, if `rip` is there.
+/// The address to continue at after a fault in an access to the program's memory, if `rip` is
+/// there.
 pub(crate) fn failed(rip: u64) -> Option<u64> {
     if (address!(pagewalk_copy)..address!(pagewalk_copy_not)).contains(&rip) {
         Some(address!(pagewalk_copy_not))
@@ -199,37 +200,39 @@ pub(crate) fn failed(rip: u64) -> Option<u64> {
     }
 }
 
-/// Fills `to` from the program's memory; false if it is not there.
+/// Reads `to` from the program's memory; false if it is not mapped.
 pub(crate) fn read<T: Copy>(from: u64, to: &mut T) -> bool {
     let bytes = size_of::<T>() as u64;
     // SAFETY: `to` has as many bytes, and a fault is seen.
     unsafe { pagewalk_copy((to as *mut T).cast(), from as *const u8, bytes) == 0 }
 }
 
-/// Writes to the program's memory; false if it is not there.
+/// Writes to the program's memory; false if it is not mapped.
 pub(crate) fn write<T: Copy>(to: u64, from: &T) -> bool {
     write_bytes(to, (from as *const T).cast(), size_of::<T>() as u64)
 }
 
-/// As [`write`].
+/// As [`write`], for `bytes` bytes.
 pub(crate) fn write_bytes(to: u64, from: *const u8, bytes: u64) -> bool {
     // SAFETY: as above.
     unsafe { pagewalk_copy(to as *mut u8, from, bytes) == 0 }
 }
 
-/// Copies `bytes` bytes of the program's memory to `to`. Says whether all of them could be read.
+/// Copies `bytes` bytes of the program's memory to `to`. Returns whether all of them could be read.
 pub(crate) fn read_bytes(from: u64, to: *mut u8, bytes: u64) -> bool {
     // SAFETY: as above.
     unsafe { pagewalk_copy(to, from as *const u8, bytes) == 0 }
 }
 
-/// Saves the processor's other registers, which the engine does not use, to aligned memory with zeros in its header.
+/// Saves the processor's vector and floating-point registers, which the engine does not use, to an aligned
+/// area whose header is zero.
 pub(crate) fn save(to: *mut u8) {
     // SAFETY: the caller has as much room as the processor says.
     unsafe { pagewalk_save(to) };
 }
 
-/// Loads them; `is_whole` if it is more than what `fxsave` saves. False if it is no such state.
+/// Restores these registers; `is_whole` if the area has more than what `fxsave` saves. Returns
+/// false if the area is invalid.
 pub(crate) fn load(from: *const u8, is_whole: bool) -> bool {
     // SAFETY: a state that is none is seen.
     unsafe { if is_whole { pagewalk_load(from) == 0 } else { pagewalk_load_old(from) == 0 } }

@@ -1,4 +1,4 @@
-//! What lies behind the TLBs of a run, as the run sees it.
+//! The hardware behind the TLBs: the interface through which a run reports to it.
 //!
 //! ```text
 //!   trace --> TLBs, OS, page table          the front: the same whatever is behind
@@ -7,35 +7,35 @@
 //!                Behind: MMU cache, data caches, counts of walks
 //! ```
 //!
-//! Nothing that happens behind changes what the front does next, as long as the OS flushes what
-//! it must: a front can feed one [`Behind`] at once, or write down what it says for many of them.
-//! All that it says is plain data.
+//! Nothing that happens behind the TLBs changes what the front does next, as long as the OS flushes
+//! what it must. A front can therefore drive one [`Behind`] directly, or record its reports once
+//! for many of them. All reports are plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtRange};
 use mmu::Spot;
 use pagetable::{Node, Reference};
 use ram::walk::{Walk, Way};
 
-/// A miss that has come to its end.
+/// A completed TLB miss.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Refill {
     /// The label of the region that was accessed.
     pub region: u32,
-    /// Whether a page was touched for the first time.
+    /// Whether the page was touched for the first time.
     pub cold: bool,
-    /// Whether it was no fetch that missed.
+    /// Whether a load or store missed, not a fetch.
     pub data: bool,
-    /// Whether it began as an exception which is no refill: the TLB had an entry, for the invalid
-    /// half of a pair or one that forbids the access, and a handler in software was trapped to.
+    /// Whether it began as an exception other than a refill: the TLB had an entry, for the invalid
+    /// half of a pair or one that forbids the access, and a software handler was entered.
     pub instead: bool,
     /// Whether a store to a clean page trapped or took an assist.
     pub dirtied: bool,
-    /// Whether a handler in software sets the size of the page.
+    /// Whether a software handler sets the page size.
     pub sized: bool,
 }
 
 impl Refill {
-    /// All but the region, as bits.
+    /// All fields except the region, as bits.
     pub const fn bits(self) -> u32 {
         self.cold as u32
             | (self.instead as u32) << 1
@@ -45,12 +45,12 @@ impl Refill {
     }
 }
 
-/// What the OS wants forgotten.
+/// What the OS wants to be flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forget {
-    /// All that leads to an address of the range in one space.
+    /// Everything that leads to an address of the range in one space.
     Range(VirtRange, Asid),
-    /// The pages of the range in one space, whose tables stay.
+    /// The pages of the range in one space; the tables on the path to them stay.
     Pages(VirtRange, Asid),
     /// All of one space.
     Space(Asid),
@@ -58,64 +58,65 @@ pub enum Forget {
     All,
 }
 
-/// What lies behind the TLBs.
+/// The hardware behind the TLBs.
 pub trait Behind {
-    /// Whether it has caches that the program's own accesses go to.
+    /// Whether it has caches that serve the program's own accesses.
     fn has_caches(&self) -> bool;
 
-    /// Whether something there predicts where walks end, and wants to know it.
+    /// Whether something in it predicts where walks end and needs their results.
     fn speculates(&self) -> bool;
 
-    /// Whether it does so by runs of pages and by instructions.
+    /// Whether such a predictor needs runs of pages and the instructions of accesses.
     fn wants_runs(&self) -> bool;
 
-    /// What follows until the next call is done by `processor`; before the first, by 0.
+    /// Makes `processor` the one to which all later calls apply; before the first call it is
+    /// processor 0.
     fn on(&mut self, processor: usize);
 
-    /// Whether it pays to say some time before where an access goes ([`Behind::soon`]).
+    /// Whether [`Behind::soon`] is worth calling some time before an access.
     fn is_far(&self) -> bool;
 
-    /// There will probably be an access to `phys`.
+    /// Announces a probable access to `phys`.
     fn soon(&self, phys: PhysAddr);
 
-    /// An access of the program to memory.
+    /// Reports an access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
-    /// The access to memory that the last refill was for, where something speculates.
+    /// Reports the access for which the last refill was made; called if something predicts.
     fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
-    /// A walk. It takes as many of the references of the whole way as it needs. The error is a
-    /// node that is not on this way, where a forgotten flush leads it: the way from there is to
-    /// be given to [`Behind::walk_from_stale`].
+    /// Reports a walk. The walker makes as many of the references in `way`, the complete path, as
+    /// it needs. The error is a node that is not on this path, to which a missing flush has led it:
+    /// the path from there must then be passed to [`Behind::walk_from_stale`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
-    /// References to what is looked at before a walk, or in place of one.
+    /// Reports references that are made before a walk, or in place of one.
     fn beside(&mut self, references: &[Reference]);
 
-    /// The way of a walk from a node which the page table no longer knows.
+    /// Reports the path of a walk from a node that the page table no longer has.
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
 
-    /// Where the last walk has ended, before the TLB is refilled; where something speculates. `by` is the
-    /// instruction that it was for, if anybody wants to know it and the trace tells.
+    /// Reports where the last walk ended, before the TLB is refilled; called if something predicts. `by`
+    /// is the instruction that caused the walk, if a predictor needs it and the trace has it.
     fn found(&mut self, by: Option<u64>, spot: Spot);
 
-    /// The last walk has faulted; `there` is the page that forbids the access, if there is one. Where
-    /// something speculates.
+    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is
+    /// one. Called if something predicts.
     fn faulted(&mut self, by: Option<u64>, there: Option<Spot>);
 
-    /// A device has the frame from here on, or `lent` is false, has it no more; where something
-    /// speculates.
+    /// Reports that a device owns the frame from now on or, if `lent` is false, no longer. Called
+    /// if something predicts.
     fn device(&mut self, frame: PhysAddr, lent: bool);
 
-    /// The processor that runs goes on in another space.
+    /// Reports that the current processor switched to another space.
     fn switched(&mut self);
 
-    /// The TLB is refilled: the walks since the last refill were for this one.
+    /// Reports that the TLB is refilled: all walks since the last refill were for this one.
     fn refilled(&mut self, refill: Refill);
 
-    /// The OS shoots down what `processor` remembers.
+    /// Flushes what `processor` holds, at the request of the OS.
     fn forget(&mut self, processor: usize, forget: Forget);
 
-    /// The warm-up is over: counts begin anew, and what is remembered stays.
+    /// Resets the counts to zero at the end of the warm-up; the contents of caches stay.
     fn forget_counts(&mut self);
 }

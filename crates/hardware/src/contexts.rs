@@ -1,4 +1,4 @@
-//! Contexts: which address space has which tag in the TLBs, its ASID, PCID or TLB PID.
+//! Contexts: the tag (ASID, PCID or TLB PID) that each address space has in the TLBs.
 //!
 //! ```text
 //!   enter(space) --> has a number?  yes ---------------------------> that one
@@ -9,47 +9,49 @@
 //!                       +-- generation: all begin anew; flush everything
 //! ```
 //!
-//! Hardware compares numbers and knows no spaces: an entry of the space that had a number before
-//! would serve the one that has it now, so whoever takes a number over flushes it first. Linux has
-//! generations on Arm (arch/arm64/mm/context.c) and a few numbers for each processor on x86
-//! (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all (K94 §4.2).
+//! Hardware compares numbers and does not know spaces: an entry of the space that had a number
+//! before would be used for the space that has it now. A number that gets a new space is therefore
+//! flushed first. Linux has generations on Arm (arch/arm64/mm/context.c) and a few numbers per
+//! processor on x86 (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all (K94
+//! §4.2).
 //!
-//! No simulator is known here, so that a kernel could hand out its contexts with it.
+//! This module does not depend on the simulator, so that a kernel could use it to assign contexts.
 
 use addr::Asid;
 use description::{BITS_MAX, ContextPolicy};
 
-/// The most processors: a word has a bit for each.
+/// The largest number of processors: a word has one bit for each.
 pub const PROCESSORS_MAX: u32 = u64::BITS;
 
-/// What virtual caches tell lines of a context by, above the bits of any address that they are asked for.
-/// Lines that all contexts have are without.
+/// The number that tells the lines of a context apart in virtually addressed caches, above the bits of
+/// any address. Lines of memory that all contexts share do not have it.
 pub fn tag_of_context(asid: Asid) -> u64 {
     (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
 }
 
-/// Bits of the addresses by which virtual caches hold lines.
+/// The number of address bits by which virtually addressed caches identify lines.
 pub const VIRTUAL_CACHE_BITS: u32 = 32;
 
-/// What must be forgotten before a space runs.
+/// What must be flushed before a space runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// Nothing: what bears its context is its own.
+    /// Nothing: all entries with its context are its own.
     Nothing,
-    /// What bears its context, on the processors whose bits are set in `held_by`.
+    /// Everything with its context, on the processors whose bits are set in `held_by`.
     Context { asid: Asid, held_by: u64 },
-    /// All that is not global, as there are no contexts.
+    /// Everything that is not global, because there are no contexts.
     NonGlobal,
-    /// All that is not global, on every processor: the contexts are given out anew.
+    /// Everything that is not global, on every processor, because a new generation of contexts
+    /// begins.
     Everywhere,
 }
 
-/// The contexts of one processor, or of all that share them.
+/// The contexts of one processor, or of all processors that share them.
 #[derive(Clone, Debug)]
 struct Numbers {
-    /// By context: who has it.
+    /// The owner of each context.
     owners: Vec<Option<Owner>>,
-    /// Up to where they were given out in this generation.
+    /// The number of contexts assigned in this generation.
     given: usize,
     now: u64,
 }
@@ -58,25 +60,25 @@ struct Numbers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Owner {
     space: u32,
-    /// When it was entered last.
+    /// The time when it was last entered.
     last: u64,
-    /// A bit for each processor that it has run on with this context.
+    /// A bit mask of the processors on which it has run with this context.
     held_by: u64,
 }
 
-/// Who has which context.
+/// All contexts and their owners.
 #[derive(Clone, Debug)]
 pub struct Contexts {
     policy: ContextPolicy,
-    /// One for all processors, or one each.
+    /// One set for all processors, or one per processor.
     numbers: Vec<Numbers>,
-    /// By processor: the space that runs; none has run yet.
+    /// The space that each processor runs; `None` before the first.
     running: Vec<Option<u32>>,
 }
 
 impl Contexts {
-    /// Contexts of so many `bits`, none if 0, for processors that have run nothing yet. Those that
-    /// processors share are at least as many as the processors.
+    /// Contexts of `bits` bits (none if 0), for processors that have not run anything yet. If
+    /// processors share contexts, there must be at least as many contexts as processors.
     pub fn new(policy: ContextPolicy, bits: u8, processors: usize) -> Contexts {
         let count = if bits == 0 { 0 } else { 1 << bits.min(BITS_MAX) };
         let numbers = Numbers { owners: vec![None; count], given: 0, now: 0 };
@@ -87,7 +89,8 @@ impl Contexts {
         Contexts { policy, numbers: vec![numbers; sets], running: vec![None; processors] }
     }
 
-    /// The context that `space` has on `processor`, if hardware may hold anything of it there.
+    /// The context that `space` has on `processor`, if hardware may hold entries of the space
+    /// there.
     pub fn of(&self, processor: usize, space: u32) -> Option<Asid> {
         let owners = &self.numbers(processor).owners;
         if owners.is_empty() {
@@ -97,7 +100,7 @@ impl Contexts {
         (owner.held_by >> processor & 1 == 1).then_some(Asid(index as u16))
     }
 
-    /// Lets `space` run on `processor`: its context, and what must be forgotten first.
+    /// Runs `space` on `processor`. Returns its context, and what must be flushed first.
     pub fn enter(&mut self, processor: usize, space: u32) -> (Asid, Stale) {
         self.running[processor] = Some(space);
         let set = processor % self.numbers.len();
@@ -159,7 +162,7 @@ impl Contexts {
         self.running[processor]
     }
 
-    /// Whether a context means the same space on every processor.
+    /// Whether a context stands for the same space on every processor.
     pub fn are_shared(&self) -> bool {
         self.numbers.len() == 1
     }
@@ -169,7 +172,7 @@ impl Contexts {
     }
 }
 
-/// The context of `space` and what is known of it.
+/// The context of `space`, and its owner's data.
 fn find(owners: &[Option<Owner>], space: u32) -> Option<(usize, Owner)> {
     let has = |(index, owner): (usize, &Option<Owner>)| {
         owner.filter(|owner| owner.space == space).map(|owner| (index, owner))
@@ -190,8 +193,9 @@ mod tests {
         ContextPolicy::PerProcessor,
     ];
 
-    /// Two processors whose TLBs keep all that was ever used, as pairs of context and space: no
-    /// space ever finds an entry of another, and what is said to be nowhere is nowhere.
+    /// Two processors whose TLBs keep everything that was ever used, as pairs of context and space:
+    /// no space ever finds an entry of another one, and a space reported to be held nowhere is held
+    /// nowhere.
     #[test]
     fn no_space_finds_what_another_has_left() {
         for policy in POLICIES {

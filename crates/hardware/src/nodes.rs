@@ -1,24 +1,25 @@
-//! What references to nodes of memory take, by how far a node is from the processor.
+//! The cost of references to memory, by the distance of the node from the processor.
 
 use addr::PhysAddr;
 use description::{Description, Refusal};
 use ram::topology::{OWN, Topology};
 
-/// What the references of a processor to memory count, by node.
+/// The references of one processor to memory, counted by node.
 #[derive(Clone, Debug)]
 pub struct References {
     topology: Topology,
-    /// Cycles beyond those of the processor's own node.
+    /// For each node, the cycles per reference beyond those of the processor's own node.
     beyond: Vec<u64>,
-    /// By kind, and last those of walks.
+    /// For each node, the references by kind; the last element is for walks.
     pub counts: Vec<[u64; WALKS + 1]>,
 }
 
-/// Where the references of walks are counted, behind the kinds of the program's.
+/// The index at which the references of walks are counted, after the kinds of the program's
+/// accesses.
 pub const WALKS: usize = addr::Kind::COUNT;
 
 impl References {
-    /// Those of `processor`, if memory has nodes.
+    /// The counts of `processor`; `None` if memory has no nodes.
     pub fn of(description: &Description, processor: usize) -> Result<Option<References>, Refusal> {
         let Some(topology) = Topology::of(description)? else { return Ok(None) };
         let latency = u64::from(description.memory.latency_cycles.unwrap_or(0));
@@ -30,8 +31,8 @@ impl References {
         Ok(Some(References { topology, beyond, counts }))
     }
 
-    /// Counts `times` references of one sort, and gives the cycles that one takes beyond those of a
-    /// reference to its own node.
+    /// Counts `times` references of one sort. Returns the cycles that each takes beyond a reference
+    /// to the processor's own node.
     #[inline]
     pub fn refer(&mut self, at: PhysAddr, sort: usize, times: u64) -> u64 {
         let node = self.topology.of_address(at);
@@ -39,12 +40,13 @@ impl References {
         self.beyond[node]
     }
 
-    /// Cycles of the program's references of one kind beyond those of references to its own node.
+    /// The cycles of the program's references of one kind, beyond those of references to the
+    /// processor's own node.
     pub fn cycles_beyond(&self, sort: usize) -> u64 {
         self.counts.iter().zip(&self.beyond).map(|(counts, beyond)| counts[sort] * beyond).sum()
     }
 
-    /// Counts begin anew.
+    /// Resets the counts to zero.
     pub fn forget_counts(&mut self) {
         let References { topology: _, beyond: _, counts } = self;
         counts.fill([0; WALKS + 1]);

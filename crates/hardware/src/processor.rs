@@ -1,4 +1,4 @@
-//! A processor: its TLBs, the context of the space that runs on it, and what it has counted.
+//! A processor: its TLBs, the context of the space that it runs, and its counts.
 
 use addr::{Asid, Kind};
 use description::{Description, Refusal};
@@ -10,59 +10,62 @@ use super::tlbs::TlbUnits;
 /// One processor of a machine.
 pub struct Processor {
     pub hardware: TlbUnits,
-    /// What fetches are asked of first, if it has one.
+    /// The trace cache, if it has one, which serves fetches before the TLB.
     pub trace_cache: Option<TraceCache>,
-    /// The context of the space that runs, as a register holds it.
+    /// The context of the running space, as in the processor's register.
     pub asid: Asid,
     pub counts: ProcessorCounts,
-    /// What the operating system's clock said when the counts began.
+    /// The operating system's clock when the counts began.
     pub cycles_before: u64,
 }
 
-/// What a processor did, but for its TLBs.
+/// Counts of a processor, except those of its TLBs.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessorCounts {
     pub accesses: [u64; Kind::COUNT],
     pub instructions: u64,
-    /// Stores to clean pages: assists of hardware, and traps to a handler.
+    /// Stores to clean pages that took a hardware assist; the next field counts those that trapped
+    /// to a handler.
     pub dirty_assists: u64,
     pub modify_traps: u64,
-    /// Faults that the operating system answered.
+    /// Faults that the operating system handled.
     pub faults: u64,
-    /// Cycles of the kernel's work there, beyond switches and shootdowns.
+    /// Cycles of the kernel's work on this processor, except switches and shootdowns.
     pub work_cycles: u64,
     /// Cycles of waiting for disks.
     pub io_cycles: u64,
-    /// Changes of the space that runs.
+    /// Switches to another space.
     pub switches: u64,
-    /// Loads of the base register, switches that had the TLBs flushed, and with small spaces loads of
-    /// segments and entries copied.
+    /// Loads of the root register. The next fields count switches that flushed the TLBs and, with
+    /// small spaces, loads of segments and copied entries.
     pub root_loads: u64,
     pub emptying_switches: u64,
     pub segment_loads: u64,
     pub copies: u64,
-    /// Cycles of all that.
+    /// Cycles of all of these.
     pub switch_cycles: u64,
     pub shootdowns: Shootdowns,
 }
 
-/// Shootdowns as one processor sees them.
+/// Counts of shootdowns, from the view of one processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shootdowns {
-    /// Those that it made, and how many other processors it asked.
+    /// Shootdowns that it started; the next field has the number of other processors that it
+    /// interrupted.
     pub made: u64,
     pub asked: u64,
-    /// How often it was asked.
+    /// Shootdowns that it was interrupted for.
     pub received: u64,
-    /// Entries of its TLBs that went.
+    /// Entries of its TLBs flushed by shootdowns.
     pub entries: u64,
-    /// Cycles of those that it made, and of those that it was asked for.
+    /// Cycles of the shootdowns that it started; the next field has those of shootdowns it was
+    /// interrupted for.
     pub sender_cycles: u64,
     pub receiver_cycles: u64,
 }
 
 impl Processor {
-    /// Builds what `description` says; an error comes with the key that is wrong.
+    /// A processor as in `description`. The error has the key that is wrong.
     pub fn new(description: &Description) -> Result<Processor, Refusal> {
         Ok(Processor {
             hardware: TlbUnits::new(description)?,
@@ -73,7 +76,7 @@ impl Processor {
         })
     }
 
-    /// Begins to count anew; the entries stay.
+    /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
         // `cycles_before` says what was counted until now.
         let Processor { hardware, trace_cache, asid: _, counts, cycles_before: _ } = self;
@@ -83,7 +86,7 @@ impl Processor {
     }
 }
 
-/// The trace cache that `description` has; an error comes with the key that is wrong.
+/// The trace cache in `description`. The error has the key that is wrong.
 fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal> {
     let Some(described) = &description.trace_cache else { return Ok(None) };
     let params = TraceCacheParams {

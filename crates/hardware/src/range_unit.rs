@@ -1,16 +1,16 @@
-//! The range TLB of a processor, and what it has counted.
+//! The range TLB of a processor, with its counts.
 
 use addr::{Asid, Kind, VirtAddr};
 use description::{Description, Refusal, WalkerKind};
 use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
 use results::RangeTlbCounts;
 
-/// What its entries are made of.
+/// The source of a range TLB's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangesFrom {
     /// The operating system's range table.
     Table,
-    /// The line of page-table entries that a walk reads, and what is held already.
+    /// The line of page-table entries that a walk reads, merged with entries that are present.
     Line,
 }
 
@@ -35,7 +35,7 @@ pub struct RangeUnit {
 }
 
 impl RangeUnit {
-    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    /// The range TLB in `description`, if there is one. The error has the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<RangeUnit>, Refusal> {
         let Some(described) = &description.range_tlb else { return Ok(None) };
         let refuse = |key: &str, what: String| Err(Refusal::new(format!("range_tlb{key}"), what));
@@ -72,7 +72,7 @@ impl RangeUnit {
         Ok(Some(RangeUnit { tlb, from, pages_min, lookups: 0, hits: 0 }))
     }
 
-    /// Looks `va` up; `serves` says whether what is found may serve the access.
+    /// Looks up `va`; `serves` returns whether the entry found may serve the access.
     pub fn lookup(
         &mut self,
         va: VirtAddr,
@@ -86,7 +86,7 @@ impl RangeUnit {
         Some(found)
     }
 
-    /// Whether a range of so many pages gets an entry.
+    /// Whether a range of `pages` pages gets an entry.
     pub fn takes(&self, pages: u64) -> bool {
         pages >= self.pages_min
     }
@@ -97,7 +97,7 @@ impl RangeUnit {
         tlb.forget_counts();
     }
 
-    /// What it has counted, beside a range table with so many ranges and bytes.
+    /// Its counts, together with the number of ranges in the range table and their bytes.
     pub fn counts(&self, (ranges, range_bytes): (u64, u64)) -> RangeTlbCounts {
         let (params, counts) = (self.tlb.params(), self.tlb.counts());
         RangeTlbCounts {

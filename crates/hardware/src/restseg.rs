@@ -1,4 +1,4 @@
-//! What finds pages in restrictive segments, before the page table is walked (Kanellopoulos and others 2023,
+//! Lookup of pages in restrictive segments, before the page table is walked (Kanellopoulos and others 2023,
 //! "Utopia").
 //!
 //! ```text
@@ -12,8 +12,9 @@
 //!                                      frame = place of the tag: no walk
 //! ```
 //!
-//! The segment of larger pages is looked into first. The lookups come one after the other, and then the
-//! walk: their time adds up. A line of an array is kept whatever is written there, as caches are coherent.
+//! The segment for larger pages is searched first. The lookups are sequential, followed by the walk: their
+//! times add up. Lines of the arrays stay in their caches when they are written, since the caches are
+//! coherent.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use description::{Description, Refusal};
@@ -23,10 +24,10 @@ use physmem::Segment;
 use ram::hashed::{self, Kept, TAG_BYTES};
 use results::RestSegCounts;
 
-/// Bytes of a line of the arrays' caches.
+/// The bytes of a line in the caches of the arrays.
 const LINE: u64 = 64;
 
-/// What keeps the lines of an array that were used last: one cache, or none.
+/// The cache for recently used lines of an array, or none.
 fn lines(lines: u32, ways: u32) -> Result<Hierarchy, GeometryError> {
     let cache = CacheParams {
         size_bytes: u64::from(lines) * LINE,
@@ -40,7 +41,7 @@ fn lines(lines: u32, ways: u32) -> Result<Hierarchy, GeometryError> {
         .map_err(|(_, wrong)| wrong)
 }
 
-/// The lookups of a processor.
+/// The restrictive-segment lookups of a processor.
 pub struct RestSegUnit {
     kept: Kept,
     base: PageSize,
@@ -50,7 +51,7 @@ pub struct RestSegUnit {
 }
 
 impl RestSegUnit {
-    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    /// The unit in `description`, if there is one. The error has the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<RestSegUnit>, Refusal> {
         hashed::check(description)?;
         let Some(described) = &description.restseg else { return Ok(None) };
@@ -73,8 +74,9 @@ impl RestSegUnit {
         }))
     }
 
-    /// Looks for the page of `va`, which is `there` if it is mapped. `is_taken` says whether some frame of a
-    /// place is in use. The references that this takes go to `references`. Says whether it was found.
+    /// Looks for the page of `va`; `there` is its translation, if it is mapped. `is_taken` returns whether a
+    /// frame of a set is in use. The lookup's memory references are appended to `references`. Returns
+    /// whether the page was found.
     pub fn lookup(
         &mut self,
         va: VirtAddr,
@@ -133,12 +135,13 @@ impl RestSegUnit {
     }
 }
 
-/// Uses the line of `addr`; whether it was not there.
+/// Accesses the line of `addr`. Returns whether it missed.
 fn is_missed(lines: &mut Hierarchy, addr: PhysAddr) -> bool {
     lines.access(addr, 1, false, Requester::Walker) == Served::Memory
 }
 
-/// A reference to an array: of level 0, as to any cache of translations in front of a table.
+/// A reference to an array. It has level 0, like a reference to any cache of translations in front
+/// of a table.
 fn read(addr: PhysAddr, bytes: u8) -> Reference {
     Reference { addr, bytes, write: false, level: 0, leads: Leads::Nowhere }
 }

@@ -1,4 +1,5 @@
-//! Which pages the first TLBs have, so that a recorder need not tell accesses to them.
+//! Which pages are guaranteed to hit in the first-level TLBs, so that a recorder need not report
+//! accesses to them.
 //!
 //! ```text
 //!   LRU, sets of n entries    of each set the n pages that were used last
@@ -6,14 +7,15 @@
 //!                             in, without those that have made room
 //! ```
 //!
-//! That holds where each entry is for one page of 4K, as the recorder counts them, and where nothing but
-//! accesses changes these TLBs from one event of a program to the next. Who counts accesses tells nobody else of
-//! them: so nothing behind the TLBs may be asked by a hit. It holds for TLBs, page tables and what walks these,
-//! over pages that stay where they are once they are touched; not for caches, which hear of each access, and not
-//! for a page table that lies in pages of which the TLB has translations too.
+//! This requires that each entry is for one page of 4K, as the recorder counts them, and that only accesses
+//! change these TLBs between two events of a program. Accesses that are only counted are not reported to
+//! anything else, so nothing behind the TLBs may depend on hits. It therefore works for TLBs, page tables and
+//! walkers, with pages that stay where they are once they have been touched. It does not work with data
+//! caches, which need each access, nor with a page table that is itself translated by the TLBs.
 //!
-//! Under FIFO and random replacement each entry that goes has to be known. With a page table, an entry also goes if it
-//! forbids an access, or if the operating system then grants it. So these machines have none.
+//! With FIFO and random replacement, every entry that is removed must be known. With a page table, an entry
+//! is also removed if it forbids an access that the operating system then grants. Machines with these
+//! policies therefore must not have a page table.
 
 use std::ops::RangeInclusive;
 
@@ -21,13 +23,12 @@ use addr::{Kind, PageSize};
 use description::Description;
 use trace::{Replaces, SurePages};
 
-/// With fewer entries, or ways, most blocks could bring in too many pages; of more the recorder does not keep
-/// track (`SURE_PAGES_MAX` of crate `ring`).
+/// The supported numbers of entries. With fewer entries or ways, most blocks could bring in too many pages;
+/// with more, the recorder does not keep track (`SURE_PAGES_MAX` of crate `ring`).
 const ENTRIES: RangeInclusive<u32> = 16..=128;
 const WAYS_MIN: u32 = 4;
 
-/// What a machine may say of which hits know nothing. The description of all else is left out if it is
-/// not there.
+/// The tables of a machine file that do not depend on hits. Any other table disables the guarantee.
 const TABLES: [&str; 12] = [
     "title",
     "source",
@@ -53,7 +54,7 @@ const CORE: [&str; 7] = [
 ];
 const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 
-/// Which pages are sure to be in the first TLBs of `description`, or why none is.
+/// Which pages are guaranteed to hit in the first-level TLBs of `description`, or why none is.
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
         return Err(format!("the machine has {wrong}, and hits may matter to more than its TLBs"));
@@ -111,7 +112,7 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
     Ok(SurePages { pages, sets, replaces: [code.3, loads.3], together: code == loads })
 }
 
-/// What the machine has that hears of hits, or changes TLBs by itself, if it has something.
+/// A part of the machine that depends on hits, or changes TLBs by itself, if there is one.
 fn more_than_tlbs(description: &Description) -> Option<String> {
     let described = serde_json::to_value(description).ok();
     let Some(described) = described.as_ref().and_then(serde_json::Value::as_object) else {

@@ -1,4 +1,4 @@
-//! The hardware that translates: the TLBs of a machine, built from the description.
+//! The TLBs of a machine, as in its description.
 
 use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 use description::{
@@ -18,13 +18,13 @@ use super::{
     restseg::RestSegUnit,
 };
 
-/// No TLB serves the kind.
+/// The index for a kind that no TLB serves.
 pub const NONE: usize = usize::MAX;
 
-/// The most first-level TLBs: for fetches, loads and stores. They are the first units.
+/// The largest number of first-level TLBs: for fetches, loads and stores. They are the first units.
 pub const FIRST_LEVEL_MAX: usize = 3;
 
-/// A TLB and what the run needs to know of it.
+/// A TLB and its data for the run.
 pub struct Unit {
     pub name: &'static str,
     pub level: u8,
@@ -35,8 +35,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Flushes with `flush`, which is given what is to hear of each entry that goes. The hits of
-    /// those are added to `census`. Gives how many went.
+    /// Flushes entries by `flush`, which receives a callback for each removed entry. The hits of
+    /// removed entries are added to `census`. Returns the number of entries.
     pub fn flush(
         &mut self,
         census: &mut Census,
@@ -48,7 +48,7 @@ impl Unit {
         flushed
     }
 
-    /// Looks up a page of the page table, for a load of its entry at `entry`.
+    /// Looks up a page of the page table, for a load of the page-table entry at `entry`.
     pub fn lookup_table(&mut self, entry: VirtAddr, asid: Asid) -> Option<Hit> {
         self.counts.table_lookups += 1;
         let found = self.tlb.lookup(entry, asid, Kind::Load);
@@ -60,18 +60,18 @@ impl Unit {
 /// The TLBs.
 pub struct TlbUnits {
     pub units: Vec<Unit>,
-    /// Index in `units` of the first-level TLB of each kind, or [`NONE`].
+    /// For each kind, the index in `units` of its first-level TLB, or [`NONE`].
     pub first: [usize; Kind::COUNT],
-    /// Index in `units` of the second-level TLB of each kind, or [`NONE`].
+    /// For each kind, the index in `units` of its second-level TLB, or [`NONE`].
     pub second: [usize; Kind::COUNT],
-    /// What is asked together with the second level.
+    /// The range TLB, which is looked up together with the second level.
     pub ranges: Option<RangeUnit>,
-    /// What is asked before the page table.
+    /// The restrictive segments, which are searched before the page table.
     pub restseg: Option<RestSegUnit>,
 }
 
 impl TlbUnits {
-    /// Builds what `description` says; an error comes with the key that is wrong.
+    /// The TLBs in `description`. The error has the key that is wrong.
     pub fn new(description: &Description) -> Result<TlbUnits, Refusal> {
         let bits = description.core.asid_bits;
         let format = description.page_table.as_ref().and_then(|table| Format::named(&table.format));
@@ -169,20 +169,20 @@ impl TlbUnits {
         &mut self.units[..count]
     }
 
-    /// What the policies of the first-level TLBs learn of hits, at most.
+    /// The most that the policies of the first-level TLBs learn from hits.
     pub fn first_level_learns(&self) -> u8 {
         let first_level = self.units.iter().filter(|unit| unit.level == 1);
         first_level.map(|unit| unit.tlb.learns()).max().unwrap_or(NOTHING)
     }
 
-    /// The pages of the largest block of which some of them has entries, or 0.
+    /// The largest number of pages per block for which one of them has entries, or 0.
     pub fn block_pages(&self) -> usize {
         let pages = self.units.iter().filter_map(|unit| unit.tlb.blocks());
         pages.map(|blocks| blocks.pages as usize).max().unwrap_or(0)
     }
 
-    /// Forgets what `flush` names, and gives how many entries that were. The hits of what goes are
-    /// added to `census`, here and below.
+    /// Flushes what `flush` names and returns the number of entries. Here and below, the hits of
+    /// removed entries are added to `census`.
     pub fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) -> u64 {
         let of_ranges = |ranges: &mut RangeUnit| match flush.scope() {
             Scope::Nothing => 0,
@@ -197,24 +197,24 @@ impl TlbUnits {
             })
     }
 
-    /// Forgets all that is not global, as a switch without ASIDs does.
+    /// Flushes everything that is not global, as a switch without ASIDs does.
     pub fn flush_non_global(&mut self, census: &mut Census) -> u64 {
         self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_all())
             + self.flush_each(census, |tlb, mut gone| tlb.flush_non_global(&mut gone))
     }
 
-    /// Forgets all of one ASID, before another space gets it.
+    /// Flushes everything of one ASID, before another space gets it.
     pub fn flush_asid(&mut self, asid: Asid, census: &mut Census) -> u64 {
         self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_asid(asid))
             + self.flush_each(census, |tlb, mut gone| tlb.flush_asid(asid, &mut gone))
     }
 
-    /// Forgets what translates addresses of `range`, where there are no ASIDs.
+    /// Flushes what translates addresses of `range`, on a machine without ASIDs.
     pub fn flush_range(&mut self, range: VirtRange, census: &mut Census) -> u64 {
         self.flush_each(census, |tlb, mut gone| tlb.flush_range(range, Asid(0), &mut gone))
     }
 
-    /// Flushes each TLB by `flush`, and gives how many entries went.
+    /// Flushes each TLB by `flush` and returns the number of entries.
     pub fn flush_each(
         &mut self,
         census: &mut Census,
@@ -230,7 +230,7 @@ impl TlbUnits {
         }
     }
 
-    /// Begins to count anew; the entries stay.
+    /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
         self.drain(census);
         let TlbUnits { units, first: _, second: _, ranges, restseg } = self;
@@ -247,7 +247,7 @@ impl TlbUnits {
         }
     }
 
-    /// Forgets the pages of the array that held the tables for `range`.
+    /// Flushes the pages of the linear page table's array that held the tables for `range`.
     pub fn flush_tables(&mut self, range: VirtRange, asid: Asid, census: &mut Census) -> u64 {
         let mut flushed = 0;
         for level in 1..=LinearArray::LEVELS {
@@ -259,7 +259,7 @@ impl TlbUnits {
     }
 }
 
-/// Why no access looks `unit` up, and which keys have an effect instead.
+/// The error that no access uses `unit`, with the keys that would have an effect instead.
 fn unused(unit: &Unit, description: &Description) -> String {
     let serving = |kind| description.tlb.serving(unit.level, kind);
     if !description.core.fetches && serving(Kind::Fetch) == Some(unit.name) {
@@ -270,7 +270,7 @@ fn unused(unit: &Unit, description: &Description) -> String {
     format!("unused: level {} of this machine is split; set {}", unit.level, served.join(", "))
 }
 
-/// The refusal of pages of `size`, which a first-level TLB is given and does not hold.
+/// The error that a first-level TLB is to be filled with pages of `size`, which it does not hold.
 fn not_held(unit: &Unit, size: PageSize, description: &Description) -> Refusal {
     let sizes = unit.params.arrays.iter().flat_map(|array| &array.page_sizes);
     let mut sizes: Vec<PageSize> = sizes.copied().collect();
@@ -340,7 +340,7 @@ fn block_params(name: &str, blocks: &description::Blocks) -> Result<BlockParams,
     Ok(BlockParams { pages: blocks.pages, kind, prefetch: blocks.prefetch })
 }
 
-/// The key that a geometry error is about.
+/// The key to which a geometry error refers.
 pub fn geometry_key(name: &str, tlb: &description::Tlb, error: &GeometryError) -> String {
     let key = match error {
         GeometryError::BlockPages { .. } => "blocks.pages",

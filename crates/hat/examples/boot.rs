@@ -1,5 +1,6 @@
-//! A kernel that is only a HAT layer over x86-64 page tables: it builds and links without std, boots as a process, runs a
-//! stream of the model test, and says its digest. The tests compare it with their own.
+//! A kernel that consists only of a HAT layer over x86-64 page tables: it builds and links without std, boots
+//! as a process, runs a stream of the model test, and prints the digest. The tests compare the digest with
+//! their own.
 #![no_std]
 #![no_main]
 // The model test uses more of these than one stream does.

@@ -1,7 +1,7 @@
-//! A kernel's half: the HAT layer over x86-64 page tables, without std.
+//! The kernel's part of using the HAT layer over x86-64 page tables, without std.
 //!
-//! This is a library with a panic handler of its own. Should anything below it pull std in,
-//! there would be two, and it would not compile; every run of the tests builds it.
+//! This is a library with its own panic handler. If anything below it linked std, there would be
+//! two panic handlers, and it would not compile; every run of the tests builds it.
 #![no_std]
 
 extern crate alloc;
@@ -21,7 +21,7 @@ fn halt(_: &PanicInfo<'_>) -> ! {
 /// The processors of this kernel, and its allocator of frames.
 pub struct Cpus<F> {
     frames: F,
-    /// Sends INVLPG or a new CR3 to every processor that may hold what a token names.
+    /// Executes INVLPG or reloads CR3 on every processor that may hold what a token names.
     invalidate: fn(HatSpace, &Flush),
 }
 
@@ -37,7 +37,7 @@ impl<F: Frames> Platform for Cpus<F> {
     }
 }
 
-/// A space with one page of 2 MiB, of which the second half is given back.
+/// A space with one page of 2 MiB, of which the second half is unmapped.
 pub fn half_a_page<M: Memory + Send + Sync, F: Frames>(
     memory: M,
     cpus: &mut Cpus<F>,

@@ -1,4 +1,4 @@
-//! Translations change: their rights, their usage bits, the size of their pages.
+//! Operations that change translations: their rights, usage bits and page sizes.
 
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Gives every mapping in `range` these rights (K94 operation 4).
+    /// Sets the rights of every mapping in `range` (K94 operation 4).
     pub fn protect(
         &self,
         space: HatSpace,
@@ -46,8 +46,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// What was done to a frame through any of its mappings since the bits were last cleared, and
-    /// clears those that `clear` names (K94 operation 5).
+    /// The usage of a frame through all of its mappings since its usage bits were last cleared.
+    /// Clears those bits that are true in `clear` (K94 operation 5).
     pub fn usage(
         &self,
         frame: PhysAddr,
@@ -99,7 +99,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// The page at `addr` has these usage bits: those that it had where it was before it moved.
+    /// Sets usage bits of the page at `addr`: the bits that it had before it was moved to this
+    /// address.
     pub fn set_usage(&self, space: HatSpace, addr: VirtAddr, usage: Usage) -> Result<(), Error> {
         self.scheme.enter(Site::Usage, |held| {
             held.space(space.0, AddressSpace::processor, |entry, held| {
@@ -112,16 +113,16 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames: a downgrade
-    /// or an upgrade (G98 sections 6.7 and 6.8).
+    /// Replaces the mappings in `range` by pages of the size `to`, with the same frames: a
+    /// downgrade or an upgrade (G98 sections 6.7 and 6.8).
     ///
-    /// Both ends of the range are multiples of `to` and of the pages that are mapped there. For
-    /// larger pages than there are now, each must be full, with adjacent and aligned frames and
-    /// equal rights: else this is refused, and nothing has changed. Nor has it where no memory is left
-    /// for a table.
+    /// Both ends of the range must be multiples of `to` and of the sizes of the pages that are mapped
+    /// there. If pages get larger, each new page must be completely mapped, by adjacent and aligned
+    /// frames with equal rights. Otherwise, or if no memory is left for a table, the operation fails
+    /// and changes nothing.
     ///
-    /// The processors forget the pages as they were while the table is held: until then they set bits in
-    /// the entries of those, which the pages as they are now get with the last step.
+    /// The processors flush the old pages while the operation still holds the page table. Until then
+    /// they set usage bits in the old entries; the last step transfers these bits to the new pages.
     pub fn resize(
         &self,
         space: HatSpace,

@@ -1,5 +1,5 @@
-//! Contexts: the numbers by which hardware tells the TLB entries of different spaces apart, of which
-//! there are few (K94 sections 3.2 and 6.2: 65,536 on a SuperSPARC, 4096 on others).
+//! Contexts: the few numbers by which hardware tells the TLB entries of different spaces apart (K94
+//! sections 3.2 and 6.2: 65,536 on a SuperSPARC, 4096 on others).
 //!
 //! ```text
 //!   enter(space) -- has one? --> goes on with it, and is the last that would lose it
@@ -10,46 +10,47 @@
 //!            processors forget its entries
 //! ```
 //!
-//! To keep that order each entry into a space takes a lock. As long as few contexts are in use nobody
-//! will lose one: below a threshold the order is not kept, and whoever has a context goes on without the
-//! lock (K94 section 6.2).
+//! Keeping the order of use takes a lock at each entry into a space. While few contexts are in use, none
+//! will be taken away: below a threshold the order is not kept, and a space that has a context is
+//! entered without the lock (K94 section 6.2).
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use crate::space::HatSpace;
 
-/// How many contexts there are, and from when on the order of their use is kept.
+/// The number of contexts, and the threshold from which the order of their use is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContextLimit {
-    /// Contexts of the hardware.
+    /// The number of contexts that the hardware has.
     pub contexts: u32,
-    /// While at most so many are in use, the order is not kept.
+    /// The order of use is not kept while at most this many contexts are in use.
     pub threshold: u32,
 }
 
-/// What contexts have cost.
+/// Counts of how contexts were assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContextCounts {
-    /// Entries into a space that has a context, without the lock.
+    /// Entries into a space that had a context, without the lock.
     pub unlisted: u64,
-    /// Entries into a space that has a context, with the lock, because the order of use is kept.
+    /// Entries into a space that had a context, with the lock, because the order of use was kept.
     pub listed: u64,
-    /// Contexts given to a space that had none.
+    /// Contexts assigned to a space that had none.
     pub taken: u64,
-    /// Of these, those that another space has lost for it.
+    /// Contexts assigned that had to be taken from another space; they are counted in `taken` as
+    /// well.
     pub stolen: u64,
 }
 
-/// What a space was entered with.
+/// The result of entering a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entered {
-    /// The number that hardware knows the space by.
+    /// The number by which hardware knows the space.
     pub context: u32,
-    /// The space that had it before, and has lost it.
+    /// The space that had this context until now, and has lost it.
     pub lost: Option<HatSpace>,
 }
 
-/// No context can be had: all are of spaces that processors run.
+/// No context is available: processors run all the spaces that have one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoContext;
 
@@ -61,17 +62,18 @@ impl core::fmt::Display for NoContext {
 
 impl core::error::Error for NoContext {}
 
-/// The list of contexts.
+/// All contexts and the spaces that have them.
 #[derive(Debug, Default)]
 pub struct Contexts {
     pub(crate) limit: Option<ContextLimit>,
-    /// By context, the space that has it and when it was entered; those that were never used are not
-    /// here.
+    /// For each context that was ever used: the space that has it, and when that space was last
+    /// entered.
     owners: Vec<Option<(u32, u64)>>,
-    /// By space: two processors that enter one at once get one context.
+    /// The context of each space. Two processors that enter a space at the same time get the same
+    /// context.
     of: BTreeMap<u32, u32>,
     free: Vec<u32>,
-    /// Contexts in use, by when their space was entered.
+    /// The contexts in use, by when their space was last entered.
     order: BTreeMap<u64, u32>,
     now: u64,
     pub(crate) counts: ContextCounts,
@@ -82,12 +84,13 @@ impl Contexts {
         self.limit = Some(limit);
     }
 
-    /// Contexts in use.
+    /// The number of contexts in use.
     pub(crate) fn used(&self) -> u32 {
         self.order.len() as u32
     }
 
-    /// The context of `space` is the last to be lost, if it still has it.
+    /// Marks the context of `space` as the one used most recently. Returns whether `space` still
+    /// has it.
     pub(crate) fn renew(&mut self, space: u32, context: u32) -> bool {
         self.now += 1;
         let now = self.now;
@@ -103,7 +106,7 @@ impl Contexts {
         true
     }
 
-    /// A context for `space`, and who has lost it.
+    /// Assigns a context to `space`. Returns the context, and the space that has lost it.
     pub(crate) fn take(
         &mut self,
         space: u32,
@@ -140,7 +143,7 @@ impl Contexts {
         Some((context, lost))
     }
 
-    /// The space is gone.
+    /// Frees the context of a space that has ended.
     pub(crate) fn put(&mut self, space: u32) {
         let Some(context) = self.of.remove(&space) else { return };
         if let Some((_, since)) = self.owners[context as usize].take() {

@@ -1,4 +1,4 @@
-//! A processor enters a space: which context it goes on with ([`Contexts`](crate::Contexts)).
+//! A processor enters a space: assignment of the space's context ([`Contexts`](crate::Contexts)).
 
 use pagetable::{Flush, Mounted};
 
@@ -11,16 +11,18 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Gives spaces contexts, at most as many as `limit` says. To be called before the first space is entered.
+    /// Limits contexts: spaces get contexts, at most as many as `limit` says. Call it before the first space
+    /// is entered.
     pub fn limit_contexts(&self, limit: ContextLimit) {
         self.scheme.enter(Site::Create, |held| held.contexts(|contexts| contexts.limit(limit)));
         self.set_unlisted(limit.threshold);
     }
 
-    /// A processor runs `space` from here on: its context, which another space may have lost for it.
-    /// `runs` says which spaces processors run, among them this one already: these keep theirs.
+    /// Enters `space` on a processor. Returns the space's context, and the space that has lost it,
+    /// if any. `runs` tells which spaces processors run, including `space` already: those keep their
+    /// contexts.
     ///
-    /// `None` where contexts are not limited, or there is no such space.
+    /// `None` if contexts are not limited or the space does not exist.
     pub fn enter(
         &self,
         space: HatSpace,
@@ -72,7 +74,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// What contexts have cost.
+    /// Counts of how contexts were assigned.
     pub fn context_counts(&self) -> ContextCounts {
         let listed = self.scheme.enter(Site::Look, |held| held.contexts(|list| list.counts()));
         ContextCounts { unlisted: self.unlisted(), ..listed }

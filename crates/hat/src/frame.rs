@@ -6,14 +6,15 @@
 //!   frame 33: --> [ space 3, 0x6000, 4K ] --> end
 //! ```
 //!
-//! A node hangs at the first base frame of *its own* page size, so that two spaces map the same
-//! frames at two sizes (G98 section 6.2) without a node per base page. Whoever asks for the
-//! mappings of a base frame therefore looks at one list per page size: at that of the frame itself,
-//! and at that of the first frame of each larger page that could cover it (`Hat::lists_of`).
+//! A node is in the list of the first base frame of *its own* page. Two spaces can therefore map
+//! the same frames with two page sizes (G98 section 6.2), without a node per base page. To find all
+//! mappings of a base frame, one list per page size is read: that of the frame itself, and that of
+//! the first frame of each larger page that could contain it (`Hat::lists_of`).
 //!
-//! The list is a tree written in preorder: a node's *depth* says how many nodes above it the page was
-//! mapped from, one space giving it to the next (E99 section 3.2, L4's mapping tree). What the memory
-//! manager loads has depth 0, so that without such mappings the tree is K94's flat list.
+//! The list is a tree written in preorder. A node's *depth* is the number of its ancestors: the chain
+//! of pages from which it was mapped, each space mapping the page to the next (E99 section 3.2, L4's
+//! mapping tree). What the memory manager loads has depth 0. Without pages that one space maps to
+//! another, the tree is K94's flat list.
 //!
 //! ```text
 //!   space 1, depth 0          the pager has the page
@@ -22,9 +23,9 @@
 //!     space 3, depth 1
 //! ```
 //!
-//! The first node lies in the descriptor itself: most frames are mapped once, and then a fault makes
-//! no node and looks at one line of the processor's cache. Where a frame is mapped more often, all of its
-//! nodes lie in an array of its own, linked both ways by their places:
+//! The first node is stored in the descriptor itself. Most frames are mapped once, and for these a fault
+//! allocates no node and reads one cache line. All nodes of a frame that is mapped several times are in
+//! an array of its own, linked in both directions by their indices:
 //!
 //! ```text
 //!   leaf of a page table                          frame 16's array
@@ -33,10 +34,10 @@
 //!                                                 3 [ space 5, before 1, next - ]
 //! ```
 //!
-//! A node's place, from 1 on, is its *name* as long as it is in the list. With the number of the frame it is
-//! the pointer of 32 bits that E99 reserves in each leaf for the mapping tree: a page table that has notes
-//! ([`pagetable::PageTable::has_notes`]) keeps it beside the page's entry, and from the page its node is
-//! found, and struck out, without a look at the others. Where a table has none the list is searched.
+//! The index of a node, from 1 on, is its *name* while it is in the list. Together with the number of the
+//! frame it is the 32-bit pointer that E99 reserves in each leaf for the mapping tree. A page table with
+//! notes ([`pagetable::PageTable::has_notes`]) stores the name beside the page's entry, so that the node of
+//! a page is found and removed without a search. For a table without notes the list is searched.
 
 use alloc::boxed::Box;
 use core::iter;
@@ -47,23 +48,24 @@ use smallvec::SmallVec;
 /// A page that maps a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Mapped {
-    /// The number of its space.
+    /// The number of the page's space.
     pub space: u32,
-    /// The place of its MMU in the space's list.
+    /// The index of the page's MMU in the space's list.
     pub mmu: u8,
     /// The page.
     pub page: Page,
 }
 
-/// A page and what its page table has noted of it: its node's name, or 0. A note may be older than the
-/// list; whoever finds another page there searches.
+/// A page and the note beside its page-table entry: the name of its node, or 0. A note may be out of
+/// date; if the node of that name is for another page, the list is searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Noted {
     pub(crate) page: Mapped,
     pub(crate) note: u32,
 }
 
-/// A page in 16 bytes, as the shift lies in the bits of the address that a page has zero. All zero, it is none.
+/// A page in 16 bytes: log2 of its size is stored in address bits that are zero in a page's address. An
+/// all-zero node stands for no page.
 #[derive(Clone, Copy, Default)]
 struct Node {
     start_and_shift: u64,
@@ -72,7 +74,7 @@ struct Node {
     depth: u8,
 }
 
-/// A node in the array, and the names of those on both sides.
+/// A node in the array, with the names of the previous and next nodes.
 #[derive(Clone, Copy, Default)]
 struct Linked {
     node: Node,
@@ -80,34 +82,35 @@ struct Linked {
     next: u32,
 }
 
-/// All nodes of a frame that has, or had, several.
+/// All nodes of a frame that has, or had, several mappings.
 #[derive(Default)]
 struct List {
     nodes: SmallVec<[Linked; 3]>,
     head: u32,
-    /// The first free place; each leads to the next one.
+    /// The index of the first free element; each free element leads to the next.
     free: u32,
-    /// Nodes in use.
+    /// The number of nodes in use.
     count: u32,
 }
 
-/// The name of no node.
+/// The value that is no node's name.
 const NONE: u32 = 0;
 /// The name of the node in the descriptor, and of the first one in the array.
 const FIRST: u32 = 1;
 
-/// A page-frame descriptor.
+/// A page-frame descriptor: all mappings of one base frame.
 #[derive(Default)]
 pub struct Frame {
-    /// The only node, if it is a page and there is no list.
+    /// The only node, if there is one and there is no list.
     only: Node,
     list: Option<Box<List>>,
-    /// Operations that unload it. While there is one, loads wait.
+    /// The number of operations that are unloading the frame. While it is not 0, loads of the frame
+    /// wait.
     unloading: u32,
 }
 
 impl Frame {
-    /// Whether loads have to wait.
+    /// Whether loads of the frame must wait.
     pub(crate) const fn is_unloading(&self) -> bool {
         self.unloading > 0
     }
@@ -120,7 +123,7 @@ impl Frame {
         self.unloading -= 1;
     }
 
-    /// Enters a page; its node's name.
+    /// Inserts a page and returns the name of its node.
     #[inline]
     pub(crate) fn insert(&mut self, mapped: Mapped) -> u32 {
         if self.list.is_none() && !self.only.is_page() {
@@ -130,20 +133,21 @@ impl Frame {
         self.insert_beside_others(mapped)
     }
 
-    /// A call, so that the usual load keeps its registers.
+    /// Not inlined, so that the usual load, of a frame without other mappings, keeps its registers.
     #[inline(never)]
     fn insert_beside_others(&mut self, mapped: Mapped) -> u32 {
         let list = self.list();
         list.link(Node::of(mapped, 0), NONE, list.head)
     }
 
-    /// Enters a page that is a copy of `other`, if that is in the list.
+    /// Inserts a page that is a copy of `other`, as its sibling. `None` if `other` is not in the
+    /// list.
     pub(crate) fn insert_beside(&mut self, other: Noted, mapped: Mapped) -> Option<u32> {
         self.find(other).map(|_| self.insert(mapped))
     }
 
-    /// Enters a page that was mapped from `parent`, if that is in the list; one below which a tree would be
-    /// deeper than 255 counts as gone.
+    /// Inserts a page that was mapped from `parent`, as its child. `None` if `parent` is not in the list,
+    /// or if the tree would become deeper than 255.
     pub(crate) fn insert_below(&mut self, parent: Noted, mapped: Mapped) -> Option<u32> {
         let parent = self.find(parent)?;
         let list = self.list();
@@ -152,8 +156,8 @@ impl Frame {
         Some(list.link(Node::of(mapped, depth), parent, next))
     }
 
-    /// Enters a page in the place of `giver`, which is below it from here on, alone: what was mapped from
-    /// `giver` counts as mapped from the new page. `None` as [`Frame::insert_below`].
+    /// Inserts a page in the place of `giver`, which becomes its child; the children of `giver` become
+    /// children of the new page. `None` under the conditions of [`Frame::insert_below`].
     pub(crate) fn insert_above(&mut self, giver: Noted, mapped: Mapped) -> Option<u32> {
         let giver = self.find(giver)?;
         let list = self.list();
@@ -163,7 +167,7 @@ impl Frame {
         Some(list.link(Node::of(mapped, node.depth), before, giver))
     }
 
-    /// Undoes [`Frame::insert_above`]: `giver` is in its place again, if it is still in the list.
+    /// Undoes [`Frame::insert_above`]: puts `giver` back in its place, if it is still in the list.
     pub(crate) fn remove_above(&mut self, giver: Mapped, mapped: Noted) {
         let Some(above) = self.find(mapped) else { return };
         let next = self.node(above).map_or(NONE, |(_, next)| next);
@@ -178,7 +182,7 @@ impl Frame {
         self.settle();
     }
 
-    /// Whether `child` was mapped from `parent`, and not from one in between.
+    /// Whether `child` is a child of `parent`: mapped directly from it.
     pub(crate) fn is_child(&self, parent: Noted, child: Mapped) -> bool {
         let Some((parent, mut next)) = self.find(parent).and_then(|name| self.node(name)) else {
             return false;
@@ -194,7 +198,7 @@ impl Frame {
         false
     }
 
-    /// The pages that were mapped from `parent`, by it or by those that it was mapped to.
+    /// The descendants of `parent`: the pages mapped from it, directly or through other pages.
     pub(crate) fn below(&self, parent: Noted) -> impl Iterator<Item = Mapped> {
         let parent = self.find(parent).and_then(|name| self.node(name));
         let (depth, next) = parent.map_or((0, NONE), |(node, next)| (node.depth, next));
@@ -202,7 +206,7 @@ impl Frame {
         below.map_while(move |(node, _)| if node.depth > depth { node.mapped() } else { None })
     }
 
-    /// Strikes a page out. Pages that were mapped from it count as mapped from what it was mapped from.
+    /// Removes a page. Its children become children of its parent.
     #[inline]
     pub(crate) fn remove(&mut self, mapped: Noted) {
         if self.list.is_none() && self.only.is(mapped.page) {
@@ -227,12 +231,12 @@ impl Frame {
         self.settle();
     }
 
-    /// The pages in the list.
+    /// All pages in the list.
     pub(crate) fn pages(&self) -> impl Iterator<Item = Mapped> {
         self.noted().map(|noted| noted.page)
     }
 
-    /// The pages in the list with the names of their nodes.
+    /// All pages in the list, with the names of their nodes.
     pub(crate) fn noted(&self) -> impl Iterator<Item = Noted> {
         let head = match &self.list {
             Some(list) => list.head,
@@ -241,7 +245,7 @@ impl Frame {
         self.names(head).filter_map(|note| Some(Noted { page: self.node(note)?.0.mapped()?, note }))
     }
 
-    /// The name of the node of a page that is in the list.
+    /// The name of the node of a page, if the page is in the list.
     fn find(&self, Noted { page, note }: Noted) -> Option<u32> {
         let is_there = |name: &u32| self.node(*name).is_some_and(|(node, _)| node.is(page));
         if is_there(&note) {
@@ -251,7 +255,7 @@ impl Frame {
         self.names(head).find(is_there)
     }
 
-    /// A node, and the name of the next one.
+    /// A node, and the name of the node after it.
     fn node(&self, name: u32) -> Option<(Node, u32)> {
         let linked = match &self.list {
             Some(list) => *list.nodes.get(name.checked_sub(1)? as usize)?,
@@ -261,14 +265,14 @@ impl Frame {
         linked.node.is_page().then_some((linked.node, linked.next))
     }
 
-    /// The names from this one on.
+    /// The names in the list, starting with `from`.
     fn names(&self, from: u32) -> impl Iterator<Item = u32> {
         let is_name = |name: &u32| *name != NONE;
         let next = move |name: &u32| self.node(*name).map(|(_, next)| next).filter(is_name);
         iter::successors(Some(from).filter(is_name), next)
     }
 
-    /// All nodes in an array, under the names that they have.
+    /// Moves all nodes into an array, if they are not in one yet. They keep their names.
     fn list(&mut self) -> &mut List {
         let only = &mut self.only;
         self.list.get_or_insert_with(|| {
@@ -280,7 +284,8 @@ impl Frame {
         })
     }
 
-    /// One node that may lie in the descriptor does, and then there is no array.
+    /// If a single node is left and its name allows it, moves it into the descriptor and frees the
+    /// array.
     fn settle(&mut self) {
         let Some(list) = &mut self.list else { return };
         match (list.count, list.head) {
@@ -295,12 +300,13 @@ impl Frame {
 }
 
 impl List {
-    /// A node in use.
+    /// The node named `name`, which is in use.
     fn at(&mut self, name: u32) -> &mut Linked {
         &mut self.nodes[name as usize - 1]
     }
 
-    /// Puts a node between two that are neighbors, or at an end; its name.
+    /// Inserts a node between the neighbours `before` and `next`, either of which may be [`NONE`].
+    /// Returns its name.
     fn link(&mut self, node: Node, before: u32, next: u32) -> u32 {
         let linked = Linked { node, before, next };
         let name = if self.free == NONE {
@@ -325,7 +331,7 @@ impl List {
         self.count -= 1;
     }
 
-    /// Has one follow the other; each may be none.
+    /// Links `one` and `next` as neighbours; either may be [`NONE`].
     fn join(&mut self, one: u32, next: u32) {
         match one {
             NONE => self.head = next,
@@ -336,7 +342,8 @@ impl List {
         }
     }
 
-    /// The nodes from `next` on that were below one of `depth`, which is gone: each is one less deep.
+    /// Reduces the depth of the nodes from `next` on that were descendants of a removed node of
+    /// `depth` by one.
     fn rise(&mut self, mut next: u32, depth: u8) {
         // What is as deep as that node was is no child of it.
         while next != NONE && self.at(next).node.depth > depth {
@@ -361,8 +368,8 @@ impl Node {
         self.start_and_shift == of.start_and_shift && self.space == of.space && self.mmu == of.mmu
     }
 
-    /// Page sizes begin at 4 bytes and end at 2^62, so that a shift fits in 6 bits; the bits that
-    /// the page has zero are at least its shift, and shifts of pages of 64 bytes and more fit.
+    /// Page sizes are 4 bytes to 2^62, so that a shift fits in 6 bits. An address has at least as
+    /// many zero bits as the page's shift; the shifts of pages of 64 bytes and more therefore fit.
     fn mapped(&self) -> Option<Mapped> {
         let size = PageSize::from_shift((self.start_and_shift & 63) as u8)?;
         let page = VirtAddr::new(self.start_and_shift).page(size);
@@ -380,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// The obvious list: pages with their depths, in preorder.
+    /// The reference model: pages with their depths, in preorder.
     #[derive(Default)]
     struct Model(Vec<(Mapped, u8)>);
 
@@ -389,7 +396,7 @@ mod tests {
             self.0.iter().position(|(page, _)| *page == of)
         }
 
-        /// Where what is below the page in this place ends.
+        /// The position after the last descendant of the page at `place`.
         fn end(&self, place: usize) -> usize {
             let depth = self.0[place].1;
             let below = self.0[place + 1..].iter().take_while(|(_, of)| *of > depth);
@@ -410,7 +417,7 @@ mod tests {
         Mapped { space: number as u32 % 5, mmu: number as u8 % 2, page: start.page(size) }
     }
 
-    /// Notes that are right, none, or of another node: what an operation does is the same.
+    /// Operations behave the same whether a note is correct, missing, or that of another node.
     #[test]
     fn a_list_under_names_is_the_obvious_list() {
         for seed in 0..200 {

@@ -1,5 +1,5 @@
-//! Spaces hand pages on: map, grant and unmap of L4, over the lists of frames as trees (E99 section
-//! 3.2; Liedtke 1995).
+//! Mapping pages from one space to another: map, grant and unmap of L4, with the lists of frames as
+//! trees (E99 section 3.2; Liedtke 1995).
 //!
 //! ```text
 //!   map      pager --> client --> server      each may hand on what it has, with no more rights
@@ -24,11 +24,11 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Maps the pages that `from` has in `range` to `to` as well, from `at` on, with those of `rights`
-    /// that `from` has.
+    /// Maps the pages that `from` has in `range` to `to` as well, starting at `at`, with those of
+    /// `rights` that `from` has.
     ///
-    /// Pages that are gone when their turn comes are left out, and those that `to` has from there already
-    /// get the rights that they lack. Where it ends early, `to` has the pages before.
+    /// Pages that are unloaded in the meantime are skipped. Pages that `to` has already from this source
+    /// get the rights that they lack. If the operation fails, `to` has the pages before the failure.
     pub fn map_from(
         &self,
         from: HatSpace,
@@ -41,9 +41,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.hand_on(from, range, to, at, rights, Passing::Map, platform)
     }
 
-    /// Hands the pages on as [`Hat::map_from`] does, and `from` has them no more: `to` is in its place, also
-    /// where they were mapped on. What was done to a page while `from` had it, its usage bits, is known of it
-    /// in `to`.
+    /// Maps the pages to `to` as [`Hat::map_from`] does, and unmaps them from `from`. `to` takes the place of
+    /// `from` in the mapping tree: pages that were mapped from those of `from` become descendants of those of
+    /// `to`. The usage bits that a page had in `from` are transferred to `to`.
     pub fn grant(
         &self,
         from: HatSpace,
@@ -70,10 +70,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(())
     }
 
-    /// Takes back what was mapped from the pages that `space` has in `range`, by it or by those that
-    /// it was mapped to, and the pages themselves `with_own`. `each` gets the pages as they were.
+    /// Unmaps all pages that were mapped, directly or through other spaces, from the pages that
+    /// `space` has in `range`; with `with_own`, those pages themselves too. `each` gets the pages as
+    /// they were.
     ///
-    /// When this returns, no processor uses any of them.
+    /// When this returns, no processor uses any of these pages.
     pub fn revoke(
         &self,
         space: HatSpace,
@@ -110,10 +111,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Takes all but `rights` from what was mapped from the pages that `space` has in `range`, and from the
-    /// pages themselves `with_own`: L4's unmap of a flexpage that leaves it readable.
+    /// Restricts all pages that were mapped from the pages that `space` has in `range` to `rights`; with
+    /// `with_own`, those pages themselves too: L4's unmap of a flexpage that leaves it readable.
     ///
-    /// When this returns, no processor uses more than `rights`.
+    /// When this returns, no processor uses a right that was withdrawn.
     pub fn restrict(
         &self,
         space: HatSpace,
@@ -140,8 +141,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Takes all but `rights` from `pages`, which all lie in one MMU, as far as they map frames of `frames`.
-    /// The flushes are added to `change`.
+    /// Restricts those of `pages` that map frames in `frames` to `rights`; all pages are in one MMU. The
+    /// flushes are added to `change`.
     fn restrict_in(
         &self,
         held: &mut S::Held<'_>,
@@ -205,7 +206,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(pages)
     }
 
-    /// What was mapped from these pages of `space`, those that it was mapped to last first.
+    /// The descendants of these pages of `space`, with those in the same MMU side by side.
     fn below(
         &self,
         held: &mut S::Held<'_>,
@@ -228,7 +229,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         found
     }
 
-    /// Sleeps until what was mapped from the first of these pages that has any has changed.
+    /// Sleeps until the mapping tree has changed below the first of these pages that has
+    /// descendants.
     fn wait_below(&self, held: &mut S::Held<'_>, space: HatSpace, own: &[Mapping]) {
         for page in own {
             let parent = noted(space, 0, page);
@@ -244,13 +246,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// The frames of these pages.
+/// The frame and size of each of these pages.
 fn frames_of(pages: &[Mapping]) -> Vec<(PhysAddr, PageSize)> {
     let frame = |page: &Mapping| (page.translation.frame, page.translation.page.size());
     pages.iter().map(frame).collect()
 }
 
-/// A page that is handed on: the same frame, as far from `at` as it is from the start of `range`.
+/// The translation of a page in the taker: with the frame of `given`, at the same offset from `at`
+/// as `given` has from the start of `range`.
 fn moved(given: Translation, range: VirtRange, at: VirtAddr, rights: Rights) -> Translation {
     let offset = given.page.start().get().wrapping_sub(range.start().get());
     let page = at.wrapping_add(offset).page(given.page.size());

@@ -19,46 +19,48 @@ use crate::{
     table_frames::PoolFrames,
 };
 
-/// The HAT layer over page tables `T`, under the locks of the scheme `S`.
+/// The HAT layer over page tables `T`, with the locking scheme `S`.
 ///
-/// `T` is a [`Mounted`] table, or any of them, `dyn Mounted`, where it is chosen when the program
-/// runs. Without `S`, it is a layer for one thread: see [`Global`].
+/// `T` is a type that implements [`Mounted`], or `dyn Mounted` if the table is chosen at run time.
+/// Without `S`, the layer is for one thread: see [`Global`].
 pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     pub(crate) scheme: S,
     pub(crate) sizes: Box<[PageSize]>,
-    /// What the page tables make of each set of rights, by its bits.
+    /// The rights that the page tables actually grant, for each set of requested rights as a
+    /// number.
     granted: [Rights; 16],
-    /// Makes a table for each space, if they do not share one.
+    /// Creates a page table for each space, if spaces do not share one.
     make: Option<MakeTable<T>>,
-    /// Counts loads where tables may be stolen, to tell which space was loaded least recently.
+    /// Counts loads, if tables may be stolen, to determine which space was loaded least recently.
     clock: AtomicUsize,
     is_limited: bool,
-    /// 0 where contexts are not limited; else one more than may be in use while the order of their use
-    /// is not kept. And how many are in use.
+    /// Element 0 is 0 if contexts are not limited, otherwise one more than the number of contexts in
+    /// use up to which the order of their use is not kept. Element 1 is the number of contexts in use.
     contexts: [AtomicUsize; 2],
-    /// Entries into spaces without that lock.
+    /// Entries into spaces without the lock for the order of contexts.
     unlisted: AtomicUsize,
-    /// A bit for each page size that was ever loaded, by its place among the sizes.
+    /// One bit per page size, by its index among the sizes, set once a page of that size has been
+    /// loaded.
     loaded_sizes: AtomicUsize,
 }
 
-/// Makes an empty page table.
+/// A function that creates an empty page table.
 pub type MakeTable<T> = Box<dyn Fn() -> Box<T> + Send + Sync>;
 
-/// Where a space's page table comes from.
+/// How spaces get their page tables.
 pub enum Tables<T: Mounted + ?Sized> {
-    /// One table has all spaces.
+    /// All spaces are in one table.
     One(Box<T>),
-    /// Each space has a table of its own, which this makes.
+    /// Each space has its own table, created by this function.
     Each(MakeTable<T>),
 }
 
-/// Why translations were not loaded. Those there were before are as they were.
+/// Why translations were not loaded. Existing translations are unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadError {
-    /// No memory is left for a table. The pages can be loaded again later: nothing is lost.
+    /// No memory is left for a table. The pages can be loaded later: nothing is lost.
     NoTableMemory,
-    /// The page table cannot hold these pages, or something is mapped there.
+    /// The page table cannot hold these pages, or something is mapped there already.
     Table(Error),
     /// The space does not exist.
     NoSpace(HatSpace),
@@ -85,23 +87,23 @@ impl fmt::Display for LoadError {
 
 impl core::error::Error for LoadError {}
 
-/// For one thread.
+/// Operations of a layer for one thread.
 impl<T: Mounted + ?Sized> Hat<T> {
     /// The layer over a table that has no spaces yet.
     pub fn new(table: Box<T>) -> Hat<T> {
         Hat::with(Global::new(Pool::unlimited()), Tables::One(table))
     }
 
-    /// The table, for walks and for looking at.
+    /// The page table, for inspection.
     pub fn table(&self) -> Ref<'_, T> {
         Ref::map(self.scheme.state.look(), |state| state.table(0).expect(ONE))
     }
 }
 
-/// Under one lock, of any platform.
+/// Operations of a layer under one lock, with the locks of any platform.
 impl<T: Mounted + ?Sized, L: Locks> Hat<T, Global<T, L>> {
-    /// The table, for walks, which may set bits of entries. Whoever maps or unmaps here breaks
-    /// the mapping lists.
+    /// The page table, for walks, which may set bits in entries. Mapping or unmapping pages here
+    /// would make the mapping lists wrong.
     #[inline]
     pub fn table_mut(&mut self) -> &mut T {
         self.scheme.state.get_mut().table_mut(0).expect(ONE)
@@ -111,7 +113,7 @@ impl<T: Mounted + ?Sized, L: Locks> Hat<T, Global<T, L>> {
 const ONE: &str = "the one table is there as long as the layer";
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// The layer without spaces, under the locks of `scheme`.
+    /// A layer without spaces, with the locks of `scheme`.
     pub fn with(scheme: S, tables: Tables<T>) -> Hat<T, S> {
         let (sizes, granted, make, is_limited) = scheme.enter(Site::Create, |held| {
             let is_limited = held.pool(|pool| pool.is_limited());
@@ -143,18 +145,18 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// The page sizes that the page tables can hold, ascending; the first is the base page.
+    /// The page sizes that the page tables support, ascending; the first is the base page.
     pub fn page_sizes(&self) -> &[PageSize] {
         &self.sizes
     }
 
-    /// The least rights with all of `rights` that the page tables can express: a page that is loaded
-    /// with `rights` has these.
+    /// The smallest set of rights that contains `rights` and that the page tables can express: a
+    /// page that is loaded with `rights` gets this set.
     pub fn granted(&self, rights: Rights) -> Rights {
         self.granted[usize::from(rights.bits())]
     }
 
-    /// A new, empty space.
+    /// Creates an empty space.
     pub fn create(&self, platform: &mut impl Platform) -> Result<HatSpace, LoadError> {
         self.scheme.enter(Site::Create, |held| {
             platform.work(Step::Operation, 1);
@@ -178,7 +180,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// A space in the one table, or a table with one space.
+    /// Creates a space in the shared table, or a table with one space.
     fn processor_mmu(
         &self,
         held: &mut S::Held<'_>,
@@ -205,17 +207,17 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(MmuEntry { table: number, inner: inner?, limit: None })
     }
 
-    /// Whether each space has a table of its own.
+    /// Whether each space has its own page table.
     pub(crate) fn is_each(&self) -> bool {
         self.make.is_some()
     }
 
-    /// Whether the table is that of one space, and goes with it.
+    /// Whether the table belongs to one space and ends with it.
     pub(crate) fn is_own(&self, entry: MmuEntry) -> bool {
         self.make.is_some() || entry.table != 0
     }
 
-    /// Ends a space and all its mappings; the mapped frames stay their owner's.
+    /// Ends a space and all its mappings; the mapped frames remain with their owner.
     pub fn destroy(&self, space: HatSpace, platform: &mut impl Platform) {
         self.scheme.enter(Site::Destroy, |held| {
             platform.work(Step::Operation, 1);
@@ -255,17 +257,18 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// What an operation has changed, until the processors have forgotten it.
+/// The changes of an operation for which the processors have not been flushed yet.
 #[derive(Default)]
 pub(crate) struct Change {
-    /// By space; most operations change one.
+    /// The flush tokens of each space; most operations change one space.
     flushes: SmallVec<[(HatSpace, Flush); 1]>,
-    /// Pages that are in no page table any more, and still in the list of this frame: most often one.
+    /// The pages that have been removed from page tables but not yet from the list of their frame;
+    /// usually one.
     pub(crate) removed: SmallVec<[(PhysAddr, Noted); 1]>,
 }
 
 impl Change {
-    /// Adds a token to those of the same space.
+    /// Adds a token, merged with those of the same space.
     pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) {
         // As at nearly every load: nothing to flush, and no frame to free.
         if flush.is_empty() {
@@ -287,8 +290,8 @@ impl Change {
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Has the processors forget, strikes out what they have forgotten, and frees the tables that
-    /// hardware could still have used. Nothing of the change is left.
+    /// Flushes the processors, removes the flushed pages from the lists of their frames, and frees
+    /// the tables that hardware could still have used. `change` is then empty.
     pub(crate) fn finish(
         &self,
         held: &mut S::Held<'_>,
@@ -314,13 +317,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// The number of the base frame at `frame`.
+    /// The number of the base frame at the address `frame`.
     #[inline]
     pub(crate) fn number(&self, frame: PhysAddr) -> u64 {
         frame.get() >> self.sizes[0].shift()
     }
 
-    /// Notes that pages of `size` are about to be loaded.
+    /// Records that pages of `size` are about to be loaded.
     pub(crate) fn note_size(&self, size: PageSize) {
         let place = self.place_of(size);
         if self.loaded_sizes.load(Ordering::Relaxed) >> place & 1 == 0 {
@@ -328,13 +331,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Counts `pages` of `size` that are in this part from now on.
+    /// Adds `pages` to the count of pages of `size` in this part.
     #[inline]
     pub(crate) fn count_in(&self, part: &mut Part<'_, Mmu<T>>, size: PageSize, pages: usize) {
         part.count(self.place_of(size), pages as isize);
     }
 
-    /// Counts pages that are in this part no longer.
+    /// Subtracts the removed pages from the counts of this part.
     pub(crate) fn count_out(&self, part: &mut Part<'_, Mmu<T>>, removed: &[(PhysAddr, Noted)]) {
         let size = |(_, noted): &(PhysAddr, Noted)| noted.page.page.size();
         for pages in removed.chunk_by(|one, next| size(one) == size(next)) {
@@ -342,15 +345,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// The place of a page size that the tables can hold.
+    /// The index of a page size that the tables support.
     #[inline]
     fn place_of(&self, size: PageSize) -> usize {
         self.sizes.iter().position(|&of| of == size).unwrap_or(0)
     }
 
-    /// The numbers of the base frames whose lists have pages that map a part of the frames of
-    /// `size` at `frame`, or more than them; with the page size of larger pages there, which alone
-    /// count. Sizes that were never loaded have no lists.
+    /// The numbers of the base frames whose lists may have pages that map a part of the `size`
+    /// bytes of frames at `frame`. For larger pages the number comes with a page size: only pages
+    /// of that size in the list are relevant. Sizes that were never loaded are skipped.
     pub(crate) fn lists_of(
         &self,
         frame: PhysAddr,
@@ -366,7 +369,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         above.chain(below.map(|number| (number, None)))
     }
 
-    /// The threshold of contexts up to which the order of their use is not kept.
+    /// Sets the number of contexts in use up to which the order of their use is not kept.
     pub(crate) fn set_unlisted(&self, threshold: u32) {
         self.contexts[0].store(threshold as usize + 1, Ordering::Relaxed);
     }
@@ -375,12 +378,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.contexts[0].load(Ordering::Relaxed) > 0
     }
 
-    /// So many contexts are in use.
+    /// Records that `used` contexts are in use.
     pub(crate) fn note_contexts(&self, used: u32) {
         self.contexts[1].store(used as usize, Ordering::Relaxed);
     }
 
-    /// Whether the order is not kept now; counts that.
+    /// Whether the order of use is not kept now; if so, counts an entry without the lock.
     pub(crate) fn is_unlisted(&self) -> bool {
         let [threshold, used] = &self.contexts;
         let unlisted = used.load(Ordering::Relaxed) < threshold.load(Ordering::Relaxed);
@@ -394,12 +397,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.unlisted.load(Ordering::Relaxed) as u64
     }
 
-    /// Whether tables may have to be stolen.
+    /// Whether the memory for tables is limited, so that tables may have to be stolen.
     pub const fn is_limited(&self) -> bool {
         self.is_limited
     }
 
-    /// When this is, on the clock of loads.
+    /// The next time on the clock of loads, if tables may have to be stolen.
     pub(crate) fn tick(&self) -> Option<usize> {
         self.is_limited.then(|| self.clock.fetch_add(1, Ordering::Relaxed))
     }

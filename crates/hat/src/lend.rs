@@ -1,4 +1,5 @@
-//! Tables of one space, seen through the root of another: what [small spaces](crate::small) are made of.
+//! Tables of one space, visible through the root of another: the mechanism of [small
+//! spaces](crate::small).
 //!
 //! ```text
 //!   root of the space that runs                      root of a small space
@@ -7,9 +8,10 @@
 //!                                 +-----> table <------+       +--> (c): where e is copied to
 //! ```
 //!
-//! The layer remembers where each entry was copied to. Before a table goes that an entry leads to, and
-//! before a page changes that *is* an entry, its copies are emptied: whatever is done to the lender, no
-//! copy outlives what it is a copy of. Bits that walks have set in the copy of a page come back with it.
+//! The layer records where each entry was copied to. It empties the copies before it removes a table
+//! that the entry leads to, and before it changes a page if the entry is that page's. A copy therefore
+//! never outlives its original, whatever is done to the lender. When the copy of a page's entry is
+//! emptied, the usage bits that walks have set in it are transferred to the original.
 
 use addr::{VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Lent, Loan, Mounted, Space};
@@ -22,29 +24,30 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized> Mmu<T> {
-    /// Empties the copies of pages that are entries of `space`'s root: what is done to a page next, or
-    /// asked of it, is done to the one entry that it has.
+    /// Empties the copies of those root entries of `space` that are pages: the next operation on such
+    /// a page, or query of it, then needs only the original entry.
     pub(crate) fn settle(&mut self, space: HatSpace) {
         if !self.loans.is_empty() {
             self.empty(|lender, copy| lender == space.0 && copy.is_page);
         }
     }
 
-    /// Empties the copies of entries of `space`: tables that they lead to are about to go.
+    /// Empties all copies of root entries of `space`, because tables that they lead to are about to
+    /// be removed.
     pub(crate) fn settle_tables(&mut self, space: HatSpace) {
         if !self.loans.is_empty() {
             self.empty(|lender, _| lender == space.0);
         }
     }
 
-    /// Empties the copies in the root of `borrower`, which is about to go.
+    /// Empties all copies in the root of `borrower`, which is about to be removed.
     pub(crate) fn end_borrower(&mut self, borrower: Space) {
         if !self.loans.is_empty() {
             self.empty(|_, copy| copy.borrower == borrower);
         }
     }
 
-    /// Empties copies; how many.
+    /// Empties copies and returns their number.
     fn empty(&mut self, goes: impl Fn(u32, &Copied) -> bool) -> u64 {
         let gone = self.loans.take(goes);
         let Some(table) = &mut self.table else { return 0 };
@@ -62,11 +65,12 @@ impl<T: Mounted + ?Sized> Mmu<T> {
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Copies the root entry of `from` that covers `addr` into the root of `to`, where that address is
-    /// seen at `at`. Both must be in one page table, whose format has an area for that.
+    /// Copies the root entry of `from` that covers `addr` into the root of `to`, so that `addr` is
+    /// visible there at `at`. Both spaces must be in one page table, whose format has an area for
+    /// copies.
     ///
-    /// Nothing but walks goes through the copy. It is there until it is [taken back](Hat::take_back), or
-    /// what it is a copy of goes; what processors remember of it is the caller's to flush.
+    /// Only walks use the copy. It exists until it is [taken back](Hat::take_back) or its original is
+    /// removed. The caller must flush what processors have cached through it.
     pub fn lend(
         &self,
         from: HatSpace,
@@ -96,9 +100,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Empties the copied entries of `to` that are seen in `range`; how many there were.
+    /// Empties the entries that `to` has borrowed and that lie in `range`. Returns their number.
     ///
-    /// The caller has the processors forget `range`.
+    /// The caller must have the processors flush `range`.
     pub fn take_back(&self, to: HatSpace, range: VirtRange) -> u64 {
         self.scheme.enter(Site::Unload, |held| {
             let entry = held.space(to.0, AddressSpace::processor, |entry, _| entry);
@@ -109,13 +113,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Empties the copies of `space`'s entries, wherever they are: what they lead to is about to go, as
-    /// who edits the table without this layer knows.
+    /// Empties the copies of `space`'s entries in all roots. For callers that edit the table without
+    /// this layer: call it before tables that the entries lead to are removed.
     pub fn recall(&self, space: HatSpace) {
         self.empty_of(space, |_| true);
     }
 
-    /// Empties those of entries that are pages, whose bits come back: for the same.
+    /// Empties those copies of `space`'s entries that are pages, and transfers their usage bits to
+    /// the originals. For callers that edit the table without this layer.
     pub fn settle(&self, space: HatSpace) {
         self.empty_of(space, |copy| copy.is_page);
     }
@@ -133,8 +138,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Empties the copies that lead to tables which `flushes` say are gone, before processors forget
-    /// them and the tables are free.
+    /// Empties the copies that lead to tables which `flushes` name as removed, before processors
+    /// flush them and the tables are freed.
     pub(crate) fn take_back_stale(&self, held: &mut S::Held<'_>, flushes: &[(HatSpace, Flush)]) {
         if self.is_each() {
             return;

@@ -1,5 +1,5 @@
-//! The hardware-address-translation (HAT) layer: which frame is mapped where, in which space, and
-//! what hardware must forget when that changes (K94).
+//! The hardware-address-translation (HAT) layer: it maps frames in spaces, keeps the list of all
+//! mappings of each frame, and has hardware flush translations that change (K94).
 //!
 //! ```text
 //!   memory manager     load  unload  unload_frames  protect  usage  resize  duplicate
@@ -12,24 +12,24 @@
 //!   Platform           TLBs and MMU caches of all processors, frames for tables, counted work
 //! ```
 //!
-//! The truth about an address space is the memory manager's; this layer is a *cache* of it (K94
-//! section 3.2). Any translation may be dropped at any time and comes back by a minor fault. That
-//! is why [`Hat::load`] may fail for want of table memory and nothing is lost.
+//! The memory manager has the truth about an address space; this layer is a *cache* of it (K94
+//! section 3.2). Any translation may be dropped at any time and is restored by a minor fault.
+//! [`Hat::load`] may therefore fail for lack of table memory without losing anything.
 //!
-//! A space may hand pages on to others: [`Hat::map_from`], [`Hat::grant`], [`Hat::revoke`] are L4's
-//! map, grant and unmap over the same lists (E99 section 3.2).
+//! A space may map its pages to other spaces: [`Hat::map_from`], [`Hat::grant`] and [`Hat::revoke`]
+//! are L4's map, grant and unmap, over the same lists (E99 section 3.2).
 //!
-//! Many small spaces can be seen through the root of whichever space runs ([`small`]), so that a switch
-//! between them flushes nothing: [`Hat::lend`] copies entries of roots, and every operation empties the
-//! copies of what it changes.
+//! Many small spaces can be visible through the root of whichever space runs ([`small`]), so that a
+//! switch between them flushes nothing: [`Hat::lend`] copies root entries, and every operation empties
+//! the copies of the entries that it changes.
 //!
-//! Every operation has the same three steps: change the page table and gather the [`Flush`]
-//! tokens, have the processors forget, and only then free the table frames that ride in the
-//! tokens. Operations take `&self`; which lock they hold in which step is the [scheme's](locking).
-//! One call for many frames or a long range makes one shootdown (G98 section 6.4.2).
+//! Every operation has the same three steps: change the page table and collect the [`Flush`]
+//! tokens; have the processors flush; then free the table frames that the tokens hold. Operations
+//! take `&self`; the [scheme](locking) determines which lock they hold in which step. One call for
+//! many frames or a long range causes one shootdown (G98 section 6.4.2).
 //!
-//! A first call takes a page table in its memory, and a [`Platform`]: what has the processors forget, and where frames
-//! for tables come from.
+//! To use the layer, provide a page table in its memory, and a [`Platform`], which has the processors flush
+//! and provides frames for tables.
 //!
 //! ```
 //! use addr::{Frames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};

@@ -1,5 +1,5 @@
-//! Translations come: loaded at faults, copied at a fork, and taken from another space where no
-//! memory is left for tables.
+//! Operations that create translations: loading at a fault, duplicating at a fork, and mapping from
+//! another space. They steal another space's tables if no memory is left for tables.
 
 use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -18,17 +18,18 @@ use crate::{
     table_frames::PoolFrames,
 };
 
-/// Spaces that lose their tables for one load, at most: more than a load has tables.
+/// The most spaces that lose their tables for one load: more than the number of tables that a load
+/// needs.
 const STEALS_MAX: u32 = 16;
 
-/// Why an attempt has ended.
+/// Why an attempt to load has ended.
 enum Stop {
-    /// This base frame is being unloaded.
+    /// The base frame with this number is being unloaded.
     Unloading(u64),
     Refused(LoadError),
 }
 
-/// Pages to load for the owner of their frames, and where.
+/// Pages to be loaded for the owner of their frames, and the space and MMU to load them into.
 #[derive(Clone, Copy)]
 struct Wanted {
     space: HatSpace,
@@ -37,28 +38,28 @@ struct Wanted {
     count: u64,
 }
 
-/// How a page comes from one space to another.
+/// How a page is passed from one space to another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
-    /// The taker has a copy, beside the giver's page.
+    /// The taker gets a copy, as a sibling of the giver's page.
     Copy,
-    /// The giver maps it to the taker.
+    /// The giver maps the page to the taker.
     Map,
-    /// The giver is about to lose it to the taker.
+    /// The giver maps the page to the taker and is about to lose it.
     Grant,
 }
 
-/// What a taker has of a page.
+/// What the taker has of a page so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
-    /// The node of this name, and soon a page.
+    /// The node of this name; the page itself will be mapped next.
     Node(u32),
-    /// The page, from the same giver: it gets more rights, if any.
+    /// The page, from the same giver. It only gets the rights that it lacks.
     Already,
 }
 
-/// Pages of one space for another: the giver's page, and what the taker gets.
+/// Pages that one space passes to another: the giver's pages, and what the taker gets.
 pub(crate) struct Passed<'a> {
     pub(crate) from: HatSpace,
     pub(crate) to: HatSpace,
@@ -67,10 +68,11 @@ pub(crate) struct Passed<'a> {
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Maps `count` pages to adjacent frames, the first as `first` says (K94 operation 1).
+    /// Maps `count` adjacent pages to adjacent frames, the first of them `first` (K94 operation 1).
     ///
-    /// Nothing may be mapped there; the memory manager unloads first what it replaces. The layer numbers frames of
-    /// base pages in 32 bits, so that it takes 16 TiB of physical memory in frames of 4K, whatever the table can hold.
+    /// None of the addresses may be mapped: the memory manager first unloads what it replaces. The layer
+    /// numbers base frames with 32 bits, so that it supports 16 TiB of physical memory in frames of 4K,
+    /// whatever the table supports.
     pub fn load(
         &self,
         space: HatSpace,
@@ -81,7 +83,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.load_in(space, MmuPlace::PROCESSOR, first, count, platform)
     }
 
-    /// [`Hat::load`] for another MMU of the space, as [`Hat::attach`] gave it.
+    /// [`Hat::load`] into another MMU of the space, whose place [`Hat::attach`] returned.
     pub fn load_in(
         &self,
         space: HatSpace,
@@ -202,8 +204,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Loads the pages of `passed`. Those that the giver has no more, or that are being unloaded, are left
-    /// out; where it ends early, the taker has some of those before.
+    /// Loads the pages of `passed`. Pages that the giver no longer has, or that are being unloaded, are
+    /// skipped. After an error, the taker has some of the pages.
     pub(crate) fn load_passed(
         &self,
         held: &mut S::Held<'_>,
@@ -226,7 +228,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// The descriptors of the taker are taken once for all pages. Says how many are done.
+    /// Tries to load the pages, with the taker's descriptors locked once for all of them. Returns
+    /// how many are done.
     fn try_pass(
         &self,
         held: &mut S::Held<'_>,
@@ -325,10 +328,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Gives the space `to` the mappings that `from` has in `range`, both without the right to
-    /// write: for a fork whose pages are copied on write.
+    /// Gives the space `to` the mappings that `from` has in `range`, and removes the right to write
+    /// in both: for a fork whose pages are copied on write.
     ///
-    /// Where table memory runs out, `to` has only some of them and faults for the others.
+    /// If memory for tables runs out, `to` gets only some of the mappings and faults for the
+    /// others.
     pub fn duplicate(
         &self,
         from: HatSpace,
@@ -349,7 +353,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Takes the right to write from what is mapped in `range`, and gives the pages as they were.
+    /// Removes the right to write from the mappings in `range`. Returns the mappings as they were.
     fn write_protected(
         &self,
         held: &mut S::Held<'_>,
@@ -383,8 +387,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Takes the page tables of the space that was loaded least recently, `but` for one: its
-    /// translations come back by minor faults. Says whether there was one with any.
+    /// Takes away all page tables of the space that was loaded least recently, except the space
+    /// `but`: its translations are restored by minor faults. Returns whether there was a space with
+    /// tables.
     pub(crate) fn steal<P: Platform>(
         &self,
         held: &mut S::Held<'_>,
@@ -414,7 +419,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// The range from the first of these pages to the last.
+/// The range from the first to the last of these pages.
 pub(crate) fn hull(pages: impl Iterator<Item = Page>) -> VirtRange {
     let ranges = pages.map(VirtRange::of_page);
     ranges.reduce(|hull, page| hull.hull(page)).unwrap_or(VirtRange::ALL)

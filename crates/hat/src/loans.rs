@@ -1,23 +1,23 @@
-//! Where entries of roots were copied to ([`crate::Hat::lend`]).
+//! The copies of root entries in other roots ([`crate::Hat::lend`]).
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use addr::VirtAddr;
 use pagetable::Space;
 
-/// Where entries of the roots in a page table are copied to.
+/// All copies of root entries in one page table.
 #[derive(Debug, Default)]
 pub(crate) struct Loans {
-    /// By the lender and an address that the entry covers there.
+    /// The copies of each lent entry, by the lender and an address that the entry covers there.
     pub(crate) copies: BTreeMap<(u32, u64), Vec<Copied>>,
 }
 
-/// A copy of an entry.
+/// The copy of an entry in a borrower's root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Copied {
     pub(crate) lender: Space,
     pub(crate) borrower: Space,
-    /// Where the borrower sees the address.
+    /// Where the borrower sees the lender's address.
     pub(crate) at: VirtAddr,
     pub(crate) is_page: bool,
 }
@@ -27,7 +27,7 @@ impl Loans {
         self.copies.is_empty()
     }
 
-    /// Strikes out the copies that `goes` wants gone, and gives them with their lenders' addresses.
+    /// Removes the copies for which `goes` is true, and returns each with the lender's address.
     pub(crate) fn take(&mut self, goes: impl Fn(u32, &Copied) -> bool) -> Vec<(VirtAddr, Copied)> {
         let mut gone = Vec::new();
         self.copies.retain(|&(lender, addr), copies| {

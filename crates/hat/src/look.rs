@@ -1,4 +1,4 @@
-//! What the layer has: for the memory manager, and for checks.
+//! Read access to the layer's state, for the memory manager and for checks.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -14,14 +14,14 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// The space in its page table: what a processor's base register holds.
+    /// The space in its page table: what a processor's root register holds.
     pub fn space(&self, space: HatSpace) -> Option<Space> {
         self.scheme.enter(Site::Look, |held| {
             held.space(space.0, AddressSpace::processor, |entry, _| Some(entry?.inner))
         })
     }
 
-    /// The page that holds `addr`, without touching its bits.
+    /// The page that holds `addr`. Its usage bits are not changed.
     pub fn query(&self, space: HatSpace, addr: VirtAddr) -> Option<Mapping> {
         self.scheme.enter(Site::Look, |held| {
             let range = VirtRange::of_page(addr.page(self.sizes[0]));
@@ -30,7 +30,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Gives `each` every page that lies in `range`, whole or in part, by ascending address.
+    /// Calls `each` for every page that overlaps `range`, by ascending address.
     pub fn visit(&self, space: HatSpace, range: VirtRange, each: &mut dyn FnMut(Mapping)) {
         self.scheme.enter(Site::Look, |held| {
             let visit = |table: &T, entry: MmuEntry| table.visit(entry.inner, range, each);
@@ -38,9 +38,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Mapped pages of each size, in all spaces, by ascending size. Each MMU descriptor counts its own while
-    /// pages are loaded and unloaded, so that no page is looked at. It is an operation of its own, which waits
-    /// for others.
+    /// The number of mapped pages of each size, in all spaces, by ascending size. Each MMU descriptor counts
+    /// its pages when they are loaded and unloaded, so that no page table is searched. This is an operation
+    /// of its own, which waits for others.
     pub fn mapped(&self) -> impl Iterator<Item = (PageSize, u64)> {
         let pages = self.scheme.enter(Site::Look, |held| self.population(held));
         self.sizes.iter().copied().zip(pages)
@@ -56,17 +56,17 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         all
     }
 
-    /// Mapped pages of all sizes, in all spaces.
+    /// The number of mapped pages of all sizes, in all spaces.
     pub fn mappings(&self) -> u64 {
         self.mapped().map(|(_, pages)| pages).sum()
     }
 
-    /// What the pool of table memory has done.
+    /// Counts of the pool of memory for tables.
     pub fn pool(&self) -> PoolCounts {
         self.scheme.enter(Site::Look, |held| held.pool(|pool| pool.counts()))
     }
 
-    /// Gives `each` every page that maps one of these frames, in any space.
+    /// Calls `each` for every page that maps one of these frames, in any space.
     pub fn each_mapping(
         &self,
         frame: PhysAddr,
@@ -88,8 +88,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Compares the mapping lists with the page tables, both ways, and with what was counted, while
-    /// nobody else is at work. An error says what differs.
+    /// Compares the mapping lists with the page tables, in both directions, and with the counts. No
+    /// other thread may use the layer meanwhile. The error describes the difference.
     pub fn check(&self) -> Result<(), &'static str> {
         self.scheme.enter(Site::Look, |held| {
             let (mut pages, mut notes): (u64, Vec<(u64, Noted)>) = (0, Vec::new());

@@ -1,5 +1,5 @@
-//! More MMUs of a space than the processors': of an I/O bridge, of a graphics card (K94 sections 3.2,
-//! 4.2). Each has a page table of its own, perhaps of another format.
+//! Additional MMUs of a space, besides that of the processors: an I/O bridge's, a graphics card's
+//! (K94 sections 3.2, 4.2). Each has its own page table, which may have another format.
 //!
 //! ```text
 //!   space --> [ processors: x86-64 ] [ I/O bridge: linear ]
@@ -21,10 +21,10 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Gives `space` one more MMU with the empty `table`, which translates the addresses of `limit`
-    /// alone, or all. `None` where the space has [`MMUS_MAX`] already.
+    /// Adds an MMU with the empty `table` to `space`. It translates only the addresses in `limit`,
+    /// or all addresses without one. `None` if the space has [`MMUS_MAX`] MMUs already.
     ///
-    /// The table may hold no page size that the processors' tables cannot.
+    /// The table may support only page sizes that the processors' tables support too.
     pub fn attach(
         &self,
         space: HatSpace,
@@ -59,7 +59,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Takes an MMU from a space, with all its translations; that of the processors stays.
+    /// Removes an MMU from a space, with all its translations. The processors' MMU cannot be
+    /// removed.
     pub fn detach(&self, space: HatSpace, place: MmuPlace, platform: &mut impl Platform) {
         self.scheme.enter(Site::Destroy, |held| {
             let entry = held.space_mut(space.0, |known| {
@@ -71,7 +72,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// The page of another MMU that holds `addr`, without touching its bits.
+    /// The page of another MMU that holds `addr`. Its usage bits are not changed.
     pub fn query_in(&self, space: HatSpace, place: MmuPlace, addr: VirtAddr) -> Option<Mapping> {
         self.scheme.enter(Site::Look, |held| {
             held.space(space.0, in_place(place.0), |entry, held| {
@@ -81,7 +82,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Ends a descriptor that is in no list any more, with the space in its table if there is one.
+    /// Ends an MMU descriptor that is no longer in any space's list, and ends the space in its
+    /// table, if there is one.
     fn end_mmu(
         &self,
         held: &mut S::Held<'_>,

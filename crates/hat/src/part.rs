@@ -1,6 +1,6 @@
-//! The part of an MMU descriptor that an operation has, and what it does there: by the table's own
-//! contract where it has all of it, by that of [subtrees](pagetable::Subtrees) where others have other
-//! parts.
+//! Operations on the part of an MMU descriptor that an operation holds. With the whole descriptor they
+//! use the table's own contract; with a part, whose siblings other operations may hold, they use that
+//! of [subtrees](pagetable::Subtrees).
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,17 +21,17 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// The table, to look at what lies in this part.
+    /// The table, for reading what lies in this part.
     pub(crate) fn table(&self) -> Option<&T> {
         self.mmu().table.as_deref()
     }
 
-    /// Whether its table keeps the names of nodes.
+    /// Whether the table stores the names of nodes as notes.
     pub(crate) fn has_notes(&self) -> bool {
         self.mmu().has_notes
     }
 
-    /// See [`Mmu::settle`]. Where entries are lent, nobody has a part.
+    /// See [`Mmu::settle`]. No operation holds a part of a descriptor whose entries are lent.
     pub(crate) fn settle(&mut self, space: HatSpace) {
         match self {
             Part::Whole(mmu) => mmu.settle(space),
@@ -39,7 +39,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// Maps pages with the names of their nodes, or without any.
+    /// Maps pages, with the names of their nodes as notes, or without notes.
     pub(crate) fn map(
         &mut self,
         space: Space,
@@ -59,7 +59,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// Notes the names of nodes of pages that are there.
+    /// Stores the names of nodes as notes of pages that are mapped.
     pub(crate) fn note<'a>(
         &mut self,
         space: Space,
@@ -72,7 +72,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// Nothing where there is no table.
+    /// Changes the pages in `range`; does nothing if there is no table.
     pub(crate) fn edit(
         &mut self,
         space: Space,
@@ -115,7 +115,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         self.edit(space, VirtRange::of_page(page), SubtreeEdit::Protect(rights), &mut |_| ())
     }
 
-    /// Gives a page that maps the frame of `wanted` the rights that it has not yet.
+    /// Adds the rights of `wanted` to its page, if that maps the frame of `wanted`.
     pub(crate) fn widen(&mut self, space: Space, wanted: Translation) -> Result<Flush, Error> {
         self.protect_page(space, wanted.page, &mut |Mapping { translation, .. }| {
             let rights = translation.rights.bits() | wanted.rights.bits();
@@ -123,7 +123,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         })
     }
 
-    /// Counts pages of the size in this place of the layer's that there are more, or fewer.
+    /// Adds `pages`, which may be negative, to the count of pages of the size with this index.
     #[inline]
     pub(crate) fn count(&mut self, size: usize, pages: isize) {
         match self {
@@ -132,7 +132,8 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// When `space` was loaded last. Who has it for the first time has all of the descriptor.
+    /// Records the time at which `space` was last loaded. The first time for a space requires the
+    /// whole descriptor.
     pub(crate) fn note_loaded(&mut self, space: HatSpace, now: usize) {
         match self {
             Part::Whole(mmu) => {
@@ -148,7 +149,8 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Runs `f` on what of an MMU an operation on `range` needs, which the scheme decides.
+    /// Runs `f` on the part of an MMU that an operation on `range` needs; the scheme decides how
+    /// much that is.
     pub(crate) fn part<R>(
         &self,
         held: &mut S::Held<'_>,

@@ -3,40 +3,43 @@ use pagetable::{Flush, Mapping};
 
 use crate::HatSpace;
 
-/// What the layer asks of the world: a kernel's processors, or a simulated machine.
+/// What the layer needs from its environment, which is a kernel's processors or a simulated
+/// machine.
 pub trait Platform {
-    /// Makes every processor forget what `flushes` name: TLB entries of their pages in their
-    /// spaces, and MMU-cache entries that lead to tables that moved or went.
+    /// Makes every processor flush what `flushes` name: the TLB entries of their pages in their
+    /// spaces, and MMU-cache entries that lead to tables that moved or were removed.
     ///
-    /// When this returns no processor uses any of it, so that the frames can have a new owner.
+    /// When this returns, no processor uses any of these translations, so that the frames can have
+    /// a new owner.
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]);
 
-    /// Where frames for page tables come from and go to.
+    /// The allocator of frames for page tables.
     fn frames(&mut self) -> &mut dyn Frames;
 
-    /// Hears that a page of `space` was dropped, as another space needs the memory of its tables: it
-    /// comes back by a minor fault.
+    /// Called when a page of `space` was dropped because another space needs the memory of its
+    /// tables. The page is restored by a minor fault.
     fn stolen(&mut self, _space: HatSpace, _page: &Mapping) {}
 
-    /// Hears of work that was done, to count and price it. A kernel does it for nothing.
+    /// Called for work that was done, so that it can be counted and priced. A kernel need not
+    /// implement it.
     fn work(&mut self, _step: Step, _count: u64) {}
 
-    /// Hears that the list of the base frame of this number is looked at, or changed: where memory is
-    /// counted, it lies somewhere.
+    /// Called when the mapping list of the base frame with this number is read or changed, for
+    /// platforms that simulate the memory references of this layer.
     fn touch(&mut self, _frame: u64, _is_changed: bool) {}
 }
 
-/// Work of this layer, in units that a price can be put on.
+/// Units of this layer's work, each of which can have a price.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// An operation that changes translations: its way to the descriptors and back, whatever its pages.
+    /// An operation that changes translations: its fixed cost, independent of the number of pages.
     Operation,
-    /// A page of a page table entered, changed or removed.
+    /// A page-table entry inserted, changed or removed.
     TableWrite,
-    /// A page of a page table looked at.
+    /// A page-table entry read.
     TableRead,
-    /// A node of a frame's mapping list entered, removed or looked at.
+    /// A node of a frame's mapping list inserted, removed or read.
     Mapping,
-    /// A shootdown, whatever it names.
+    /// A shootdown, independent of its contents.
     Shootdown,
 }

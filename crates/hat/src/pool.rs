@@ -1,18 +1,19 @@
-//! Memory for page tables: a share of all memory that the layer keeps (K94 sections 4.3, 6.2).
+//! Memory for page tables: a share of all memory that the layer keeps for itself (K94 sections 4.3,
+//! 6.2).
 //!
 //! ```text
 //!   a table is wanted --> free in the pool? --> below the share? from the platform --> none: steal
 //!   a table went -------> free in the pool (a pool without a share gives it back at once)
 //! ```
 //!
-//! The tables are a cache of all translations. A small pool means more minor faults, a large one
-//! memory that applications could have used.
+//! Page tables are a cache of all translations. A small pool causes more minor faults; a large pool
+//! takes memory that applications could have used.
 
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr};
 
-/// Frames of tables, in use or free.
+/// Frames for tables, in use or free.
 #[derive(Debug, Default)]
 pub struct Pool {
     share_bytes: Option<u64>,
@@ -23,22 +24,22 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool without a share of its own: tables come from the platform's frames, and go there.
+    /// A pool without a fixed share: the platform provides each frame, and gets it back at once.
     pub fn unlimited() -> Pool {
         Pool::default()
     }
 
-    /// A pool that takes at most `bytes` from the platform, and keeps them.
+    /// A pool that takes at most `bytes` from the platform and keeps them.
     pub fn of(bytes: u64) -> Pool {
         Pool { share_bytes: Some(bytes), ..Pool::default() }
     }
 
-    /// Whether tables may have to be stolen.
+    /// Whether the pool is limited, so that tables may have to be stolen.
     pub(crate) const fn is_limited(&self) -> bool {
         self.share_bytes.is_some()
     }
 
-    /// Bytes of tables in use, now and when most were; and how often a space lost its tables.
+    /// Current and peak bytes of tables in use, and the number of steals.
     pub(crate) const fn counts(&self) -> PoolCounts {
         PoolCounts { used_bytes: self.used_bytes, peak_bytes: self.peak_bytes, steals: self.stolen }
     }
@@ -47,7 +48,7 @@ impl Pool {
         self.stolen += 1;
     }
 
-    /// Where a table's frame of that size comes from.
+    /// Where the next table's frame of this size comes from.
     pub(crate) fn take(&mut self, size: PageSize) -> Taken {
         let limit = self.share_bytes.unwrap_or(u64::MAX);
         let taken = match self.free.iter().rposition(|&(_, of)| of == size) {
@@ -65,12 +66,12 @@ impl Pool {
         taken
     }
 
-    /// The platform had no frame of that size.
+    /// Undoes [`Pool::take`], because the platform had no frame of this size.
     pub(crate) fn untake(&mut self, size: PageSize) {
         self.used_bytes -= size.bytes();
     }
 
-    /// A table's frame is not needed any more. Says whether the pool keeps it.
+    /// Takes the frame of a table that is no longer needed. Returns whether the pool keeps it.
     pub(crate) fn put(&mut self, frame: PhysAddr, size: PageSize) -> bool {
         self.used_bytes -= size.bytes();
         if self.is_limited() {
@@ -80,23 +81,23 @@ impl Pool {
     }
 }
 
-/// What a pool has done.
+/// Counts of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolCounts {
     /// Bytes of tables in use.
     pub used_bytes: u64,
-    /// The most that they were.
+    /// The largest value of `used_bytes` so far.
     pub peak_bytes: u64,
-    /// How often a space lost its tables to another.
+    /// How many times a space lost its tables to another.
     pub steals: u64,
 }
 
 /// Where a table's frame comes from.
 pub(crate) enum Taken {
-    /// This one was free in the pool.
+    /// This free frame of the pool.
     Free(PhysAddr),
-    /// From the platform.
+    /// The platform.
     New,
-    /// The pool has its share.
+    /// Nowhere: the pool has used up its share.
     None,
 }

@@ -7,8 +7,8 @@
 //!                 page table of its own             of another format, perhaps
 //! ```
 //!
-//! With one page table for all spaces (an inverted one, a software TLB) every space's descriptor
-//! names the same table, and whoever locks it locks all spaces' translations.
+//! If all spaces share one page table (an inverted one, a software TLB), the descriptor of every
+//! space names the same table, and locking it locks the translations of all spaces.
 
 use alloc::{
     boxed::Box,
@@ -22,13 +22,13 @@ use pagetable::{Mounted, Space};
 
 use crate::loans::Loans;
 
-/// The most MMUs that a space may have translations in.
+/// The largest number of MMUs of a space.
 pub const MMUS_MAX: usize = 4;
 
-/// An address space as the memory manager names it.
+/// An address space, as the memory manager identifies it.
 ///
-/// Its number is used again after [`Hat::destroy`](crate::Hat::destroy); holding one does not prove that the space
-/// still exists.
+/// The number is reused after [`Hat::destroy`](crate::Hat::destroy); a value of this type does not prove that
+/// the space still exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HatSpace(pub u32);
 
@@ -36,27 +36,28 @@ pub struct HatSpace(pub u32);
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpace {
     pub(crate) mmus: [Option<MmuEntry>; MMUS_MAX],
-    /// The number that hardware knows the space by, where such are limited.
+    /// The number by which hardware knows the space, if such numbers are limited.
     pub(crate) context: Option<u32>,
 }
 
-/// An MMU descriptor as a space's list has it.
+/// An MMU of a space, as an element of the space's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MmuEntry {
     /// The number of the descriptor with the table.
     pub(crate) table: u32,
     /// The space in that table.
     pub(crate) inner: Space,
-    /// The only addresses that it translates, if not all: an I/O MMU may know the kernel's alone.
+    /// The only addresses that it translates, if not all: an I/O MMU may only translate the
+    /// kernel's.
     pub(crate) limit: Option<VirtRange>,
 }
 
-/// The place of an MMU in a space's list.
+/// The index of an MMU in a space's list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MmuPlace(pub(crate) u8);
 
 impl MmuPlace {
-    /// The processors'.
+    /// The index of the processors' MMU.
     pub const PROCESSOR: MmuPlace = MmuPlace(0);
 }
 
@@ -65,43 +66,43 @@ impl AddressSpace {
         AddressSpace { mmus: [Some(processor), None, None, None], context: None }
     }
 
-    /// That of the processors, which each space has.
+    /// The MMU of the processors, which each space has.
     pub(crate) fn processor(&self) -> Option<MmuEntry> {
         self.mmus[0]
     }
 
-    /// The one in a place.
+    /// The MMU at `place`.
     pub(crate) fn at(&self, place: u8) -> Option<MmuEntry> {
         *self.mmus.get(usize::from(place))?
     }
 
-    /// All of the list.
+    /// A copy of the whole list.
     pub(crate) fn whole(&self) -> Option<AddressSpace> {
         Some(*self)
     }
 
-    /// Those that there are, with their places.
+    /// All MMUs of the space, with their indices.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u8, MmuEntry)> {
         (0u8..).zip(&self.mmus).filter_map(|(place, mmu)| Some((place, (*mmu)?)))
     }
 }
 
-/// The MMU in a place of a space's list.
+/// A function that returns the MMU at `place` of a space's list.
 pub(crate) fn in_place(place: u8) -> impl Fn(&AddressSpace) -> Option<MmuEntry> {
     move |known| known.at(place)
 }
 
-/// An MMU descriptor: a page table, and when which space was last loaded there.
+/// An MMU descriptor: a page table, and the time when each of its spaces was last loaded.
 pub struct Mmu<T: ?Sized> {
     pub(crate) table: Option<Box<T>>,
-    /// Whether the table keeps the names of nodes in frames' lists.
+    /// Whether the table stores the names of nodes in frames' lists as notes.
     pub(crate) has_notes: bool,
-    /// Pages in the table by size, in the order of the layer's sizes. Who has all of the descriptor counts
-    /// without a locked instruction.
+    /// The number of pages in the table for each size, by the index of the size. An operation that holds
+    /// the whole descriptor counts without a locked instruction.
     population: Box<[AtomicUsize]>,
-    /// By space; kept where tables may be stolen.
+    /// The time of the last load of each space; recorded only if tables may be stolen.
     pub(crate) loaded: BTreeMap<u32, AtomicUsize>,
-    /// Copies of its spaces' root entries in one another.
+    /// The copies of root entries of the table's spaces in one another's roots.
     pub(crate) loans: Loans,
 }
 
@@ -118,14 +119,14 @@ impl<T: Mounted + ?Sized> Default for Mmu<T> {
 }
 
 impl<T: Mounted + ?Sized> Mmu<T> {
-    /// Gives it a table without pages, where the layer knows so many page sizes.
+    /// Sets its table, which is empty, and the number of page sizes.
     pub(crate) fn begin(&mut self, table: Box<T>, sizes: usize) -> &mut T {
         self.has_notes = table.has_notes();
         self.population = (0..sizes).map(|_| AtomicUsize::new(0)).collect();
         self.table.insert(table)
     }
 
-    /// Counts pages of the size in this place that there are more, or fewer.
+    /// Adds `pages`, which may be negative, to the count of pages of the size with this index.
     #[inline]
     pub(crate) fn count(&mut self, size: usize, pages: isize) {
         let counted = self.population[size].get_mut();
@@ -138,20 +139,20 @@ impl<T: Mounted + ?Sized> Mmu<T> {
         self.population[size].fetch_add(pages as usize, Ordering::Relaxed);
     }
 
-    /// Pages by size.
+    /// The number of pages of each size.
     pub(crate) fn population(&self) -> impl Iterator<Item = usize> {
         self.population.iter().map(|pages| pages.load(Ordering::Relaxed))
     }
 }
 
-/// Numbers of spaces and of MMU descriptors that are free.
+/// The free numbers of spaces and of MMU descriptors.
 #[derive(Debug, Default)]
 pub struct Numbers {
     pub(crate) spaces: Series,
     pub(crate) mmus: Series,
 }
 
-/// Numbers from 0, the lowest free one first.
+/// Numbers from 0; the lowest free number is used first.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     free: BTreeSet<u32>,
@@ -170,7 +171,7 @@ impl Series {
         self.free.insert(number);
     }
 
-    /// One more than the highest number that was ever taken.
+    /// One more than the highest number that was ever used.
     pub(crate) const fn end(&self) -> u32 {
         self.next
     }

@@ -1,4 +1,4 @@
-//! An array of which only the parts exist that were asked for.
+//! A sparse array: only those parts exist whose elements have been used.
 //!
 //! ```text
 //!   parts by the upper bits  -->  chunks of 1024 by the middle bits  -->  element
@@ -6,19 +6,19 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-/// Elements in a chunk.
+/// The number of elements per chunk.
 pub(crate) const CHUNK: usize = 1 << 10;
-/// Chunks in a part.
+/// The number of chunks per part.
 pub(crate) const PART: usize = 1 << 10;
-/// Parts.
+/// The number of parts.
 pub(crate) const PARTS: usize = 1 << 12;
 
-/// Elements that there are at most: base frames of 16 TiB by 4 KiB.
+/// The largest number of elements: that of the base frames of 16 TiB in frames of 4 KiB.
 pub(crate) const ELEMENTS_MAX: u64 = (CHUNK * PART * PARTS) as u64;
 
 type Part<D> = Box<[Option<Box<[D]>>]>;
 
-/// Elements by number; each is made when it is first asked for.
+/// Numbered elements; each is created when it is first used.
 pub(crate) struct Sparse<D> {
     parts: Vec<Option<Part<D>>>,
 }
@@ -29,7 +29,7 @@ impl<D: Default> Sparse<D> {
     }
 
     /// # Panics
-    /// From [`ELEMENTS_MAX`] on.
+    /// If `number` is [`ELEMENTS_MAX`] or more.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u64) -> &mut D {
         let [part, chunk, place] = places(number);
@@ -40,7 +40,7 @@ impl<D: Default> Sparse<D> {
         &mut part[chunk].get_or_insert_with(|| many(CHUNK))[place]
     }
 
-    /// Gives `f` each element of the chunks that exist.
+    /// Calls `f` for each element of the chunks that exist.
     pub(crate) fn each(&self, f: &mut dyn FnMut(u64, &D)) {
         for (part, chunks) in self.parts.iter().enumerate() {
             for (chunk, elements) in chunks.iter().flatten().enumerate() {
@@ -52,7 +52,7 @@ impl<D: Default> Sparse<D> {
     }
 }
 
-/// The part, the chunk in it, the element in that.
+/// The index of the part, of the chunk in it, and of the element in that chunk.
 pub(crate) fn places(number: u64) -> [usize; 3] {
     assert!(number < ELEMENTS_MAX, "there is no element {number}");
     let number = number as usize;

@@ -1,4 +1,4 @@
-//! Frames for page tables, as a table asks for them: from the [pool](crate::Pool), and from the platform.
+//! Allocation of frames for page tables: from the [pool](crate::Pool), and from the platform.
 
 use core::cell::RefCell;
 
@@ -6,7 +6,7 @@ use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 
 use crate::{locking::Below, platform::Platform, pool::Taken};
 
-/// The pool as a page table sees it.
+/// The pool as an allocator of frames for a page table.
 pub(crate) struct PoolFrames<'a, L> {
     pub(crate) below: &'a mut L,
     pub(crate) platform: &'a mut dyn Frames,
@@ -30,7 +30,7 @@ impl<L: Below> Frames for PoolFrames<'_, L> {
     }
 }
 
-/// A platform that an operation asks in turn for frames and for a shootdown.
+/// A platform that an operation uses alternately for frames and for a shootdown.
 pub(crate) struct InTurn<'a, 'b, P>(pub(crate) &'a RefCell<&'b mut P>);
 
 impl<P: Platform> Frames for InTurn<'_, '_, P> {

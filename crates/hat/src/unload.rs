@@ -1,4 +1,5 @@
-//! Translations go: a range of one space, or all of some frames.
+//! Operations that remove translations: those of a range of one space, or all translations of some
+//! frames.
 
 use alloc::vec::Vec;
 
@@ -15,10 +16,10 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets the pages
-    /// as they were.
+    /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets the pages as
+    /// they were.
     ///
-    /// A range that ends inside a larger page is refused: [`Hat::resize`] it first.
+    /// A range that ends inside a larger page is refused: [`Hat::resize`] that page first.
     pub fn unload(
         &self,
         space: HatSpace,
@@ -33,7 +34,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// How many pages it removed.
+    /// Removes every mapping in `range` and returns the number of pages removed.
     pub(crate) fn unload_range<P: Platform>(
         &self,
         held: &mut S::Held<'_>,
@@ -70,11 +71,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Removes every mapping of these frames from all spaces (K94 operation 2), with one
-    /// shootdown for all. `each` gets the pages as they were.
+    /// Removes every mapping of these frames from all spaces (K94 operation 2), with one shootdown.
+    /// `each` gets the pages as they were.
     ///
-    /// When this returns, no processor can reach the frames, whoever has unloaded them. A page that
-    /// is larger than the frames it is asked for goes whole.
+    /// When this returns, no processor can reach the frames, even through pages that another
+    /// operation is unloading. A page that is larger than the frames is unmapped as a whole.
     pub fn unload_frames(
         &self,
         frames: &[(PhysAddr, PageSize)],
@@ -117,8 +118,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Takes pages out of their page tables, if they map one of the frames there. The descriptors of an MMU
-    /// are taken once for those that stand one after the other.
+    /// Removes `pages` from their page tables, if they still map one of the frames. The descriptor of an
+    /// MMU is locked once for a run of consecutive pages in it.
     pub(crate) fn clear(
         &self,
         held: &mut S::Held<'_>,
@@ -164,8 +165,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Others are unloading the pages `known` of these frames: sleeps until one of them is struck
-    /// out, or another is entered.
+    /// Called when other operations are unloading all remaining pages of these frames, which are
+    /// `known`: sleeps until one of the pages is removed from its list, or another page is
+    /// inserted.
     fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &[Mapped]) {
         for list in lists {
             let counted = |mapped: &Mapped| list.counts(mapped.page.size());
@@ -186,7 +188,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// The lists that have pages which map these frames.
+    /// The lists that may have pages which map these frames.
     fn lists(&self, frames: &[(PhysAddr, PageSize)]) -> Vec<List> {
         let of = |&(frame, size): &(PhysAddr, PageSize)| {
             let lists = self.lists_of(frame, size);
@@ -195,7 +197,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         frames.iter().flat_map(of).collect()
     }
 
-    /// The pages that map these frames, in order, each once.
+    /// The pages that map these frames, in order, without duplicates.
     pub(crate) fn mapped_at(
         &self,
         held: &mut S::Held<'_>,
@@ -204,8 +206,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.mapped_in(held, &self.lists(frames), &mut |_| ())
     }
 
-    /// The pages of these lists, in order, each once. `touch` gets each descriptor that was looked at,
-    /// once for each time.
+    /// The pages in these lists, in order, without duplicates. `touch` gets each descriptor every time
+    /// it is read.
     fn mapped_in(
         &self,
         held: &mut S::Held<'_>,
@@ -226,17 +228,18 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// The list of a base frame, and which of its pages count for frames of `size`.
+/// The list of a base frame, and which of its pages map the requested frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct List {
     number: u64,
-    /// Pages of this size alone, which is larger than the frames.
+    /// If set, only pages of this size, which is larger than the requested frames, are relevant.
     of: Option<PageSize>,
     size: PageSize,
 }
 
 impl List {
-    /// A page that is larger than the frames asked for is found in its own list.
+    /// Whether a page in the list is relevant. A page larger than the requested frames is found
+    /// only through the list for its own size.
     fn counts(&self, page: PageSize) -> bool {
         match self.of {
             Some(of) => page == of,
@@ -245,10 +248,10 @@ impl List {
     }
 }
 
-/// Frames that are asked for, in order, so that whether a page maps a part of one takes a search and not a look at all.
+/// The requested frames, sorted, so that a binary search finds whether a page maps a part of one.
 pub(crate) struct Asked(Vec<Covered>);
 
-/// A frame, and what frames that begin no later than it cover at most.
+/// A frame, and the end of the memory that it and all frames before it in the order cover.
 struct Covered {
     start: u64,
     last: u64,
@@ -285,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames of any sizes that overlap one another, against a look at each.
+    /// Overlapping frames of any sizes, against a comparison with each of them.
     #[test]
     fn a_page_maps_a_part_of_a_frame_that_overlaps_its_own() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,4 @@
-//! Virtual processors, of which one runs at a time: it has the baton.
+//! Virtual processors, one of which runs at a time: the one that has the baton.
 //!
 //! ```text
 //!   processor 0  =====L-----------------------R==        = runs   L, R: takes, gives back a lock
@@ -6,11 +6,12 @@
 //!   processor 2  -----------====S---------------=        S shootdown
 //! ```
 //!
-//! Each is a thread of the host with a clock of its own. Between two points where it could meet
-//! another (locks, sleeps, shootdowns, the pool) it only adds to its clock. At such a point the baton
-//! goes to the processor whose clock is least. So that whatever happens between processors happens
-//! in the order of virtual time, and equally each time. With a seed the baton goes to any processor
-//! that can run: then the same code explores schedules, each of which comes again with its seed.
+//! Each virtual processor is a thread of the host with a clock of its own. Between two points at
+//! which it could interact with another one (locks, sleeps, shootdowns, the pool) it only advances
+//! its clock. At such a point the baton is passed to the processor whose clock shows the least time.
+//! Interactions between processors therefore happen in the order of virtual time, and in the same way
+//! in every run. With a seed, the baton is passed to a random processor that can run: this explores
+//! schedules, each of which is repeated by the same seed.
 
 use std::{
     cell::RefCell,
@@ -29,18 +30,18 @@ use crate::{
     stats::{ClassCounts, LockCounts, TimeUse, WorkIn},
 };
 
-/// The most processors that a run can have: each is a thread of the host.
+/// The largest number of processors in a run: each is a thread of the host.
 pub const CPUS_MAX: usize = 128;
 
-/// Who has the baton, and who wants it.
+/// Which processor has the baton, and which can get it.
 pub struct Baton {
     state: Mutex<State>,
     turns: Vec<Condvar>,
-    /// Prices.
+    /// The prices of work.
     pub costs: Costs,
     /// What a waiting processor does.
     pub kind: LockKind,
-    /// How fast work goes where, if that was measured.
+    /// The measured pace of work by place, if there is one.
     paces: Option<Paces>,
 }
 
@@ -56,10 +57,10 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Cpu {
     clock: u64,
-    /// Cycles that others' interrupts took.
+    /// Cycles taken by other processors' interrupts.
     interrupted: u64,
     status: Status,
-    /// It was woken before it slept.
+    /// Whether it was woken before it slept.
     is_woken: bool,
 }
 
@@ -71,52 +72,53 @@ enum Status {
     Done,
 }
 
-/// What a run of the processors has come to.
+/// The result of a run of the processors.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Cycles of each processor's clock when it ended.
+    /// The cycles on each processor's clock when it ended.
     pub clocks: Vec<u64>,
-    /// By class.
+    /// Counts of locks by class.
     pub locks: LockCounts,
-    /// Where the cycles of all have gone.
+    /// How the cycles of all processors were used.
     pub time: TimeUse,
-    /// How often the baton could have been passed.
+    /// The number of points at which the baton could be passed.
     pub passes: u64,
-    /// Where the work of all was done.
+    /// The work of all processors, by the lock under which it was done.
     pub work: WorkIn,
 }
 
-/// What a processor has counted.
+/// The counts of one processor.
 type Done = (LockCounts, TimeUse, WorkIn);
 
-/// A processor, as the thread that runs it sees it.
+/// A processor, from the view of the thread that runs it.
 pub struct Me {
-    /// What all of them pass on.
+    /// The baton of all processors.
     pub baton: Arc<Baton>,
-    /// Its number.
+    /// The number of the processor.
     pub cpu: usize,
-    /// Cycles since the clock was last told.
+    /// Cycles that have not been added to the clock yet.
     pending: u64,
     locks: LockCounts,
     time: TimeUse,
     work: WorkIn,
-    /// Since when it has which.
+    /// The locks that it holds, each with the time when it was taken.
     holds: Vec<(Class, u64)>,
-    /// Cycles that an operation can still take for lines that locks guard.
+    /// The cycles that the current operation can still spend on cache lines that locks guard.
     guarded_left: u64,
-    /// How long work takes.
+    /// The source of random durations of work.
     random: Xoshiro256PlusPlus,
 }
 
 impl Me {
-    /// What work takes that takes `mean` cycles at the mean: anything up to twice that. Without it, processors that
-    /// do the same keep out of each other's way after their first meeting. Holds of locks that enter a page
-    /// were seen to vary by 0.1 to 0.9 of their mean (standard deviation); this is 0.58.
+    /// The duration of work that takes `mean` cycles on average: a random value up to twice that. With
+    /// constant durations, processors that do the same work would avoid each other after their first
+    /// collision. The standard deviation of the time that locks are held while a page is inserted was
+    /// measured as 0.1 to 0.9 of the mean; here it is 0.58.
     fn around(&mut self, mean: u64) -> u64 {
         self.random.random_range(0..=2 * mean)
     }
 
-    /// What it takes to fetch the lines that a lock guards, as far as an operation has not fetched all of its own.
+    /// The cycles to fetch the cache lines that a lock guards, up to the limit for one operation.
     pub(crate) fn guarded(&mut self) -> u64 {
         let cycles = self.guarded_left.min(self.baton.costs.guarded);
         self.guarded_left -= cycles;
@@ -129,7 +131,8 @@ impl Me {
         *self.work.entry(place).or_insert(0) += cycles;
     }
 
-    /// Time of a lock's hold, or before it, that no step of work stands for.
+    /// Adds the measured time of a lock's hold (or, without a lock, before one) that no step of
+    /// work accounts for.
     fn more(&mut self, place: Option<Class>) {
         if let Some(mean) = self.baton.paces.as_ref().map(|paces| paces.more(place)) {
             let cycles = self.around(mean);
@@ -143,13 +146,13 @@ thread_local! {
 }
 
 impl Baton {
-    /// For `cpus` processors; with a `seed`, in a random order.
+    /// A baton for `cpus` processors; with a `seed`, in a random order.
     pub fn new(cpus: usize, costs: Costs, kind: LockKind, seed: Option<u64>) -> Arc<Baton> {
         Baton::paced(cpus, costs, kind, seed, None)
     }
 
-    /// For `cpus` processors, with a random order if there is a `seed`. If there are `paces`, work takes as
-    /// long as they say.
+    /// A baton for `cpus` processors, in a random order if there is a `seed`. If there are `paces`, they
+    /// determine the duration of work.
     pub fn paced(
         cpus: usize,
         costs: Costs,
@@ -169,14 +172,14 @@ impl Baton {
         Arc::new(Baton { state: Mutex::new(state), turns, costs, kind, paces })
     }
 
-    /// Gives up after so many passes: processors that wait for each other without sleeping would
-    /// go on for ever.
+    /// Makes the run fail after this many passes: processors that wait for each other without
+    /// sleeping would run forever.
     pub fn limit(&self, passes_max: u64) {
         self.lock().passes_max = passes_max;
     }
 
-    /// Runs `work` on every processor, with its number, to the end. An error is the first panic, or
-    /// that all sleep.
+    /// Runs `work` with each processor's number on that processor, until all have ended. The error
+    /// is the first panic, or that all processors sleep.
     pub fn run(self: &Arc<Baton>, work: impl Fn(usize) + Sync) -> Result<Finished, String> {
         let count = self.turns.len();
         let first = self.lock().choose();
@@ -276,7 +279,7 @@ impl Baton {
         state
     }
 
-    /// Gives the baton to whom it is due, and comes back when this processor has it again.
+    /// Passes the baton to the processor that is due, and returns when this one has it again.
     fn hand_over<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -302,7 +305,7 @@ impl Baton {
 }
 
 impl State {
-    /// The processor that runs next, of those that can.
+    /// The processor that runs next, among those that can.
     fn choose(&mut self) -> Option<usize> {
         let can = |cpu: &Cpu| cpu.status == Status::Runnable;
         match &mut self.random {
@@ -319,13 +322,13 @@ impl State {
         }
     }
 
-    /// The first failure counts.
+    /// Records a failure; only the first one counts.
     fn fail(&mut self, what: String) {
         self.failed.get_or_insert(what);
     }
 }
 
-/// Runs `f` on the processor of this thread, if it is one.
+/// Runs `f` with the virtual processor of this thread, if it is one.
 pub fn with_me<R>(f: impl FnOnce(&mut Me) -> R) -> Option<R> {
     ME.with_borrow_mut(|me| me.as_mut().map(f))
 }
@@ -334,7 +337,7 @@ fn baton() -> Option<(Arc<Baton>, usize, u64)> {
     with_me(|me| (Arc::clone(&me.baton), me.cpu, std::mem::take(&mut me.pending)))
 }
 
-/// The processor of this thread does `cycles` of work.
+/// Spends `cycles` of work on this thread's processor.
 pub fn spend(cycles: u64) {
     with_me(|me| {
         let place = me.holds.last().map(|(class, _)| *class);
@@ -349,12 +352,12 @@ pub fn spend(cycles: u64) {
     });
 }
 
-/// An operation of a load begins on the processor of this thread.
+/// Begins an operation of a load on this thread's processor.
 pub fn begin_operation() {
     with_me(|me| me.guarded_left = me.baton.costs.guarded_operation);
 }
 
-/// It spends `cycles` on what `part` says.
+/// Spends `cycles`, counted in the part of [`TimeUse`] that `part` selects.
 pub fn spend_on(cycles: u64, part: fn(&mut TimeUse) -> &mut u64) {
     with_me(|me| {
         me.pending += cycles;
@@ -362,7 +365,7 @@ pub fn spend_on(cycles: u64, part: fn(&mut TimeUse) -> &mut u64) {
     });
 }
 
-/// A point where another processor could come first.
+/// A point at which another processor could come first.
 pub fn pass() {
     let Some((baton, cpu, pending)) = baton() else { return };
     let mut state = baton.lock();
@@ -370,7 +373,7 @@ pub fn pass() {
     drop(baton.hand_over(state, cpu));
 }
 
-/// Sleeps until it is woken; says for how many cycles.
+/// Sleeps until woken. Returns the number of cycles.
 pub(crate) fn sleep() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
@@ -388,7 +391,7 @@ pub(crate) fn sleep() -> u64 {
     slept
 }
 
-/// Wakes `cpu`, which runs on `cycles` after now at the earliest.
+/// Wakes `cpu`, which continues `cycles` from now at the earliest.
 pub(crate) fn wake(cpu: usize, cycles: u64) {
     let Some((baton, me, pending)) = baton() else { return };
     let mut state = baton.lock();
@@ -413,7 +416,7 @@ pub fn interrupt(cpus: impl Iterator<Item = usize>, cycles: u64) {
     }
 }
 
-/// What the clock of this thread's processor shows; 0 if it is none.
+/// The clock of this thread's processor; 0 if it is not one.
 pub fn now() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
@@ -426,12 +429,12 @@ pub fn cpu() -> Option<usize> {
     with_me(|me| me.cpu)
 }
 
-/// Counts for `class`.
+/// Updates the counts for `class`.
 pub(crate) fn count(class: Class, f: impl FnOnce(&mut ClassCounts)) {
     with_me(|me| f(me.locks.entry(class).or_default()));
 }
 
-/// A lock is asked for.
+/// Called when a lock is requested.
 pub(crate) fn before_hold() {
     with_me(|me| {
         if me.holds.is_empty() {
@@ -440,7 +443,7 @@ pub(crate) fn before_hold() {
     });
 }
 
-/// A lock of `class` is held from now on.
+/// Called when a lock of `class` has been taken.
 pub(crate) fn begin_hold(class: Class) {
     let at = now();
     with_me(|me| {
@@ -449,7 +452,7 @@ pub(crate) fn begin_hold(class: Class) {
     });
 }
 
-/// The lock of `class` that was taken last is held no more.
+/// Called when the lock of `class` that was taken last is released.
 pub(crate) fn end_hold(class: Class) {
     let at = now();
     with_me(|me| {

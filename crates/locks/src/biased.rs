@@ -1,9 +1,10 @@
-//! A reader/writer lock whose readers write to a line of their own.
+//! A reader/writer lock whose readers write only to a cache line of their own.
 //!
-//! Readers of an ordinary lock count themselves in its line: two locked instructions, and a line that all
-//! of them send around. What is read at every operation and written hardly ever is better *biased* towards
-//! its readers (Dice and Kogan, "BRAVO", USENIX ATC 2019). Each thread notes in a line of its own which
-//! locks it reads, by plain stores, and a writer looks through the lines of all threads.
+//! Readers of an ordinary lock count themselves in the lock's cache line: two locked instructions, and a
+//! line that moves between all processors. Data that every operation reads and that rarely change are
+//! better guarded by a lock that is *biased* towards its readers (Dice and Kogan, "BRAVO", USENIX ATC
+//! 2019). Each thread notes in a line of its own which locks it reads, by plain stores, and a writer
+//! checks the lines of all threads.
 //!
 //! ```text
 //!   thread 1   [ A | - | - | - ]      reads A
@@ -13,11 +14,11 @@
 //!   writer     take the lock     A is biased no more     barrier on all processors     until no note says A
 //! ```
 //!
-//! A note must be in memory before its reader asks whether the lock is biased. That takes a locked
-//! instruction as a rule. Here the writer has all processors pass a barrier instead (`membarrier` of
-//! Linux): of reader and writer, one sees what the other has written. Where there is no such call, no lock is
-//! biased. A barrier costs some microseconds, so that a lock is biased only after so many readers since the
-//! last writer.
+//! A note must be in memory before its reader tests whether the lock is biased, which normally takes a locked
+//! instruction. Here the writer makes all processors execute a barrier instead (Linux's `membarrier`): either
+//! the reader or the writer then sees what the other has written. Without that system call, no lock is
+//! biased. A barrier takes some microseconds, so that a lock becomes biased only after a number of readers
+//! since the last writer.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -35,36 +36,39 @@ use crate::waiting::{free, patiently, spun};
 
 mod row;
 
-/// Readers since the last writer that bias a lock towards readers. They take some hundred nanoseconds each at
-/// least, the barrier of the next writer a few per cent of that.
+/// The number of readers since the last writer after which a lock becomes biased. They take at least some
+/// hundred nanoseconds each, so that the barrier of the next writer adds a few per cent.
 const READERS_MIN: u32 = 1024;
 
-/// Locks that a thread reads at once by notes; it takes further ones.
+/// The number of locks that a thread can read at the same time by notes; it takes further locks in
+/// the ordinary way.
 const NOTES: usize = 4;
 
-/// What one thread reads: addresses of locks, or 0.
+/// The notes of one thread: addresses of locks that it reads, or 0.
 #[derive(Default)]
 #[repr(align(128))]
 struct Notes {
     of: [AtomicUsize; NOTES],
-    /// Rows of which the thread has a mutex as their owner, in the order in which it took them.
+    /// The rows of which the thread holds a mutex as their owner, in the order in which it took
+    /// them.
     rows: [AtomicUsize; 2],
-    /// How many mutexes it has locked without a note.
+    /// The number of mutexes that it has locked without a note.
     locked: AtomicU32,
-    /// Whether a thread has these notes. Those of threads that have ended serve others.
+    /// Whether a thread uses these notes. Notes of ended threads are reused.
     are_taken: AtomicBool,
 }
 
-/// Those of all threads, which are never freed: there are as many as threads have ever run at once.
+/// The notes of all threads. They are never freed: there are as many as the largest number of
+/// threads that ran at the same time.
 static ALL: Mutex<Vec<&'static Notes>> = Mutex::new(Vec::new());
 
 impl Notes {
-    /// Whether the thread has a mutex of this row by a note.
+    /// Whether the thread holds a mutex of this row by a note.
     fn has_row(&self, row: usize) -> bool {
         self.rows.iter().any(|of| of.load(Ordering::Relaxed) == row)
     }
 
-    /// A note for a row; `None` where none is left, or the row is noted.
+    /// A free note for a row; `None` if there is none, or if the row has a note already.
     #[inline]
     fn free_for_row(&self, row: usize) -> Option<&AtomicUsize> {
         let [outer, inner] = &self.rows;
@@ -80,7 +84,7 @@ thread_local! {
     static LEASE: Lease = Lease::new();
 }
 
-/// Gives the notes back where a thread ends.
+/// Returns the notes when its thread ends.
 struct Lease(&'static Notes);
 
 impl Lease {
@@ -104,7 +108,7 @@ impl Drop for Lease {
     }
 }
 
-/// The notes of this thread; `None` where it is ending.
+/// The notes of this thread; `None` if the thread is ending.
 fn own() -> Option<&'static Notes> {
     #[cold]
     fn lease() -> Option<&'static Notes> {
@@ -115,7 +119,7 @@ fn own() -> Option<&'static Notes> {
     OWN.get().or_else(lease)
 }
 
-/// Comes back once none of those notes `of` each thread says this lock.
+/// Waits until none of the notes that `of` selects of each thread names this lock.
 fn await_no_note(lock: usize, of: impl Fn(&'static Notes) -> &'static [AtomicUsize]) {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for note in all.into_iter().flat_map(of) {
@@ -123,7 +127,7 @@ fn await_no_note(lock: usize, of: impl Fn(&'static Notes) -> &'static [AtomicUsi
     }
 }
 
-/// A note, until it is dropped.
+/// A note, which is removed when this is dropped.
 struct Note(&'static AtomicUsize);
 
 impl Drop for Note {
@@ -135,7 +139,7 @@ impl Drop for Note {
 /// A reader/writer lock, biased towards readers while there are many for each writer.
 pub struct BiasedRw<T> {
     is_biased: AtomicBool,
-    /// Readers since the last writer who have taken the lock.
+    /// The number of readers since the last writer that have taken the lock in the ordinary way.
     readers: AtomicU32,
     lock: RwLock<()>,
     value: UnsafeCell<T>,
@@ -203,7 +207,7 @@ impl<T> BiasedRw<T> {
         guard
     }
 
-    /// A note that this thread reads the lock; `None` where it is not biased, or no note is free.
+    /// Notes that this thread reads the lock; `None` if the lock is not biased or no note is free.
     #[inline]
     fn note(&self) -> Option<Note> {
         if !self.is_biased.load(Ordering::Relaxed) {
@@ -218,7 +222,8 @@ impl<T> BiasedRw<T> {
         self.is_biased.load(Ordering::Acquire).then_some(note)
     }
 
-    /// What it guards. The caller has the lock as a reader, or a note and has seen after it that it counts.
+    /// The guarded value. The caller must hold the lock as a reader, or have a note and have seen
+    /// afterwards that it is valid.
     fn shared(&self) -> &T {
         // SAFETY: a writer waits for the guard and the note of the caller.
         #[allow(unsafe_code)]
@@ -227,24 +232,25 @@ impl<T> BiasedRw<T> {
         }
     }
 
-    /// Where a part of the lock lies that is no part of its value: a lock in there may begin where this one does.
+    /// The address of a part of the lock outside of its value: another lock inside the value could have the
+    /// value's address.
     fn address(&self) -> usize {
         std::ptr::from_ref(&self.is_biased) as usize
     }
 }
 
-/// A barrier that every thread of this process passes.
+/// A barrier that every thread of this process executes.
 mod barrier {
     use std::sync::OnceLock;
 
-    /// Whether there is one.
+    /// Whether the barrier is available.
     pub(super) fn is_possible() -> bool {
         static IS_POSSIBLE: OnceLock<bool> = OnceLock::new();
         *IS_POSSIBLE.get_or_init(|| call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
     }
 
-    /// What each thread has written before it is seen by who calls, and what the caller has written before by
-    /// what each thread reads after it. Whether there was a barrier.
+    /// Executes the barrier: what each thread wrote before it is visible to the caller afterwards, and what
+    /// the caller wrote before is visible to each thread's later reads. Returns whether it succeeded.
     pub(super) fn pass() -> bool {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
@@ -290,7 +296,8 @@ mod tests {
         assert_eq!(lock.is_biased.load(Ordering::Relaxed), barrier::is_possible());
     }
 
-    /// A note says which of them is read, although both may begin at one address.
+    /// If one lock is inside another and both have the same address, a note still identifies which
+    /// one is read.
     #[test]
     fn a_lock_in_a_lock_is_written_while_the_outer_one_is_read() {
         let outer: BiasedRw<BiasedRw<[u64; 2]>> = BiasedRw::new(Class::Space, lock());
@@ -301,9 +308,9 @@ mod tests {
         });
     }
 
-    /// Two halves of a number. One thread looks at both by notes, which are on their way to memory for long, behind
-    /// stores to lines that are far; another writes both, one after the other, once the lock `is_biased` or that
-    /// takes too long. The first is not to see a half of what is written.
+    /// Two halves of a number. One thread reads both by notes, whose stores are delayed behind stores to
+    /// distant cache lines. Another thread writes both, one after the other, once the lock `is_biased` or a
+    /// time limit has passed. The first thread must never see only one half changed.
     pub(super) fn late_notes(
         rounds: u64,
         patience: Duration,
@@ -372,7 +379,8 @@ mod tests {
         assert!(all() < before + THREADS, "{} were made", all() - before);
     }
 
-    /// What else a thread has may read locks when it is dropped, after the notes have gone to another thread.
+    /// Other thread-local data may read locks when they are dropped, after the notes have been given to
+    /// another thread.
     #[test]
     fn a_thread_that_is_ending_gives_its_notes_back_once() {
         struct Reader(Arc<AtomicUsize>);
@@ -401,7 +409,8 @@ mod tests {
         );
     }
 
-    /// Readers see both halves or none of what a writer changes, and a writer no reader, whichever way they come.
+    /// Readers see both halves or none of what a writer changes, and a writer sees no reader, in the biased
+    /// and in the ordinary way.
     #[test]
     fn no_reader_is_beside_a_writer() {
         const WRITES: u64 = 300;

@@ -1,5 +1,5 @@
-//! Where the locks of descriptors lie, chosen when a run begins: the layer and the memory manager are compiled once for
-//! all schemes with a lock for each descriptor.
+//! Where the locks of descriptors are stored, chosen at the beginning of a run: the HAT layer and the memory
+//! manager are compiled once for all schemes with a lock per descriptor.
 //!
 //! ```text
 //!   Fine<_, L, Chosen>   the layer's operations, compiled once
@@ -7,20 +7,20 @@
 //!        +-- monitor     +-- hashed     +-- embedded     +-- covering
 //! ```
 //!
-//! The indirect call costs nothing in virtual time. Where operations are timed on this host, each scheme is compiled for
-//! itself.
+//! The indirect call costs nothing in virtual time. To measure operations on this host, each scheme is
+//! compiled separately.
 
 use hat::locking::{
     Array, Arrays, Class, Covering, CoveringArray, Embedded, EmbeddedArray, EmbeddedMmus, Hashed,
     HashedArray, Locks, Monitor, MonitorArray, Part, Site, SubtreePlace,
 };
 
-/// One of the ways in which [`Fine`](hat::locking::Fine) schemes lock descriptors.
+/// A way in which [`Fine`](hat::locking::Fine) schemes lock descriptors.
 #[derive(Clone, Copy, Debug)]
 pub enum Chosen {
     /// Flags under one mutex.
     Monitor,
-    /// A mutex for each of some buckets.
+    /// A mutex for each of a number of buckets.
     Hashed(Hashed),
     /// A lock in each descriptor.
     Embedded,
@@ -28,7 +28,7 @@ pub enum Chosen {
     Covering,
 }
 
-/// Descriptors that are locked as was chosen.
+/// Descriptors that are locked in the chosen way.
 pub struct ChosenArray<D: Default + Send, L: Locks>(Kind<D, L>);
 
 enum Kind<D: Default + Send, L: Locks> {
@@ -62,7 +62,7 @@ impl<L: Locks> Arrays<L> for Chosen {
     }
 }
 
-/// Does `$what` with the array that was chosen.
+/// Runs `$what` with the chosen array.
 macro_rules! with {
     ($self:expr, $array:ident => $what:expr) => {
         match &$self.0 {

@@ -1,73 +1,75 @@
-//! What work takes on a processor of virtual time, in cycles.
+//! The duration of work on a virtual processor, in cycles.
 
 use std::collections::BTreeMap;
 
 use hat::{Step, locking::Class};
 use serde::Serialize;
 
-/// Prices. Those of the layer's and the memory manager's work are the instructions that this code takes, at
-/// one per cycle; others are assumptions. K94 prints no times, so that only orders and ratios of what
-/// follows from them can be claimed.
+/// Prices in cycles. Those of the HAT layer's and the memory manager's work are the numbers of instructions
+/// of this code, at one per cycle; the others are assumptions. K94 prints no times, so that only orders and
+/// ratios that follow from them can be claimed.
 ///
-/// Counted by cachegrind on x86-64 without locks, over near pages of the format x86-64
-/// (`examples/instructions.rs`): a load and an unload of 1, 16 and 64 pages take 2316, 13392 and 40765
-/// instructions, a change of rights 1038, 3684 and 10068. So an operation takes some 800 at all, the entry of
-/// a page 170, its node 200 more. A fault on a page of a file in memory takes 2565 with its share of an
-/// unmapping, one on an anonymous page 4043: what is left after the layer's work is 360 for each search and
-/// 680 for each step of a frame.
+/// The instructions were counted by cachegrind on x86-64 without locks, over adjacent pages of the format
+/// x86-64 (`examples/instructions.rs`). A load and an unload of 1, 16 and 64 pages take 2316, 13392 and 40765
+/// instructions; a change of rights takes 1038, 3684 and 10068. An operation therefore takes about 800
+/// instructions, the entry of a page 170, and its node another 200. A fault on a page of a file in memory
+/// takes 2565 with its share of an unmapping, one on an anonymous page 4043: after subtracting the layer's
+/// work, 360 remain for each search and 680 for each step with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Costs {
-    /// An operation of the HAT layer, whatever its pages.
+    /// An operation of the HAT layer, independent of the number of its pages.
     pub operation: u64,
-    /// A page of a page table entered, changed or removed.
+    /// A page-table entry inserted, changed or removed.
     pub table_write: u64,
-    /// A page of a page table looked at.
+    /// A page-table entry read.
     pub table_read: u64,
-    /// A node of a mapping list entered or removed.
+    /// A node of a mapping list inserted or removed.
     pub mapping: u64,
-    /// A lock taken, or given back, that nobody else wants.
+    /// An uncontended lock taken, or released.
     pub lock: u64,
-    /// The line of a lock fetched that another processor wrote last.
+    /// Fetching the cache line of a lock that another processor wrote last.
     pub transfer: u64,
-    /// The lines fetched with it that the lock guards.
+    /// Fetching, at the same time, the cache lines that the lock guards.
     pub guarded: u64,
-    /// The lines that the locks of one operation guard, at most: then the operation has fetched all lines
-    /// that it uses.
+    /// The limit of `guarded` for all locks of one operation: it has then fetched all lines that it uses.
     pub guarded_operation: u64,
-    /// A lock's line fetched back by its holder, for each try of another who spins for the lock
-    /// ([`LockKind::Barging`], as the next two).
+    /// Fetching a lock's line back by its holder, once for each attempt of a spinning processor
+    /// ([`LockKind::Barging`], like the next two).
     pub release: u64,
-    /// A try of who spins for it, until it has the lock's line and sees that it is free.
+    /// An attempt of a spinning processor, until it has the lock's line and sees that the lock is
+    /// free.
     pub handover: u64,
-    /// From one such try to the next.
+    /// From one such attempt to the next.
     pub pause: u64,
-    /// A thread put to sleep and woken.
+    /// Putting a thread to sleep and waking it.
     pub sleep: u64,
-    /// The sender of a shootdown, once, and again for each receiver.
+    /// The sender's cost of a shootdown, once, and `shoot_each` for each receiver.
     pub shoot: u64,
     /// See `shoot`.
     pub shoot_each: u64,
-    /// From a receiver's interrupt to its answer: the sender waits for it, the receiver works.
+    /// From a receiver's interrupt to its answer: the sender waits that long, and the receiver
+    /// works.
     pub answer: u64,
-    /// A trap into the kernel and back.
+    /// Entering the kernel by a trap, and returning.
     pub trap: u64,
-    /// A page of 4 KiB cleared.
+    /// Clearing a page of 4 KiB.
     pub zero: u64,
-    /// A page of 4 KiB copied.
+    /// Copying a page of 4 KiB.
     pub copy: u64,
     /// A search for the region of an address, or for a page of an object.
     pub search: u64,
-    /// A frame taken, given back, or given to a page.
+    /// A frame allocated, freed, or assigned to a page.
     pub frame: u64,
-    /// A page of 4 KiB flushed from a cache that is indexed by virtual addresses.
+    /// Flushing a page of 4 KiB from a virtually indexed cache.
     pub cache_page: u64,
-    /// A page read from a disk or written to it.
+    /// Reading a page from disk or writing it.
     pub disk: u64,
 }
 
 impl Costs {
-    /// A SuperSPARC of 50 MHz on the XDBus of a SPARCcenter 2000 (K94 section 5.3 names the machine;
-    /// the cycles are assumptions: 100 for a line from another cache, 30 us for a switch of threads, 10 ms for a disk).
+    /// A SuperSPARC of 50 MHz on the XDBus of a SPARCcenter 2000 (K94 section 5.3 names the machine). The
+    /// cycles are assumptions: 100 for a line from another cache, 30 us for a switch of threads, 10 ms for a
+    /// disk.
     pub const SPARCCENTER_2000: Costs = Costs {
         operation: 800,
         table_write: 170,
@@ -93,9 +95,9 @@ impl Costs {
         disk: 500_000,
     };
 
-    /// Threads of a host of today that do no more than the layer's and the memory manager's own work: no
-    /// traps, no pages cleared, nobody interrupted. Locks and lines are assumptions: predictions have those
-    /// that were measured ([`crate::HostPrices`]).
+    /// Threads of a present-day host that do only the layer's and the memory manager's own work: no traps,
+    /// no pages cleared, no processors interrupted. The prices of locks and lines are assumptions;
+    /// predictions use measured ones ([`crate::HostPrices`]).
     pub const HOST: Costs = Costs {
         operation: 800,
         table_write: 170,
@@ -112,7 +114,7 @@ impl Costs {
         ..Costs::FREE
     };
 
-    /// Nothing takes any time: for schedules that are explored.
+    /// All work is free: for exploring schedules.
     pub const FREE: Costs = Costs {
         operation: 0,
         table_write: 0,
@@ -138,7 +140,8 @@ impl Costs {
         disk: 0,
     };
 
-    /// From now until one that has spun `since` then sees that a lock is free: at its next try.
+    /// The time from now until a processor that has been spinning since `since` sees, at its next
+    /// attempt, that a lock is free.
     pub(crate) fn until_seen(&self, since: u64, now: u64) -> u64 {
         let ago = now.saturating_sub(since) % self.pause.max(1);
         self.handover + self.pause.saturating_sub(ago)
@@ -165,49 +168,49 @@ impl Costs {
     }
 }
 
-/// How long work takes by where it is done, as it was measured: under which lock, the last taken of those held.
+/// The measured duration of work by where it is done: under which lock, the last taken of those held.
 #[derive(Clone, Debug, Default)]
 pub struct Paces(pub BTreeMap<Option<Class>, Pace>);
 
-/// How long work takes in one place.
+/// The duration of work in one place.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// For a cycle of its price.
+    /// The factor for each cycle of its price.
     pub times: f64,
-    /// For each lock of the place, where the steps of work there cannot be what takes the time.
+    /// Additional cycles for each lock taken there, which the steps of work cannot account for.
     pub more: u64,
 }
 
 impl Paces {
-    /// What `cycles` of work take.
+    /// The duration of `cycles` of work.
     pub fn of(&self, place: Option<Class>, cycles: u64) -> u64 {
         self.0.get(&place).map_or(0, |pace| (cycles as f64 * pace.times).round() as u64)
     }
 
-    /// What each hold of a lock takes besides; without locks, what there is before each.
+    /// The additional duration of each hold of a lock; without a lock, of the time before one.
     pub fn more(&self, place: Option<Class>) -> u64 {
         self.0.get(&place).map_or(0, |pace| pace.more)
     }
 }
 
-/// What a processor does that finds a mutex held.
+/// What a processor does when a mutex is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
     /// It spins.
     Spin,
-    /// It spins while the holder runs, and sleeps otherwise: Solaris' adaptive mutex.
+    /// It spins while the holder runs, and otherwise sleeps: Solaris' adaptive mutex.
     Adaptive,
-    /// It sleeps, and is given the lock in its turn.
+    /// It sleeps, and gets the lock in its turn.
     HandOver,
-    /// It spins, and sees after a while that the lock is free. Meanwhile another can take it, who has given it back
-    /// among them: most locks of today. Readers of a reader/writer lock note in a line of their own that they
-    /// are there.
+    /// It spins, and sees with a delay that the lock is free. Meanwhile another processor can take it,
+    /// including the one that released it: most present-day locks. Readers of a reader/writer lock note their
+    /// presence in a cache line of their own.
     Barging,
 }
 
 impl LockKind {
-    /// Whether who takes a lock writes to its line, as a writer or a reader.
+    /// Whether taking a lock as a writer, or as a reader, writes to its cache line.
     pub(crate) fn writes_line(self, writes: bool) -> bool {
         match self {
             LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => true,
@@ -215,7 +218,7 @@ impl LockKind {
         }
     }
 
-    /// All, with their names.
+    /// All kinds with their names.
     pub const ALL: [(&str, LockKind); 4] = [
         ("spin", LockKind::Spin),
         ("adaptive", LockKind::Adaptive),

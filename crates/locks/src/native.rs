@@ -1,7 +1,8 @@
-//! Locks of the host: threads of the operating system that this runs on.
+//! Locks of the host, for threads of the operating system on which this runs.
 //!
-//! A mutex is given back by a plain store, so that one which nobody else wants costs a single locked instruction.
-//! Who gives it back cannot see sleepers, therefore: they look again after a while ([`crate::waiting`]).
+//! A mutex is released by a plain store, so that an uncontended one costs a single locked instruction. The
+//! thread that releases it cannot see sleeping threads, which therefore check again after a while
+//! ([`crate::waiting`]).
 
 use std::sync::OnceLock;
 
@@ -73,7 +74,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
     }
 }
 
-/// Something that one thread makes and all see.
+/// A value that one thread creates and all see.
 #[derive(Debug)]
 pub struct NativeOnce<T>(OnceLock<T>);
 

@@ -1,4 +1,5 @@
-//! What locks, lines and sleep take on this host: measured, so that virtual time can say what its threads do.
+//! The duration of locks, cache-line transfers and sleep on this host, measured so that virtual time can
+//! predict its threads.
 //!
 //! ```text
 //!   lock       one thread: take, give back, take, give back ...               half a round
@@ -8,13 +9,14 @@
 //!   pause      one thread: what passes between two tries; and the line fetched for the next
 //! ```
 //!
-//! Each is timed in many short batches. A batch of `transfer` shows a line's price only if both threads run
-//! at once, each on a processor. Where the host has put both on one, or one of them waits for a processor, a
-//! batch takes as long as the host's slice of time. Such batches are thrown away (`TRANSFER_MAX_NS`), and new
-//! threads try again, for a while. Without batches that can be believed there is no price.
+//! Each is measured in many short batches. A batch of `transfer` shows the cost of a line only if both
+//! threads run at the same time on different processors. If the host has put both on one processor, or one of
+//! them waits for a processor, a batch takes as long as the host's time slice. Such batches are discarded
+//! (`TRANSFER_MAX_NS`), and new threads try again, for a while. Without valid batches there is no price.
 //!
-//! Work is counted in cycles of virtual time, which are instructions. How long one takes differs between
-//! loads by what they find in caches: it follows from what an operation takes on one thread.
+//! Work is counted in cycles of virtual time, which are instructions. The duration of a cycle differs
+//! between loads, since their cache misses differ: it is derived from the duration of an operation on
+//! one thread.
 
 use std::{
     hint::spin_loop,
@@ -28,40 +30,42 @@ use serde::Serialize;
 
 use crate::{costs::Costs, native::NativeMutex, waiting::pause};
 
-/// Above this the two threads did not run at once: sockets of today exchange a line in some hundred ns.
+/// A batch above this did not have both threads running: present-day processors exchange a line in some
+/// hundred ns.
 const TRANSFER_MAX_NS: f64 = 1000.0;
 
-/// Prices of a line that differ more than so many times are those of processors in two places: of one core and
-/// of two, or of one socket and of two.
+/// If two prices of a line differ by more than this factor, the processors were at different distances: on
+/// one core and on two, or in one socket and in two.
 const TRANSFER_CHANGE_MAX: f64 = 1.5;
 
-/// Batches that show a price, at least.
+/// The least number of valid batches for a price.
 const BATCHES_MIN: usize = 64;
 
-/// How long one pair of threads sends a line to and fro.
+/// How long one pair of threads exchanges a line.
 const WINDOW: Duration = Duration::from_millis(5);
 
-/// How often new pairs try it.
+/// The number of pairs of threads that try.
 const PAIRS_MAX: usize = 40;
 
-/// Nanoseconds of the host.
+/// Durations on the host, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct HostPrices {
-    /// A lock taken, or given back, that nobody else wants.
+    /// An uncontended lock taken, or released.
     pub lock_ns: f64,
-    /// A line fetched that another thread wrote last.
+    /// A cache line fetched that another thread wrote last.
     pub transfer_ns: f64,
-    /// A lock given back that another thread spins for, and so has its line.
+    /// A lock released while another thread spins for it and has its cache line.
     pub release_ns: f64,
-    /// From then until the thread has it that has spun for it and tries anew now.
+    /// From the release until the spinning thread, whose next attempt is just then, has the lock.
     pub handover_ns: f64,
-    /// From one of its tries to the next, which takes the line from its holder.
+    /// From one attempt of a spinning thread to the next, which takes the line from the lock's
+    /// holder.
     pub pause_ns: f64,
 }
 
 impl HostPrices {
-    /// Measures them, which takes some hundredths of a second; half a second or so where the host is busy. `None`
-    /// where two threads do not run at once in all that time.
+    /// Measures them, which takes some hundredths of a second, or about half a second if the host is busy.
+    /// `None` if two threads do not run at the same time during all of that.
     pub fn measured() -> Option<HostPrices> {
         let transfer_ns = transfer()?;
         let (releases, handovers) = handovers();
@@ -79,13 +83,14 @@ impl HostPrices {
         })
     }
 
-    /// Whether the host's processors lie where they lay before: a line takes about as long from one to another.
+    /// Whether the host's processors are at the same distance as before: the transfer of a line takes about
+    /// as long.
     pub fn are_those_of(&self, before: &HostPrices) -> bool {
         let ratio = self.transfer_ns / before.transfer_ns;
         (1.0 / TRANSFER_CHANGE_MAX..=TRANSFER_CHANGE_MAX).contains(&ratio)
     }
 
-    /// In cycles that take `cycle_ns` each.
+    /// The prices in cycles of `cycle_ns` each.
     pub fn costs(&self, cycle_ns: f64) -> Costs {
         let cycles = |ns: f64| (ns / cycle_ns).round() as u64;
         Costs {
@@ -99,20 +104,21 @@ impl HostPrices {
     }
 }
 
-/// What that `share` of `batches` takes at most.
+/// The `share` quantile of `batches`.
 fn quantile(batches: &[f64], share: f64) -> f64 {
     let mut sorted = batches.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted[(share * batches.len() as f64) as usize]
 }
 
-/// Adds to `sane` those of `batches` in which both threads ran; the price, once there are enough.
+/// Adds to `sane` those of `batches` in which both threads ran. Returns the price, once there are
+/// enough.
 fn price(sane: &mut Vec<f64>, batches: Vec<f64>) -> Option<f64> {
     sane.extend(batches.into_iter().filter(|&ns| ns <= TRANSFER_MAX_NS));
     (sane.len() >= BATCHES_MIN).then(|| quantile(sane, 0.25))
 }
 
-/// Nanoseconds of `f`.
+/// The duration of `f` in nanoseconds.
 pub fn timed<R>(f: impl Fn() -> R) -> f64 {
     const TIMES: u32 = 4096;
     let began = Instant::now();
@@ -139,11 +145,11 @@ fn transfer() -> Option<f64> {
     (0..PAIRS_MAX).find_map(|_| price(&mut sane, pair()))
 }
 
-/// Nanoseconds of a line's transfer in each batch of one pair of threads.
+/// The duration of a line's transfer, in nanoseconds, in each batch of one pair of threads.
 fn pair() -> Vec<f64> {
-    /// Of the line: nobody goes on.
+    /// A value of the line that tells the threads to stop.
     const STOP: u64 = u64::MAX;
-    /// Transfers of a batch.
+    /// The number of transfers per batch.
     const BATCH: u64 = 64;
     let line = AtomicU64::new(0);
     // Nobody gives up the processor here: two threads that take turns on one would stay there.
@@ -183,10 +189,10 @@ fn pair() -> Vec<f64> {
     batches
 }
 
-/// Nanoseconds of giving back, and from then until the other thread has the lock.
+/// The durations of a release, and from then until the other thread has the lock, in nanoseconds.
 fn handovers() -> (Vec<f64>, Vec<f64>) {
     const TIMES: u64 = 128;
-    /// How long the lock is held: the other spins for it meanwhile, and does not sleep yet.
+    /// How long the lock is held: the other thread spins meanwhile, and does not sleep yet.
     const HELD: Duration = Duration::from_micros(2);
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as f64;
@@ -233,7 +239,7 @@ fn handovers() -> (Vec<f64>, Vec<f64>) {
 mod tests {
     use super::*;
 
-    /// What was seen where both threads were on one processor, and under load.
+    /// Batches observed when both threads were on one processor, and under load.
     #[test]
     fn a_line_has_no_price_where_threads_take_turns_on_a_processor() {
         let mut sane = Vec::new();

@@ -1,8 +1,8 @@
-//! Locks that assert their order: whoever takes one has none of its rank or a higher one, and
-//! whoever sleeps until something changes has none at all.
+//! Locks that assert their order: a thread that takes one must not hold a lock of the same or a
+//! higher rank, and a thread that sleeps until a value changes must not hold any.
 //!
-//! It wraps any platform, and hears of logical locks too, so that every test of a scheme is one of
-//! the order that [`hat::locking`] writes down.
+//! It wraps any platform and includes logical locks, so that every test of a scheme also tests the
+//! order documented in [`hat::locking`].
 
 use std::{cell::RefCell, marker::PhantomData};
 
@@ -28,7 +28,7 @@ impl<L: Locks> Locks for Ranked<L> {
         L::acquired(of, site, was_busy);
     }
 
-    /// It was free: nobody waits with another in hand.
+    /// The lock was free: no thread waits for it while holding another.
     fn acquired_too(of: Class, site: Site) {
         HELD.with_borrow_mut(|held| {
             assert!(held.contains(&of), "{site:?} takes {of:?} beside {held:?}");
@@ -130,14 +130,15 @@ fn check(class: Class, site: Site) {
     });
 }
 
-/// A sleeper may keep what is ranked below a lock that it found busy, as anybody who waits for a
-/// lock. The descriptor of a frame is waited for with nothing held, as its change may need any.
+/// A thread may wait for a lock while it holds locks of lower rank. But a thread that waits for a
+/// change of a frame's descriptor must hold none, since the change may need any lock.
 fn check_sleep(class: Class, site: Site, held: &[Class]) {
     let wrong = held.iter().find(|of| of.rank() >= class.rank());
     assert!(wrong.is_none(), "{site:?} sleeps on {class:?} while it holds {held:?}");
 }
 
-/// `f` under a lock of `class` that is about to be taken, for as long as it gives nothing.
+/// `f` under a lock of `class` that is about to be taken, with the checks for sleeping whenever `f`
+/// returns `None`.
 fn checked<T, R>(
     class: Class,
     site: Site,

@@ -1,26 +1,27 @@
-//! What locks have cost: acquisitions, waits and holds, by class; and where processors' time has gone.
+//! The cost of locks: acquisitions, waits and holds, by class; and how processors' time was used.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
 use hat::locking::Class;
 use serde::Serialize;
 
-/// Powers of two that a histogram tells apart.
+/// The number of powers of two that a histogram distinguishes.
 const BUCKETS: usize = 40;
 
-/// Times in cycles. Bucket n has how many lie from 2^(n-1) to 2^n - 1, the first has zeros.
+/// A histogram of durations in cycles. Bucket n has the number of durations from 2^(n-1) to 2^n -
+/// 1; the first bucket has the zeros.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Histogram {
-    /// How many.
+    /// The number of durations.
     pub count: u64,
-    /// Their sum.
+    /// The sum of all durations.
     pub cycles: u64,
-    /// How many by powers of two; empty ones at the end are left out.
+    /// The number of durations for each power of two; empty buckets at the end are omitted.
     pub buckets: Vec<u64>,
 }
 
 impl Histogram {
-    /// One more.
+    /// Adds a duration.
     pub fn add(&mut self, cycles: u64) {
         self.count += 1;
         self.cycles += cycles;
@@ -31,7 +32,7 @@ impl Histogram {
         self.buckets[bucket] += 1;
     }
 
-    /// Their mean; 0 of none.
+    /// The mean duration; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.cycles as f64 / self.count as f64 }
     }
@@ -51,18 +52,19 @@ impl AddAssign<&Histogram> for Histogram {
     }
 }
 
-/// What the locks of one class have cost.
+/// The cost of the locks of one class.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ClassCounts {
-    /// How often one was taken.
+    /// The number of times one was taken.
     pub acquisitions: u64,
-    /// How often it was found held by another.
+    /// The number of times one was found held by another thread.
     pub contended: u64,
-    /// How often another processor had it last, so that its line had to be fetched.
+    /// The number of times another processor had taken it last, so that its cache line had to be
+    /// fetched.
     pub transfers: u64,
-    /// Cycles from asking to having, where it was found held.
+    /// Cycles from the request to the acquisition, for locks that were found held.
     pub waits: Histogram,
-    /// Cycles from having to giving back.
+    /// Cycles from the acquisition to the release.
     pub holds: Histogram,
 }
 
@@ -77,26 +79,27 @@ impl AddAssign<&ClassCounts> for ClassCounts {
     }
 }
 
-/// Where the cycles of all processors have gone. The sum is their number times the cycles until the last
-/// had ended.
+/// How the cycles of all processors were used. The sum is the number of processors times the cycles
+/// until the last one ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct TimeUse {
-    /// Work: the load's own, the memory manager's and the layer's.
+    /// Work: of the load itself, the memory manager and the HAT layer.
     pub work_cycles: u64,
-    /// Locks taken and given back, lines that another processor had among it.
+    /// Taking and releasing locks, including the transfer of their cache lines from other
+    /// processors.
     pub lock_cycles: u64,
-    /// Waiting for locks and busy descriptors, but for what interrupts took of it.
+    /// Waiting for locks and busy descriptors, except for interrupts meanwhile.
     pub wait_cycles: u64,
-    /// Sending shootdowns, waiting for the answers, flushing caches.
+    /// Sending shootdowns, waiting for answers, flushing caches.
     pub shootdown_cycles: u64,
-    /// Answering other processors' shootdowns.
+    /// Answering shootdowns of other processors.
     pub interrupt_cycles: u64,
-    /// After the processor's own end, until that of the last.
+    /// From the processor's own end to the end of the last one.
     pub ended_cycles: u64,
 }
 
 impl TimeUse {
-    /// All of it.
+    /// The sum of all parts.
     pub fn sum(&self) -> u64 {
         self.parts().iter().sum()
     }
@@ -126,8 +129,9 @@ impl AddAssign<&TimeUse> for TimeUse {
     }
 }
 
-/// All classes.
+/// The counts of all classes.
 pub type LockCounts = BTreeMap<Class, ClassCounts>;
 
-/// Cycles of work in which a lock of the class was the last taken of those held; `None`: no lock.
+/// Cycles of work by the class of the lock that was taken last, of those held; `None`: without a
+/// lock.
 pub type WorkIn = BTreeMap<Option<Class>, u64>;

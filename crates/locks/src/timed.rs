@@ -1,11 +1,12 @@
 //! Locks of virtual processors ([`crate::baton`]).
 //!
-//! A lock that is given back goes to the one who has waited longest. What it costs to have waited
-//! is the kind's ([`LockKind`]): a line fetched by who has spun, a switch of threads by who has
-//! slept. A processor spins on while a lock's holder runs, which here is always the case but where
-//! the holder sleeps on another lock.
+//! A lock that is released goes to the processor that has waited longest. The cost of having waited
+//! depends on the kind ([`LockKind`]): a cache line is fetched after spinning, threads are switched
+//! after sleeping. A processor spins as long as a lock's holder runs, which here is always the case
+//! unless the holder sleeps on another lock.
 //!
-//! With [`LockKind::Barging`] who asks first has it, and readers write to lines of their own ([`crate::biased`]):
+//! With [`LockKind::Barging`] the first processor to ask gets the lock, and readers write to cache lines of
+//! their own ([`crate::biased`]):
 //!
 //! ```text
 //!   holder    [==== lock held ====RRR]                R  fetches the line back, once for each try
@@ -29,7 +30,7 @@ use crate::{
 };
 
 /// The platform of virtual processors. Outside of them, where a test or a load is prepared, locks
-/// cost nothing and are free.
+/// are always free and cost nothing.
 #[derive(Debug)]
 pub enum Timed {}
 
@@ -53,7 +54,7 @@ impl Locks for Timed {
         begin_hold(of);
     }
 
-    /// Those of the first are in the price of the mutex.
+    /// The first flag's cost is included in the price of the mutex.
     fn flags(count: usize) {
         let price = with_me(|me| me.baton.costs.lock).unwrap_or(0);
         spend_on_locks(price * count.saturating_sub(1) as u64);
@@ -64,7 +65,7 @@ impl Locks for Timed {
     }
 }
 
-/// Who has a lock, and who waits for it.
+/// The holders of a lock, and the processors that wait for it.
 #[derive(Debug)]
 struct Gate {
     class: Class,
@@ -75,9 +76,10 @@ struct Gate {
 struct GateState {
     readers: usize,
     writer: bool,
-    /// In the order of their coming, with the time, and whether they want to write.
+    /// Waiting processors in order of arrival, each with its time of arrival and whether it is a
+    /// writer.
     queue: VecDeque<(usize, u64, bool)>,
-    /// Who has written the lock's line last.
+    /// The processor that last wrote the lock's cache line.
     last: Option<usize>,
 }
 
@@ -172,18 +174,18 @@ impl Gate {
 }
 
 impl GateState {
-    /// The lock's line goes to `cpu`; whether it comes from another.
+    /// Moves the lock's cache line to `cpu`. Returns whether it comes from another processor.
     fn moves_to(&mut self, cpu: usize) -> bool {
         self.last.replace(cpu).is_some_and(|last| last != cpu)
     }
 
-    /// How often those who spin have had the lock's line by now: once for each try.
+    /// How many times spinning processors have fetched the lock's line so far: once per attempt.
     fn tries(&self, now: u64, pause: u64) -> u64 {
         let tries = |&(_, since, _): &(_, u64, _)| 1 + now.saturating_sub(since) / pause.max(1);
         self.queue.iter().map(tries).sum()
     }
 
-    /// Whether a writer or a reader could have it.
+    /// Whether a writer, or a reader, could take the lock.
     fn is_free(&self, writes: bool) -> bool {
         !self.writer && (!writes || self.readers == 0)
     }
@@ -240,8 +242,8 @@ impl<T> Mutex<T> for TimedMutex<T> {
     }
 }
 
-/// A reader/writer lock of [`Timed`]. Readers go on side by side; one that comes after a writer
-/// waits for it.
+/// A reader/writer lock of [`Timed`]. Readers run at the same time; a reader that arrives after a
+/// writer waits for it.
 #[derive(Debug)]
 pub struct TimedRw<T> {
     gate: Gate,
@@ -272,7 +274,7 @@ impl<T> Rw<T> for TimedRw<T> {
 #[derive(Debug)]
 pub struct TimedWait {
     class: Class,
-    /// With the time when they began.
+    /// The sleeping processors, each with the time when it began to sleep.
     sleepers: StdMutex<Vec<(usize, u64)>>,
 }
 

@@ -1,8 +1,8 @@
 //! How threads of this host wait for a lock.
 //!
-//! Whoever finds one held, or a descriptor busy, spins, and sleeps only when that takes longer than a holder that
-//! runs would need. std's own go to sleep after a microsecond or so, and a thread that was put to sleep and
-//! woken costs ten times such a hold.
+//! A thread that finds a lock held, or a descriptor busy, spins. It sleeps only when that takes longer than a
+//! running holder would need. The locks of std sleep after about a microsecond, and putting a thread to sleep
+//! and waking it takes ten times as long as such a hold.
 
 use std::{
     hint::spin_loop,
@@ -16,16 +16,19 @@ use std::{
 
 use hat::locking::{Class, Wait};
 
-/// Tries of a lock before a thread sleeps: a tenth of a millisecond or so, as no holder that runs needs longer.
+/// The number of attempts before a thread sleeps: about a tenth of a millisecond; no running holder needs
+/// longer.
 const TRIES: usize = 1024;
 
-/// Pauses between two tries: each try takes the lock's cache line from the lock's holder.
+/// The number of pauses between two attempts: each attempt takes the lock's cache line from its
+/// holder.
 const PAUSES: usize = 8;
 
-/// How long a thread sleeps whose holder does not run: less than the host's slice of time.
+/// How long a thread sleeps if the holder does not run: less than the host's time slice.
 const NAP: Duration = Duration::from_micros(50);
 
-/// The first that `attempt` gives while it is worth spinning for; `None`: sleep.
+/// The first value that `attempt` returns while spinning is worthwhile; `None`: the thread should
+/// sleep.
 pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     for _ in 0..TRIES {
         let result = attempt();
@@ -37,7 +40,8 @@ pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     None
 }
 
-/// The first result that `attempt` gives, however long that takes: between bursts of tries the thread sleeps.
+/// The first value that `attempt` returns, however long that takes: the thread sleeps between series of
+/// attempts.
 pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
     loop {
         if let Some(result) = spun(&attempt) {
@@ -47,7 +51,7 @@ pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
     }
 }
 
-/// What passes between two tries.
+/// The pause between two attempts.
 pub(crate) fn pause() {
     (0..PAUSES).for_each(|_| spin_loop());
 }
@@ -61,27 +65,28 @@ pub(crate) fn free<G>(tried: TryLockResult<G>) -> Option<G> {
     }
 }
 
-/// Where threads of [`crate::Native`] wait: a number that each waking adds one to, so that one waiting
-/// place can serve several mutexes. They spin first, as for a lock, so that who wakes them need not ask the
-/// operating system for it. Who goes to sleep says so before it looks at the number for the last time, and who
-/// wakes looks for sleepers after it has added to it: one of the two sees the other, and no waking is lost.
+/// Where threads of [`crate::Native`] wait: a counter that each wake-up increments, so that one place can
+/// serve several mutexes. Threads first spin, as for a lock, so that waking them needs no system call. A
+/// thread that goes to sleep declares that before it reads the counter for the last time, and a thread that
+/// wakes others checks for sleepers after it has incremented the counter: one of the two sees the other, and
+/// no wake-up is lost.
 #[derive(Debug)]
 pub struct NativeWait {
     woken: AtomicU64,
     gate: Mutex<()>,
-    /// How many sleep, or are about to: changed behind the gate.
+    /// The number of threads that sleep or are about to; changed under the lock.
     sleepers: AtomicU64,
     all: Condvar,
 }
 
 impl NativeWait {
-    /// The last waking so far.
+    /// The number of wake-ups so far.
     #[inline]
     pub(crate) fn seen(&self) -> u64 {
         self.woken.load(Ordering::Acquire)
     }
 
-    /// Comes back when there was a waking after the one that was `seen`.
+    /// Waits for a wake-up after the number `seen`.
     pub(crate) fn for_other_than(&self, seen: u64) {
         let woken = |order| (self.woken.load(order) != seen).then_some(());
         if spun(|| woken(Ordering::Acquire)).is_some() {

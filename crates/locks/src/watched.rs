@@ -1,40 +1,42 @@
-//! Locks that count how often each class of them is taken, and say where time goes, over any platform: so that
-//! what a load does on this host can be compared with what it does in virtual time.
+//! Locks that count how many times each class is taken, and measure where time is spent, over any platform. A
+//! load on this host can thus be compared with the same load in virtual time.
 //!
 //! ```text
 //!   op    [ space          [ MMU             [ frame ]      ]    ]
 //!    outside |   space        |     MMU         | frame | MMU | space | outside     whose the time is
 //! ```
 //!
-//! Time is that of the lock which was taken last of those that are held.
+//! Time is attributed to the lock that was taken last of those held.
 
 use std::{cell::RefCell, collections::BTreeMap, marker::PhantomData, time::Instant};
 
 use hat::locking::{Class, Locks, Mutex, Row, Rw, Site};
 
-/// The platform `L`, watched by thread.
+/// The platform `L`, observed per thread.
 #[derive(Debug)]
 pub struct Watched<L>(PhantomData<L>);
 
-/// What was seen of a thread.
+/// The observations of a thread.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// How often each class was taken, and how often that was the only lock held (`None`).
+    /// How many times each class was taken, and how many times a lock was taken as the only one
+    /// held (`None`).
     pub taken: BTreeMap<Option<Class>, u64>,
-    /// Nanoseconds in which a lock of the class was the last taken of those held; `None`: no lock.
+    /// The time in which a lock of the class was the last taken of those held; `None`: without a
+    /// lock.
     pub spent: BTreeMap<Option<Class>, Spent>,
     held: Vec<Class>,
     since: Option<Instant>,
 }
 
-/// Time with looks at the clock and locks in it.
+/// An amount of time, with the number of clock reads and lock operations in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Time, with that of the looks.
+    /// The time in nanoseconds, including that of clock reads.
     pub nanoseconds: u64,
-    /// Looks at the clock, each of which is part of the time.
+    /// The number of clock reads, each of which is part of the time.
     pub looks: u64,
-    /// Locks taken and given back.
+    /// The number of locks taken and released.
     pub locks: u64,
 }
 
@@ -42,7 +44,7 @@ thread_local! {
     static WATCH: RefCell<Watch> = RefCell::default();
 }
 
-/// What this thread has done since it was last asked.
+/// The observations of this thread since the last call.
 pub fn watched() -> Watch {
     WATCH.with_borrow_mut(|watch| {
         watch.look();
@@ -52,7 +54,7 @@ pub fn watched() -> Watch {
 }
 
 impl Watch {
-    /// What was done since the last look was done under the lock that was taken last.
+    /// Attributes the time since the last clock read to the lock that was taken last.
     fn look(&mut self) -> &mut Spent {
         let now = Instant::now();
         let spent = self.spent.entry(self.held.last().copied()).or_default();

@@ -1,5 +1,5 @@
-//! Runs events and accesses on a machine, and prints the results: what traces of other tools cannot tell, as
-//! forks and locks, can be told so.
+//! Runs events and accesses on a machine and prints the results: for what traces of other tools cannot
+//! contain, such as forks and locks.
 //!
 //! ```text
 //!   events MACHINE [KEY=VALUE ...] < LINES > RESULTS.json
@@ -8,8 +8,8 @@
 //!   {"access":"store","addr":4096,"bytes":8}       an access of the space that runs
 //! ```
 //!
-//! Processes are those of the events: 0 is there from the beginning, and each `fork` makes the one whose number
-//! at the system is 100 and its own.
+//! The processes are those of the events: process 0 exists from the beginning, and each `fork` creates the
+//! process whose process identifier is 100 plus its number.
 
 #[path = "../tests/machine/support/mod.rs"]
 mod support;
@@ -43,7 +43,7 @@ fn row(line: &str) -> Result<Row, String> {
     Ok(Row::Access(kind, number("addr")?, number("bytes")? as u32))
 }
 
-/// The results of the lines on standard input.
+/// The results for the lines on standard input.
 fn run(name: &str, settings: &[String]) -> Result<String, String> {
     let machine = Machine::load(name, settings).map_err(|error| error.to_string())?;
     let (mut rows, mut born) = (Vec::new(), 1);

@@ -1,5 +1,5 @@
-//! A machine: hardware and operating system put together from a description, and the run of a
-//! trace through it.
+//! A machine: hardware and operating system combined as described, and the run of a trace through
+//! it.
 //!
 //! ```text
 //!  machines/*.toml --> Description --> Machine --run(Source)--> Results --> JSON
@@ -10,9 +10,9 @@
 //!          +------------------------------------------------------------+
 //! ```
 //!
-//! Only this crate knows both halves: `mmu` does not know that there is an operating system,
-//! and the operating system does not know that its memory is simulated. Counts come first and
-//! are exact; time is a second step over them ([`Results::time`]).
+//! Only this crate depends on both halves: `mmu` does not depend on an operating system, and the
+//! operating system does not depend on its memory being simulated. Counts come first and are exact;
+//! time is computed from them in a second step ([`Results::time`]).
 #![forbid(unsafe_code)]
 
 mod kernel_path;

@@ -1,4 +1,4 @@
-//! A machine that has been read and checked, and the run of a trace through it.
+//! A machine whose description has been read and checked, and the run of a trace through it.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use results::Results;
 use run::{Nodes, Overheads, Parts, Promotion, Run, RunOptions, Runnable, Small, report::summary};
 use trace::Source;
 
-/// A machine that can run traces: a description that has been read and checked.
+/// A machine that can run traces: its description has been read and checked.
 #[derive(Clone, Debug)]
 pub struct Machine {
     name: String,
     description: Description,
-    /// The page sizes that its page table can hold, ascending.
+    /// The page sizes that its page table supports, ascending.
     sizes: Vec<addr::PageSize>,
-    /// What its page table looks like, if walks descend from a root.
+    /// The tree properties of its page table, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
-    /// What the host's page table looks like, if the machine is a virtual one.
+    /// The properties of the host's page table, if the machine is virtual.
     host_table: Option<HostTable>,
     settings: Vec<String>,
     added: Vec<String>,
     digest: String,
     written: Arc<Written>,
-    /// How names of places in programs are found, for rules that name such.
+    /// The function that finds names of places in programs, for rules that name such places.
     names: Option<Names>,
 }
 
 impl Machine {
-    /// The machine called `name_or_path`: a built-in one ([`BUILTIN`](crate::BUILTIN)) or a TOML file, changed
-    /// by `settings` such as `tlb.l1d.entries=128`.
+    /// The machine called `name_or_path`: a built-in machine ([`BUILTIN`](crate::BUILTIN)) or a TOML file,
+    /// modified by `settings` such as `tlb.l1d.entries=128`.
     pub fn load(name_or_path: &str, settings: &[String]) -> Result<Machine, Error> {
         let (name, text, origin) = builtin::find(name_or_path)?;
         Machine::parse(&name, &text, &origin, settings)
     }
 
-    /// The machine described by `text`; `origin` is what errors call the text.
+    /// The machine described by `text`; `origin` is the name of the text in errors.
     pub fn parse(
         name: &str,
         text: &str,
@@ -84,7 +84,7 @@ impl Machine {
         })
     }
 
-    /// This machine, whose runs look up names of places in programs in `names`.
+    /// This machine, with `names` as the function that finds names of places in programs.
     #[must_use]
     pub fn with_names(self, names: Names) -> Machine {
         Machine { names: Some(names), ..self }
@@ -95,27 +95,27 @@ impl Machine {
         &self.name
     }
 
-    /// All that it consists of, after the settings.
+    /// Its complete description, including the settings.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// The settings that changed it.
+    /// The settings by which it was modified.
     pub fn settings(&self) -> &[String] {
         &self.settings
     }
 
-    /// The tables, as in `tlb.l1d`, that its file does not have and that the settings added.
+    /// The tables, such as `tlb.l1d`, that settings added to those of its file.
     pub fn added(&self) -> &[String] {
         &self.added
     }
 
-    /// SHA-256 of the description after the settings, as 64 hexadecimal digits.
+    /// The SHA-256 of the description including the settings, as 64 hexadecimal digits.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The arrays of its MMU cache with the bits that their entries take; none if it has none.
+    /// The arrays of its MMU cache with the bits of their entries; empty if it has none.
     pub fn mmu_cache_arrays(&self) -> Vec<results::MmuCacheArray> {
         let Ok(walkers) = self.walkers() else { return Vec::new() };
         let described = self.description.mmu_cache.as_ref();
@@ -123,8 +123,8 @@ impl Machine {
         counts.map_or_else(Vec::new, |counts| counts.arrays)
     }
 
-    /// Which pages are sure to be in its first TLBs, so that accesses to them may be counted and not told,
-    /// or why none is.
+    /// Which pages are guaranteed to hit in its first-level TLBs, so that a recorder can count accesses to
+    /// them instead of reporting each; or why none is.
     pub fn sure_pages(&self) -> Result<trace::SurePages, String> {
         hardware::sure::pages(&self.description)
     }

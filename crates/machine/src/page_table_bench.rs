@@ -1,4 +1,4 @@
-//! A machine's page table by itself, with what each operation on it does to memory.
+//! A machine's page table alone, with the memory references of each operation on it.
 //!
 //! ```text
 //!   map, hand, restrict, ... --> HAT layer --> page table --> Metered --> SparseMemory
@@ -6,16 +6,16 @@
 //!                                    +--> mapping lists ----------+--> data caches --> misses, cycles
 //! ```
 //!
-//! Pages are handed from space to space, and their rights taken back, over the lists of the HAT layer as
-//! trees, as L4 does with its mapping database (E99 section 3.2). The descriptor of a frame's list counts
-//! as a line of memory; nodes beyond the first of a frame count as instructions alone.
+//! Pages are mapped from space to space, and their rights restricted again, through the lists of the HAT
+//! layer as trees, as in L4's mapping database (E99 section 3.2). The descriptor of a frame's list counts
+//! as a cache line of memory; nodes beyond the first of a frame count only as instructions.
 //!
-//! What E99 §4.2 measures in a kernel (tasks made and ended, regions protected) is here counted
-//! work: the references that the operation makes to its tables, the bytes it initialises, the
-//! frames it takes, the cycles that the references take in the machine's caches if nothing
-//! overlaps, and the instructions around them: those of the refill handler for a walk, and else
-//! those of the kernel's path ([`crate::kernel_path`]). Without the meter, the same operations
-//! run at the speed of the host, and what they take is time.
+//! E99 §4.2 measures operations in a kernel (tasks created and ended, regions protected) in time.
+//! Here their work is counted: the references to page tables, the bytes initialised, the frames
+//! allocated, and the cycles that the references take in the machine's caches if nothing overlaps.
+//! Instructions are counted in addition: those of the refill handler for a walk, and otherwise
+//! those of the kernel's path ([`crate::kernel_path`]). Without the meter, the same operations run
+//! at the speed of the host, and their time is measured.
 
 use description::Refusal;
 use std::{
@@ -35,34 +35,34 @@ use serde::Serialize;
 
 use crate::{kernel_path, machine::Machine};
 
-/// What operations have done.
+/// The work of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// References to the tables that read.
+    /// References to tables that read.
     pub reads: u64,
-    /// References that write, initialisation not among them.
+    /// References to tables that write, except initialisation.
     pub writes: u64,
-    /// Bytes of tables initialised, eight by eight.
+    /// Bytes of tables initialised, in units of eight.
     pub initialised_bytes: u64,
-    /// References of both kinds and of initialisation that no cache served.
+    /// References of both kinds and of initialisation that missed in all caches.
     pub misses: u64,
-    /// Cycles of all of them; 0 if the machine leaves a latency out.
+    /// The cycles of all references; 0 if the machine does not define a latency.
     pub cycles: u64,
-    /// Instructions of the refill handler or of the kernel's path beside those that make the
-    /// references; 0 for the walks of a machine whose hardware walks.
+    /// Instructions of the refill handler or of the kernel's path, except those that make the
+    /// references; 0 for walks by hardware.
     pub instructions: u64,
-    /// Bytes of frames taken for tables, net of those given back.
+    /// Bytes of frames allocated for tables, minus those freed.
     pub table_bytes: i64,
-    /// Time on this host; the meter's is in it, if there is one.
+    /// Time on this host, including that of the meter if there is one.
     pub nanoseconds: u64,
 }
 
-/// A page table on the bench.
+/// A page table with its meter.
 pub struct PageTableBench {
     hat: Hat,
     frames: FrameStore,
     meter: Option<Arc<Mutex<Meter>>>,
-    /// That of a machine that refills by software.
+    /// The refill handler, if the machine refills by software.
     handler: Option<Handler>,
     page_size: PageSize,
     memory_bytes: u64,
@@ -77,7 +77,7 @@ struct Tenant {
 }
 
 impl PageTableBench {
-    /// The page table of `machine`, empty; `metered` decides between counts and speed.
+    /// The page table of `machine`, empty; `metered` selects counts instead of speed.
     pub fn new(machine: &Machine, metered: bool) -> Result<PageTableBench, String> {
         let description = machine.description();
         let text = |Refusal { key, what }| format!("{key}: {what}");
@@ -115,7 +115,7 @@ impl PageTableBench {
         Ok(PageTableBench { hat, frames, meter, handler, page_size, memory_bytes, spaces })
     }
 
-    /// A new, empty space and its number.
+    /// Creates an empty space and returns its number.
     pub fn create(&mut self) -> Result<(usize, Work), String> {
         self.working(|bench| {
             bench.execute(kernel_path::SYSTEM_CALL);
@@ -142,7 +142,7 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Maps a page at each address, one by one, to frames of their own.
+    /// Maps a page at each address, one by one, each to a frame of its own.
     pub fn map(&mut self, space: usize, addresses: &[u64]) -> Result<Work, String> {
         let number = self.tenant(space)?.hat;
         let size = self.page_size;
@@ -186,8 +186,8 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Takes all but `rights` from what was mapped from the pages that `space` has in each range of an
-    /// address and bytes.
+    /// Restricts what was mapped from the pages that `space` has in each range (address and bytes) to
+    /// `rights`.
     pub fn restrict(
         &mut self,
         space: usize,
@@ -200,7 +200,7 @@ impl PageTableBench {
         })
     }
 
-    /// Removes the pages in each range of an address and bytes, and frees their frames.
+    /// Unmaps the pages in each range (address and bytes), and frees their frames.
     pub fn unmap(&mut self, space: usize, ranges: &[(u64, u64)]) -> Result<Work, String> {
         let number = self.tenant(space)?.hat;
         let mut gone = Vec::new();
@@ -216,8 +216,8 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Gives the pages in each range of an address and bytes these rights, each range by an
-    /// operation of its own.
+    /// Sets the rights of the pages in each range (address and bytes), with one operation per
+    /// range.
     pub fn protect(
         &mut self,
         space: usize,
@@ -230,7 +230,7 @@ impl PageTableBench {
         })
     }
 
-    /// A system call for each range.
+    /// Performs a system call for each range.
     fn in_ranges(
         &mut self,
         ranges: &[(u64, u64)],
@@ -248,7 +248,7 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// The layer, and the kernel that it calls.
+    /// The HAT layer, and the kernel as its platform.
     fn kernel(&mut self) -> (&Hat, Kernel<'_>) {
         let lists = PhysAddr::new(self.memory_bytes);
         let kernel = Kernel { frames: &mut self.frames, meter: self.meter.as_deref(), lists };
@@ -286,7 +286,7 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// What all spaces take.
+    /// The memory that all spaces take.
     pub fn footprint(&self) -> Footprint {
         self.hat.table().footprint()
     }
@@ -296,21 +296,22 @@ impl PageTableBench {
         known.ok_or_else(|| format!("there is no space {number}"))
     }
 
-    /// Counts instructions, if anyone counts.
+    /// Counts instructions, if there is a meter.
     fn execute(&self, instructions: u64) {
         if let Some(meter) = &self.meter {
             read(meter).work.instructions += instructions;
         }
     }
 
-    /// Whether accesses to memory count. A walk's do not: its references do, which may be wider.
+    /// Sets whether memory accesses are counted. During a walk they are not counted; instead, the
+    /// references of the walk are, each of which may stand for several accesses.
     fn count_memory(&self, counts: bool) {
         if let Some(meter) = &self.meter {
             read(meter).counts = counts;
         }
     }
 
-    /// Does `work` and says what it took.
+    /// Runs `work` and returns its result and its cost.
     fn working<T>(
         &mut self,
         work: impl FnOnce(&mut PageTableBench) -> Result<T, String>,
@@ -333,11 +334,11 @@ fn range(addr: u64, bytes: u64) -> Result<VirtRange, String> {
     VirtRange::new(VirtAddr::new(addr), bytes).map_err(|e| format!("{addr:#x}: {e}"))
 }
 
-/// What the HAT layer asks of the world.
+/// The platform of the HAT layer.
 struct Kernel<'a> {
     frames: &'a mut FrameStore,
     meter: Option<&'a Mutex<Meter>>,
-    /// Where the page-frame descriptors begin: behind the memory that is given out.
+    /// The address of the page-frame descriptors: after the memory that is allocated.
     lists: PhysAddr,
 }
 
@@ -378,7 +379,7 @@ impl hat::Platform for Kernel<'_> {
     }
 }
 
-/// Who counts.
+/// Counts references, instructions and cycles.
 struct Meter {
     work: Work,
     counts: bool,
@@ -406,7 +407,7 @@ impl Meter {
         }
     }
 
-    /// A reference of a walk, whose instructions are the handler's.
+    /// Counts a reference of a walk; the handler counts its instructions.
     fn walked(&mut self, reference: &Reference) {
         let instructions = self.work.instructions;
         self.access(reference.addr, u32::from(reference.bytes), reference.write);
@@ -414,12 +415,13 @@ impl Meter {
     }
 }
 
-/// The meter, which is one thread's: a table may go to another thread, and then all of it goes.
+/// The meter, which one thread uses at a time: if a table moves to another thread, its meter moves
+/// too.
 fn read(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
     meter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory that tells a meter of every reference.
+/// Memory that reports every reference to a meter.
 struct Metered {
     memory: SparseMemory,
     meter: Arc<Mutex<Meter>>,

@@ -8,9 +8,9 @@ use crate::Machine;
 
 pub use run::sweep::{Outcome, SweepOptions};
 
-/// Runs all of `source` through each of `machines`; the outcomes in their order.
+/// Runs all of `source` through each of `machines`, and returns the outcomes in the same order.
 ///
-/// An error is one of the trace. What fails in a design is its outcome, and the others go on.
+/// An error is an error of the trace. A failure of one design is its outcome; the others continue.
 pub fn sweep(
     machines: &[Machine],
     source: &mut dyn Source,
@@ -20,8 +20,8 @@ pub fn sweep(
     run::sweep::sweep(&machines, source, options)
 }
 
-/// SHA-256 of all that a front consists of, as 64 hexadecimal digits: machines that share it
-/// share the front of a sweep.
+/// The SHA-256 of everything that belongs to the front, as 64 hexadecimal digits: machines with the
+/// same digest share the front of a sweep.
 pub fn front_digest(machine: &Machine) -> String {
     run::sweep::front_digest(machine)
 }

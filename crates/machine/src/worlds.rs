@@ -1,6 +1,6 @@
-//! G98's figures 2 to 4 as worlds of a few pages, whose frames and entries are counted one by one
-//! (Ganapathy, Schimmel 1998). The kernel is the one that runs have: crates `vm`, `hat`, `physmem` and
-//! a page table of format `irix`, over base pages of 4K.
+//! Figures 2 to 4 of G98 as small worlds of a few pages, whose frames and entries are counted one by
+//! one (Ganapathy, Schimmel 1998). The kernel is that of simulation runs: crates `vm`, `hat`,
+//! `physmem` and a page table of format `irix`, over base pages of 4K.
 //!
 //! ```text
 //!   figure 2   PTE PTE PTE PTE        a page of 16K: four entries with one size in each
@@ -18,10 +18,10 @@ use pagetable::{
 use physmem::{Allocator, Coalesced, FrameId, Level, Physmem, SizeLists, State};
 use vm::{FileKey, Io, Kernel, Module, Parts, Physical, Platform, Settings, Source, Vm};
 
-/// A name for each number that a world comes to.
+/// The results of a world: names and numbers.
 pub type Numbers = Vec<(&'static str, u64)>;
 
-/// Makes a world and counts it.
+/// Creates a world and returns its results.
 pub type Make = fn() -> Numbers;
 
 /// The worlds by name.
@@ -33,7 +33,7 @@ const K64: PageSize = size(16);
 const SIZES: [PageSize; 3] = [BASE, K16, K64];
 const RW: Rights = Rights::from_bits(3);
 const FILE: FileKey = FileKey { device: 1, inode: 1 };
-/// What no page of a world should have.
+/// The panic message: in a world of fixed operations none fails.
 const WRONG: &str = "a world of fixed operations has the memory and the regions that it needs";
 
 const fn size(shift: u8) -> PageSize {
@@ -43,7 +43,7 @@ const fn size(shift: u8) -> PageSize {
     }
 }
 
-/// The contents of frames, each a number. Nothing caches a translation.
+/// The contents of frames, each represented by a number. No translation is cached.
 #[derive(Default)]
 struct Contents(BTreeMap<PhysAddr, u64>);
 
@@ -65,7 +65,7 @@ impl Platform for Contents {
     }
 }
 
-/// A kernel over four megabytes.
+/// A kernel with four megabytes of memory.
 struct World {
     vm: Vm,
     hat: Hat,
@@ -105,7 +105,7 @@ impl World {
         self.kernel().create().expect(WRONG)
     }
 
-    /// Maps `bytes` bytes from `start` on, which should be in pages of `size`, and touches each base page.
+    /// Maps `bytes` bytes from `start`, with a request for pages of `size`, and touches each base page.
     fn map(&mut self, space: HatSpace, start: u64, bytes: u64, from: Source, size: PageSize) {
         let range = range(start, bytes);
         self.kernel().map(space, range, RW, from, 0).expect(WRONG);
@@ -122,7 +122,7 @@ impl World {
         self.kernel().unmap(space, range(start, bytes)).expect(WRONG);
     }
 
-    /// First byte, size and frame of all pages that the page table has.
+    /// First byte, size and frame of all pages in the page table.
     fn pages(&self, space: HatSpace) -> Vec<(u64, PageSize, u64)> {
         let mut pages = Vec::new();
         self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
@@ -133,7 +133,7 @@ impl World {
         pages
     }
 
-    /// Where the page of `addr` is.
+    /// The frame of the page at `addr`.
     fn frame(&self, space: HatSpace, addr: u64) -> u64 {
         let addr = VirtAddr::new(addr);
         self.hat.query(space, addr).map_or(u64::MAX, |found| found.translation.apply(addr).get())
@@ -152,7 +152,7 @@ fn of_size(pages: &[(u64, PageSize, u64)], size: PageSize) -> u64 {
     pages.iter().filter(|(_, of, _)| *of == size).count() as u64
 }
 
-/// A page of 16K is four entries, and two spaces have the same frames at sizes of their own.
+/// A page of 16K has four entries, and two spaces map the same frames with different page sizes.
 fn figure_2() -> Numbers {
     let mut table = Irix::new(BASE).expect(WRONG);
     let mut memory = SparseMemory::new(1 << 24);
@@ -199,7 +199,7 @@ fn figure_2() -> Numbers {
     ]
 }
 
-/// Page A4 of a chunk whose other three pages are free moves to B1 of another chunk.
+/// Page A4 of a chunk whose other three pages are free is moved to B1 of another chunk.
 fn figure_3() -> Numbers {
     let mut world = World::new();
     let spaces = [world.space(), world.space()];
@@ -241,7 +241,7 @@ fn figure_3() -> Numbers {
     ]
 }
 
-/// Of a page of 64K the last 4K are unmapped.
+/// The last 4K of a page of 64K are unmapped.
 fn figure_4() -> Numbers {
     let mut world = World::new();
     let space = world.space();

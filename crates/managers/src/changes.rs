@@ -1,4 +1,4 @@
-//! What a machine file changes while the machine runs, each change tried on a machine before a trace runs.
+//! Settings that a machine file changes while the machine runs. Each change is tried before a trace runs.
 
 use description::{Description, Refusal, settings};
 use os::{
@@ -9,8 +9,8 @@ use ram::Ram;
 
 use super::manager;
 
-/// What `description` wants to change of `system`, in the order of time; an error comes with the
-/// key that is wrong.
+/// The changes of `system` that `description` requests, in order of time. The error has the key
+/// that is wrong.
 pub(crate) fn changes(
     description: &Description,
     system: &dyn System,
@@ -32,7 +32,7 @@ pub(crate) fn changes(
     Ok(changes)
 }
 
-/// The setting that a system can change at `key`, or why there is none.
+/// The setting at `key`, if the system can change it, otherwise why it cannot.
 fn setting(key: &str, system: &dyn System, manager: &str) -> Result<Setting, String> {
     let can = system.changeable();
     let found = Setting::ALL.into_iter().find(|what| what.key() == key);

@@ -1,5 +1,5 @@
-//! The host of a virtual machine, as `[nested]` asks for it: its memory, and the first-touch manager that
-//! backs each page of the guest's memory when it is first needed.
+//! The host of a virtual machine, as described by `[nested]`: its memory, and the first-touch manager
+//! that backs each page of the guest's memory when it is first needed.
 
 use addr::PageSize;
 use description::{self, Description, Refusal};
@@ -8,13 +8,13 @@ use ram::{Ram, is_linear};
 
 use super::first_touch::FirstTouch;
 
-/// The memory of a machine, and the host below it if there is one; an error comes with the key that is wrong.
+/// The memory of a machine, with the host below it if there is one. The error has the key that is wrong.
 pub fn stack(description: &Description) -> Result<Stack, Refusal> {
     let ram = Ram::new(description)?;
     Ok(Stack::new(ram, host(description)?))
 }
 
-/// The host that `description` has, if any.
+/// The host in `description`, if there is one.
 fn host(description: &Description) -> Result<Option<Host>, Refusal> {
     let Some(nested) = &description.nested else { return Ok(None) };
     let what = match &description.page_table {
@@ -28,7 +28,7 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
     Err(Refusal::new("nested", what.to_owned()))
 }
 
-/// A host that backs nothing yet; an error comes with the key that is wrong.
+/// A host that backs nothing yet. The error has the key that is wrong.
 fn backing(description: &Description, nested: &description::Nested) -> Result<Host, Refusal> {
     let key = |key: &str| format!("nested.{key}");
     let page_size = nested.page_size.0;
@@ -61,7 +61,7 @@ fn backing(description: &Description, nested: &description::Nested) -> Result<Ho
     Ok(Host::new((ram, space), Box::new(system), page_size, keeps_room))
 }
 
-/// That holes and room for large pages go with the host's pages.
+/// Checks that holes and reservations are compatible with the host's page size.
 fn check(description: &Description, nested: &description::Nested) -> Result<(), Refusal> {
     let size = nested.page_size.0;
     let fine = size == PageSize::SIZE_4K;

@@ -1,6 +1,6 @@
-//! The operating systems that a machine can have, and which one its `[os]` asks for.
+//! The operating systems that a machine can have, selected by its `[os]`.
 //!
-//! A manager is a file here and a line of [`MANAGERS`].
+//! Each manager is a file here and a line of [`MANAGERS`].
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -26,7 +26,7 @@ use self::{
     first_touch::{FirstTouch, recorded::Recorded},
 };
 
-/// Makes a system over this memory.
+/// Creates a system with this memory.
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
@@ -43,8 +43,8 @@ const MANAGERS: [(&str, Build); 10] = [
     (RECORDED, Recorded::build),
 ];
 
-/// The system that `description` names, and the settings of it that will change; an error comes
-/// with the key that is wrong.
+/// The system that `description` names, and the changes of its settings. The error has the key that
+/// is wrong.
 pub fn system(
     description: &Description,
     ram: &Ram,
@@ -54,7 +54,7 @@ pub fn system(
     Ok((system, changes))
 }
 
-/// The system alone.
+/// The system without changes.
 fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {
@@ -70,7 +70,7 @@ fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refu
     }
 }
 
-/// That the base page is not larger than the pages that are mapped.
+/// Checks that the base page is not larger than the mapped pages.
 fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
     let os = &description.os;
     let page_size = os.page_size.0;
@@ -84,7 +84,8 @@ fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
     Err(Refusal::new("os.base_page", what))
 }
 
-/// That only managers that have such are told of reservations, and of wishes for page sizes.
+/// Checks that a manager without reservations, or without requests for page sizes, is not given
+/// any.
 fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal> {
     let os = &description.os;
     if os.reservations.is_some() && name != RESERVING {

@@ -1,4 +1,5 @@
-//! Place rules: which page size is wished where, as IRIX's `dplace` takes it.
+//! Place rules: the page size requested for each part of a program, in the style of IRIX's
+//! `dplace`.
 //!
 //! ```text
 //!   data = 64K                  what the program writes to: its file's data, bss, heap, mmap
@@ -7,9 +8,9 @@
 //!   range 0x10000000..0x20000000 = 1M
 //! ```
 //!
-//! A rule for a more special thing wins: `range` over `site`, then `region`, `lib`,
-//! `text`, `bss`, `heap`, `stack`, `mmap`, and `data` last. Two rules for one thing are an error, and so
-//! is, at the end of a run, a rule that nothing was mapped for.
+//! A more specific rule takes precedence: `range` over `site`, then `region`, `lib`, `text`, `bss`,
+//! `heap`, `stack`, `mmap`, and `data` last. Two rules for the same thing are an error, and so is a rule
+//! to which no mapping has matched at the end of a run.
 
 use std::fmt;
 
@@ -25,50 +26,50 @@ use super::{sites::Sites, wish::Wish};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
-    /// What was allocated where a rule names the place.
+    /// Allocations at sites that a rule names.
     sites: Sites,
 }
 
-/// One of them.
+/// One rule.
 #[derive(Clone, Debug)]
 struct Rule {
     line: usize,
     what: Thing,
     wish: Wish,
-    /// Whether something was mapped that it is for.
+    /// Whether it has matched a mapping.
     was_used: bool,
 }
 
-/// A rule in plain data, for who places a program that runs instead of a trace.
+/// A rule as plain data, for placing a running program instead of a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrittenRule {
-    /// The line that it stands in, from 1.
+    /// The line of the rule, from 1.
     pub line: usize,
-    /// The first word of what it is for: `data`, `lib`, `range`, ...
+    /// The first word of what it applies to: `data`, `lib`, `range`, ...
     pub what: &'static str,
-    /// The name of a library or a region, or the file of a site; empty for the others.
+    /// The name of a library or a region, or the file of a site; otherwise empty.
     pub name: String,
-    /// The line of a site in its source; 0 for the others.
+    /// The source line of a site; otherwise 0.
     pub source_line: u32,
-    /// The first byte of a range and the one behind its last; 0 for the others.
+    /// The first byte of a range, and the byte after its last; otherwise 0.
     pub range: (u64, u64),
     /// The page size in bytes.
     pub size: u64,
-    /// Whether a fault is to wait for a page of that size.
+    /// Whether a fault must wait for a page of that size.
     pub waits: bool,
-    /// Whether it says something of nodes of memory.
+    /// Whether it has NUMA settings.
     pub has_nodes: bool,
 }
 
-/// The rules of `text`, the most special first, with any power of two from 4K to 1G as a size. An error names the
-/// line.
+/// The rules in `text`, the most specific first; sizes may be any power of two from 4K to 1G. An error names
+/// the line.
 pub fn written_rules(text: &str) -> Result<Vec<WrittenRule>, String> {
     let sizes: Vec<PageSize> = (12..=30).filter_map(PageSize::from_shift).collect();
     let rules = Rules::parse(text, &sizes)?.rules;
     Ok(rules.into_iter().map(Rule::written).collect())
 }
 
-/// What a rule is for, the most general first.
+/// What a rule applies to, from the most general to the most specific.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Thing {
     Data,
@@ -79,38 +80,38 @@ enum Thing {
     Text,
     Lib(String),
     Region(String),
-    /// What was allocated by a call at this line of this file, or by what it called.
+    /// Allocations by a call at this line of this file, directly or in a function that it called.
     Site(String, u32),
     Range(u64, u64),
 }
 
-/// What is mapped, as a trace tells it.
+/// A mapping, as a trace reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapped<'a> {
     pub range: VirtRange,
     pub kind: Kind,
-    /// As regions are called in results.
+    /// The name of its region in results.
     pub name: &'a str,
 }
 
-/// Of what kind it is.
+/// The kind of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A file's, executable or not writable.
+    /// A mapping of a file that is executable or not writable.
     Text,
-    /// A file's, writable.
+    /// A mapping of a file that is writable.
     Data,
     Bss,
     Heap,
     Stack,
-    /// Memory without a file that was asked for by mmap.
+    /// Memory without a file that mmap was called for.
     Mmap,
-    /// Nothing that a rule could be for but a range.
+    /// Anything else, to which only range rules apply.
     Other,
 }
 
 impl Kind {
-    /// Of a region of a trace, which is of a file or is not.
+    /// The kind of a region of a trace; `is_file` says whether it is of a file.
     pub(crate) fn of_region(region: &Region, is_file: bool) -> Kind {
         match (is_file, region.name.as_str()) {
             (true, _) if region.rights.contains(Rights::WRITE) => Kind::Data,
@@ -124,7 +125,7 @@ impl Kind {
 }
 
 impl Rules {
-    /// The rules of `text`: one per line or between commas. An error names the line.
+    /// The rules in `text`, one per line or separated by commas. An error names the line.
     pub(crate) fn parse(text: &str, sizes: &[PageSize]) -> Result<Rules, String> {
         let mut rules: Vec<Rule> = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -147,17 +148,17 @@ impl Rules {
         Ok(Rules { rules, sites: Sites::default() })
     }
 
-    /// Names of places that allocate are found by `names`.
+    /// Sets the function that finds names of places that allocate.
     pub(crate) fn find_by(&mut self, names: Names) {
         self.sites.find_by(names);
     }
 
-    /// Whether a rule is for a place that allocates.
+    /// Whether a rule applies to a place that allocates.
     pub(crate) fn has_sites(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.what, Thing::Site(..)))
     }
 
-    /// What is wished for the bytes that `event` says are allocated in the space `number`; it is kept
+    /// The request for the bytes that are allocated by `event` in the space `number`. It is kept
     /// until they are unmapped.
     pub(crate) fn allocated(
         &mut self,
@@ -184,15 +185,15 @@ impl Rules {
         None
     }
 
-    /// What is wished for parts of what is mapped: the most general first, so that later ones win.
+    /// The requests for parts of a mapping, the most general first; later ones take precedence.
     pub(crate) fn wishes(&mut self, mapped: &Mapped<'_>) -> Vec<(VirtRange, Wish)> {
         let mut wishes = self.of_kinds(mapped, false);
         wishes.extend(self.of_kinds(mapped, true));
         wishes
     }
 
-    /// What rules request for parts of what is mapped, the most general rule first. With `ranges` these are
-    /// the rules for address ranges, which win over all others; else they are the others.
+    /// The requests for parts of a mapping, the most general first. With `ranges`, only those of rules for
+    /// address ranges, which take precedence over all others; otherwise only the others.
     pub(crate) fn of_kinds(&mut self, mapped: &Mapped<'_>, ranges: bool) -> Vec<(VirtRange, Wish)> {
         let mut wishes = Vec::new();
         let own = |rule: &&mut Rule| matches!(rule.what, Thing::Range(..)) == ranges;
@@ -205,13 +206,13 @@ impl Rules {
         wishes
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The size that is wished for all of `page` of the space `number`, of which `mapped` says what it is
-    /// part of: `unless` where no rule is for it, none where its parts have different ones.
+    /// The size requested for all of `page` in the space `number`, which is a part of `mapped`: `unless`
+    /// if no rule applies; `None` if parts of the page have different requests.
     pub(crate) fn wish_for(
         &mut self,
         (number, page): (u32, Page),
@@ -231,13 +232,13 @@ impl Rules {
         wanted
     }
 
-    /// The first rule that has a fault wait.
+    /// The line of the first rule that makes a fault wait.
     pub(crate) fn waits(&self) -> Option<usize> {
         let waiting = self.rules.iter().filter(|rule| rule.wish.wait_us.is_some());
         waiting.map(|rule| rule.line).min()
     }
 
-    /// The first rule that says something of nodes, and the highest node that one names.
+    /// The line of the first rule with NUMA settings, and the highest node that a rule names.
     pub(crate) fn nodes(&self) -> (Option<usize>, Option<(usize, u8)>) {
         let with_nodes = self.rules.iter().filter(|rule| rule.wish.has_nodes());
         let named = self.rules.iter().filter_map(|rule| match rule.wish.placement {
@@ -247,13 +248,13 @@ impl Rules {
         (with_nodes.map(|rule| rule.line).min(), named.max_by_key(|(_, node)| *node))
     }
 
-    /// The first rule that has pages move between nodes.
+    /// The line of the first rule that migrates pages between nodes.
     pub(crate) fn migrates(&self) -> Option<usize> {
         let moving = self.rules.iter().filter(|rule| rule.wish.migrate_after.flatten().is_some());
         moving.map(|rule| rule.line).min()
     }
 
-    /// The first rule that nothing was mapped for.
+    /// The first rule that has matched no mapping.
     pub(crate) fn unused(&self) -> Option<String> {
         let unused =
             self.rules.iter().filter(|rule| !rule.was_used).min_by_key(|rule| rule.line)?;
@@ -309,7 +310,7 @@ impl Thing {
         }
     }
 
-    /// Whether this is a place that allocates, and this call of it is there.
+    /// Whether this is a site and `frame` is a call there.
     fn is_at(&self, frame: &FrameName) -> bool {
         let Thing::Site(wanted, line) = self else { return false };
         let Some(file) = frame.file.as_deref().filter(|_| frame.line == Some(*line)) else {
@@ -320,7 +321,7 @@ impl Thing {
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
 
-    /// The part of `mapped` that this is.
+    /// The part of `mapped` to which this applies.
     fn part_of(&self, mapped: &Mapped<'_>) -> Option<VirtRange> {
         let Mapped { range, kind, name } = *mapped;
         let file = name.rsplit('/').next().unwrap_or(name);
@@ -387,7 +388,7 @@ fn parse(text: &str, sizes: &[PageSize], line: usize) -> Result<Rule, String> {
     Ok(Rule { line, what, wish, was_used: false })
 }
 
-/// What follows the size in the rule `text`.
+/// The request after the size in the rule `text`.
 fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
     let mut wish = Wish::of(size);
     let (mut words, mut waits) = (words, None);
@@ -458,7 +459,7 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
     Ok(wish)
 }
 
-/// How migration is written.
+/// The syntax of migration.
 const MIGRATE: &str = "write after how many references a page moves, as in `migrate 64`, or \
                        `migrate never`";
 

@@ -1,12 +1,12 @@
-//! Places in a program that allocate, by what rules call them: a file of its source, and a line.
+//! Sites: places in a program that allocate, identified in rules by a source file and a line.
 //!
 //! ```text
 //!   Site 7: return addresses --Names--> functions, files, lines --> the rule for one of these
 //!   Allocate: bytes at site 7 --------------------------------------> the wish for these bytes
 //! ```
 //!
-//! Names are found when the trace tells of a site, by whoever gave the machine a way to find them: reading
-//! programs and their symbols is not this crate's.
+//! Names are found when the trace reports a site, by a function that the machine was given: reading
+//! programs and their symbols is outside of this crate.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use trace::Event;
 
 use super::wish::Wish;
 
-/// The sites of a trace for which there is a wish, and what was allocated there.
+/// The sites of a trace to which a rule applies, and their allocations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sites {
     names: Option<Names>,
-    /// By space and the trace's number: the place of the rule, and its wish.
+    /// By space and the trace's number of the site: the index of the rule, and its request.
     wished: BTreeMap<(u32, u32), (usize, Wish)>,
-    /// By space and first byte: the end, and the wish.
+    /// By space and first byte of a block: its end, and its request.
     blocks: BTreeMap<(u32, u64), (u64, Wish)>,
 }
 
@@ -32,8 +32,8 @@ impl Sites {
         self.names = Some(names);
     }
 
-    /// Takes in what `event` tells of the space `number`. For what is allocated at a site that `rule`
-    /// knows by one of its frames: these bytes, the place of the rule, and its wish.
+    /// Updates the sites for `event` in the space `number`. For an allocation at a site with a frame
+    /// for which `rule` returns a rule: the bytes, the index of the rule, and its request.
     pub(super) fn hear(
         &mut self,
         number: u32,
@@ -70,14 +70,14 @@ impl Sites {
         }
     }
 
-    /// Keeps that `range` has that wish.
+    /// Records the request for `range`.
     pub(super) fn keep(&mut self, number: u32, range: VirtRange, wish: Wish) {
         self.forget(number, range.start().get(), range.bytes());
         self.blocks
             .insert((number, range.start().get()), (range.last().get().saturating_add(1), wish));
     }
 
-    /// Forgets what was allocated within these bytes.
+    /// Removes the allocations in these bytes.
     pub(super) fn forget(&mut self, number: u32, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes);
         while let Some((&key, &(last, wish))) = self.blocks.range(..(number, end)).next_back() {
@@ -94,12 +94,12 @@ impl Sites {
         }
     }
 
-    /// Forgets what a space has allocated.
+    /// Removes the allocations of a space.
     pub(super) fn forget_space(&mut self, number: u32) {
         self.blocks.retain(|(space, _), _| *space != number);
     }
 
-    /// The parts of `range` that were allocated at sites with a wish.
+    /// The parts of `range` that were allocated at sites with a request.
     pub(super) fn within(&self, number: u32, range: VirtRange) -> Vec<(VirtRange, Wish)> {
         let (start, end) = (range.start().get(), range.last().get().saturating_add(1));
         let blocks = self.blocks.range((number, 0)..(number, end)).rev();
@@ -112,7 +112,7 @@ impl Sites {
     }
 }
 
-/// The place that a call returns to.
+/// The place to which a call returns.
 fn place(layout: &Layout, number: u32, addr: u64) -> CodePlace {
     let location = layout.locate(number, addr);
     let file = location.file.and_then(|file| Some(layout.regions(number)?.file(file)));

@@ -1,24 +1,27 @@
-//! What a place rule wishes for pages: a size, and where there are several nodes, a node.
+//! The request of a place rule: a page size and, if there are several nodes of memory, NUMA
+//! settings.
 
 use addr::PageSize;
 use description::{NodeFallback, Placement, Rather};
 
-/// What is wished.
+/// The request of a place rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wish {
     pub size: PageSize,
-    /// How long a fault waits for a page of that size, in microseconds; none: not at all.
+    /// How long a fault waits for a page of that size, in microseconds; `None`: it does not wait.
     pub wait_us: Option<u64>,
-    /// From which node of memory frames come, and what gives way; none: as the machine file says.
+    /// The node of memory from which frames are allocated, and what is given up if that is not
+    /// possible; `None`: as in the machine file.
     pub placement: Option<Placement>,
     pub fallback: Option<NodeFallback>,
     pub rather: Option<Rather>,
-    /// After how many references a page moves to another node, if ever.
+    /// The number of references after which a page migrates to another node, or never; `None`: as
+    /// in the machine file.
     pub migrate_after: Option<Option<u32>>,
 }
 
 impl Wish {
-    /// Pages of `size`, and nothing said of waiting or of nodes.
+    /// A request for pages of `size`, without waiting or NUMA settings.
     pub(crate) const fn of(size: PageSize) -> Wish {
         Wish {
             size,
@@ -30,7 +33,7 @@ impl Wish {
         }
     }
 
-    /// Whether it says something of nodes.
+    /// Whether it has NUMA settings.
     pub(crate) fn has_nodes(&self) -> bool {
         let Wish { size: _, wait_us: _, placement, fallback, rather, migrate_after } = self;
         placement.is_some() || fallback.is_some() || rather.is_some() || migrate_after.is_some()

@@ -2,22 +2,22 @@ use core::fmt;
 
 use addr::PageSize;
 
-/// Why a structure of this shape cannot be built. The message says what would be accepted; whose
-/// number it is, and in which file, the caller knows.
+/// Why a structure cannot be built with the given parameters. The message says which values are
+/// accepted; the caller knows the structure and the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeometryError {
     /// A structure without entries.
     Empty,
     /// More entries than [`crate::SetArray::ENTRIES_MAX`].
     TooLarge {
-        /// How many were asked for.
+        /// The requested number of entries.
         entries: u64,
     },
     /// The ways do not divide the entries.
     Ways {
         /// Entries of the structure.
         entries: u64,
-        /// Ways asked for.
+        /// The requested number of ways.
         ways: u32,
     },
     /// A TLB without an array.
@@ -28,28 +28,28 @@ pub enum GeometryError {
     PageSizeTwice(PageSize),
     /// Entries that map pairs and blocks at once.
     PairsAndBlocks,
-    /// Blocks of a number of pages that an entry cannot tell apart.
+    /// A number of pages per block that an entry cannot represent.
     BlockPages {
-        /// How many were asked for.
+        /// The requested number of pages.
         pages: u32,
     },
-    /// A line that is no power of two or has fewer than 4 bytes.
+    /// A line size that is not a power of two, or less than 4 bytes.
     Line {
-        /// Bytes of the line.
+        /// The line size in bytes.
         bytes: u32,
     },
-    /// A size that is no whole number of lines.
+    /// A cache size that is not a multiple of the line size.
     Size {
-        /// Bytes of the cache.
+        /// The cache size in bytes.
         bytes: u64,
-        /// Bytes of a line.
+        /// The line size in bytes.
         line_bytes: u32,
     },
     /// A cache whose lines are shorter than those of a cache in front of it.
     ShorterLine {
-        /// Bytes of its line.
+        /// The cache's line size in bytes.
         bytes: u32,
-        /// Bytes of a line in front of it.
+        /// The line size, in bytes, of the cache in front.
         front_bytes: u32,
     },
     /// The cache at which the walker enters does not exist.

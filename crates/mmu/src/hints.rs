@@ -1,13 +1,14 @@
-//! In which slot a key was found last.
+//! Hints: in which slot a key was last found.
 //!
 //! ```text
 //!   key --hash--> | 3 | - | 17 | 3 | ... |  --> slot 17: does it hold the key? the owner looks
 //! ```
 //!
-//! This is no hardware: it saves a simulated structure the selection of a set and the comparison
-//! of its tags where the same key comes again. A hint may be false and is never taken on trust.
+//! This does not model hardware. It speeds up the simulation: if the same key is looked up again,
+//! the selection of a set and the comparison of its tags are avoided. A hint may be wrong and is
+//! always checked.
 
-/// No slot has this number.
+/// The value for no slot.
 const NONE: u32 = u32::MAX;
 
 /// A direct-mapped table of `N` hints, a power of two.
@@ -22,18 +23,18 @@ impl<const N: usize> Hints<N> {
         u64::BITS - N.trailing_zeros()
     };
 
-    /// No hints yet.
+    /// A table without hints.
     pub(crate) fn new() -> Hints<N> {
         Hints { slots: Box::new([NONE; N]) }
     }
 
-    /// The slot that may hold `key`, or a number that is no slot's.
+    /// The slot that may hold `key`, or [`NONE`] if there is no hint.
     #[inline(always)]
     pub(crate) fn get(&self, key: u64) -> usize {
         self.slots[Self::index(key)] as usize
     }
 
-    /// Remembers that `slot` holds `key`.
+    /// Records that `slot` holds `key`.
     #[inline]
     pub(crate) fn set(&mut self, key: u64, slot: usize) {
         self.slots[Self::index(key)] = slot as u32;

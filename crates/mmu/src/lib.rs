@@ -8,9 +8,9 @@
 //!                      families of them     all sizes in one pass
 //! ```
 //!
-//! Every structure has a set-associative array and a replacement policy, and none is another
-//! with a new name. They keep what they were given until it is replaced or flushed, and count
-//! what they do; what it costs in time is decided elsewhere.
+//! Every structure consists of a set-associative array and a replacement policy; no structure is
+//! implemented twice under two names. A structure keeps its contents until they are replaced or
+//! flushed, and counts its operations. Their cost in time is computed elsewhere.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -1,5 +1,5 @@
-//! Offsets by instruction: where an instruction's next page lies is told by where its last ones lay (Alverti and
-//! others 2020, "SpOT").
+//! A table of offsets by instruction: it predicts the physical address that an instruction accesses from the
+//! offset between virtual and physical addresses of its earlier accesses (Alverti and others 2020, "SpOT").
 //!
 //! ```text
 //!   TLB miss of va by instruction i
@@ -9,33 +9,34 @@
 //!      +--> walk ---------------------------------> found:    the same place?  +1, else -1
 //! ```
 //!
-//! An operating system that gives a region adjacent frames makes one offset of many pages. A program has
-//! few instructions that miss often, and each of them mostly stays in one region. So the table is small and asks
-//! for no bit of the address. A prediction is checked by the walk, as a [`SpecTlb`](crate::SpecTlb)'s is.
+//! If the operating system gives a region adjacent frames, many pages have the same offset. A program has few
+//! instructions that miss often in the TLB, and each mostly accesses one region. The table can therefore be
+//! small, and it does not use address bits. As with a [`SpecTlb`](crate::SpecTlb), the walk checks each
+//! prediction.
 //!
-//! An entry comes in where the page that a walk finds lies in a long enough run of adjacent pages in adjacent
-//! frames, with a counter of 1: in an empty way, or in place of the least recently used one with a counter
-//! of 0. Where all others count more it stays out, and the least recently used of them counts 1 less, so
-//! that instructions which miss no more make room in the end. One whose counter has come down to 0 takes the
-//! offset of the next such page.
+//! An entry is inserted, with a counter of 1, if the page that a walk finds is in a long enough run of
+//! adjacent pages in adjacent frames. It takes an empty way, or replaces the least recently used entry whose
+//! counter is 0. If all counters of the set are higher, it is not inserted, and the counter of the least
+//! recently used entry is decremented, so that entries of instructions that no longer miss are eventually
+//! replaced. An entry whose counter has dropped to 0 takes the offset of its instruction's next such page.
 
 use addr::{Asid, PhysAddr, VirtAddr};
 
 use crate::{GeometryError, SetArray, Speculation, Spot};
 
-/// Says something from this counter on.
+/// The least counter at which an entry makes a prediction.
 const SURE: u8 = 2;
-/// The highest counter.
+/// The highest value of a counter.
 const COUNTER_MAX: u8 = 3;
 
-/// What a table of offsets is like.
+/// The parameters of a table of offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OffsetsParams {
-    /// Instructions that it remembers.
+    /// The number of entries, one per instruction.
     pub entries: u32,
-    /// How many of them are in a set.
+    /// The number of entries per set.
     pub ways: u32,
-    /// A page in a shorter run makes no entry: in base pages, [`Spot::run`].
+    /// A page in a run of fewer base pages ([`Spot::run`]) makes no entry.
     pub pages_min: u32,
 }
 
@@ -52,33 +53,34 @@ pub struct Offsets {
 struct Remembered {
     instruction: u64,
     asid: Asid,
-    /// What makes a virtual address a physical one.
+    /// The number to add to a virtual address to get the physical address.
     to_phys: u64,
     counter: u8,
     used: u64,
 }
 
 impl Offsets {
-    /// An empty one.
+    /// An empty table.
     pub fn new(params: OffsetsParams) -> Result<Offsets, GeometryError> {
         let sets = SetArray::new(params.entries.into(), params.ways)?;
         let slots = vec![None; sets.entries()].into_boxed_slice();
         Ok(Offsets { slots, sets, params, now: 0 })
     }
 
-    /// What it is like.
+    /// The parameters.
     pub const fn params(&self) -> &OffsetsParams {
         &self.params
     }
 
-    /// The place that it names for `va`, an address of this instruction, if it is sure of one.
+    /// The physical address that the table predicts for `va`, accessed by this instruction, if it
+    /// makes a prediction.
     pub fn predicts(&self, va: VirtAddr, instruction: u64, asid: Asid) -> Option<PhysAddr> {
         let held = self.slots[self.slot_of(instruction, asid)?]?;
         (held.counter >= SURE).then(|| PhysAddr::new(va.get().wrapping_add(held.to_phys)))
     }
 
-    /// Hears of a walk of `va` for this instruction, and where it has ended, if it has found a page. Says
-    /// what it would have said before.
+    /// Updates the table after a walk of `va` for this instruction that ended at `found`, or with a
+    /// fault. Returns how the prediction before the walk compares with the result.
     pub fn walked(
         &mut self,
         va: VirtAddr,
@@ -117,7 +119,7 @@ impl Offsets {
         said
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.slots.fill(None);
         self.sets.clear();

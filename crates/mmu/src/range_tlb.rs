@@ -1,17 +1,17 @@
-//! A range TLB: translations of ranges of any length, under a base and a limit (Karakostas and others
-//! 2015, *Redundant Memory Mappings*).
+//! A range TLB: translations of ranges of any length, as base, limit and offset (Karakostas and
+//! others 2015, *Redundant Memory Mappings*).
 //!
 //! ```text
 //!   va --> base <= va < limit?  | base | limit | offset | rights |     va + offset
 //!                               | ...                            |
 //! ```
 //!
-//! It is fully associative, as no bits of an address tell which entry could cover it, and so has few
-//! entries. It is asked where the TLB of the second level is, at the same time.
+//! It is fully associative, since no address bits determine which entry could cover an address, and
+//! therefore has few entries. It is looked up at the same time as the second-level TLB.
 //!
-//! What an entry is made of is the filler's matter: a range that an operating system tells, or the run that
-//! a walk finds in the one line of page-table entries that it reads. Runs of several lines then become one
-//! entry as they come in (CoLT's fully associative part, Pham and others 2012):
+//! What becomes an entry is determined by its user: a range that the operating system reports, or the run
+//! that a walk finds in the one line of page-table entries that it reads. In the second case, runs in
+//! several lines are merged when they are inserted (CoLT's fully associative part, Pham and others 2012):
 //!
 //! ```text
 //!   line of 8 entries   | . . a a+1 a+2 a+3 a+4 a+5 |      held already   | .. a-1 |
@@ -22,32 +22,32 @@ use addr::{Asid, Kind, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{AnyReplacement, GeometryError, Miss, Policy, SetArray};
 
-/// What a range TLB is like.
+/// The parameters of a range TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeTlbParams {
-    /// Ranges that it holds.
+    /// The number of ranges that it holds.
     pub entries: u32,
-    /// Which entry makes room.
+    /// The policy that chooses the entry to replace.
     pub replacement: Policy,
-    /// Where the random numbers of the replacement begin.
+    /// The seed of a random replacement policy.
     pub seed: u64,
 }
 
-/// Adjacent pages in adjacent frames, with equal rights.
+/// A range of adjacent pages in adjacent frames, with equal rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeEntry {
-    /// The addresses.
+    /// The virtual addresses.
     pub range: VirtRange,
-    /// Where the first of them lies.
+    /// The physical address of the first of them.
     pub first: PhysAddr,
-    /// Whose they are.
+    /// The space of the addresses.
     pub asid: Asid,
-    /// What is allowed.
+    /// The allowed accesses.
     pub rights: Rights,
 }
 
 impl RangeEntry {
-    /// Where `va`, which it covers, lies.
+    /// The physical address of `va`, which is in the range.
     pub fn apply(&self, va: VirtAddr) -> PhysAddr {
         PhysAddr::new(self.first.get() + (va.get() - self.range.start().get()))
     }
@@ -56,7 +56,8 @@ impl RangeEntry {
         self.asid == asid && self.range.start() <= va && va <= self.range.last()
     }
 
-    /// This entry and `other` in one, if they can be and that is more than this one.
+    /// The union of this entry and `other`, if they can be merged and the union is larger than this
+    /// one.
     fn joined(&self, other: &RangeEntry) -> Option<RangeEntry> {
         let offset = |of: &RangeEntry| of.first.get().wrapping_sub(of.range.start().get());
         let is_alike =
@@ -81,12 +82,12 @@ impl RangeEntry {
     }
 }
 
-/// What a range TLB has counted.
+/// Counts of a range TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RangeTlbCounts {
-    /// Entries put in.
+    /// Entries inserted.
     pub fills: u64,
-    /// Entries that made room for others.
+    /// Entries replaced by others.
     pub evictions: u64,
     /// Entries flushed.
     pub flushed: u64,
@@ -102,7 +103,7 @@ pub struct RangeTlb {
 }
 
 impl RangeTlb {
-    /// An empty one.
+    /// An empty range TLB.
     pub fn new(params: RangeTlbParams) -> Result<RangeTlb, GeometryError> {
         let entries = u64::from(params.entries);
         if entries == 0 {
@@ -120,7 +121,7 @@ impl RangeTlb {
         })
     }
 
-    /// What it is like.
+    /// The parameters.
     pub const fn params(&self) -> &RangeTlbParams {
         &self.params
     }
@@ -138,7 +139,7 @@ impl RangeTlb {
         }
     }
 
-    /// Makes `entry` part of it; what overlaps it goes.
+    /// Inserts `entry` and removes all entries that overlap it.
     pub fn fill(&mut self, entry: RangeEntry) {
         let overlaps = |held: &RangeEntry| held.touches(entry.range, entry.asid);
         self.remove_where(overlaps);
@@ -154,8 +155,8 @@ impl RangeTlb {
         self.counts.fills += 1;
     }
 
-    /// Makes `entry` part of it, as one with those that it continues: adjacent or the same addresses, at one
-    /// offset, with equal rights. What else overlaps it goes.
+    /// Inserts `entry`, merged with the entries that it continues: those with adjacent or equal addresses,
+    /// the same offset and equal rights. Other entries that overlap it are removed.
     pub fn fill_merged(&mut self, entry: RangeEntry) {
         let mut all = entry;
         while let Some(joined) = self.entries().find_map(|held| all.joined(held)) {
@@ -164,17 +165,17 @@ impl RangeTlb {
         self.fill(all);
     }
 
-    /// Forgets what covers any address of `range` in `asid`; gives how many entries.
+    /// Removes the entries that cover any address of `range` in `asid`. Returns their number.
     pub fn flush_range(&mut self, range: VirtRange, asid: Asid) -> u64 {
         self.flush_where(|entry| entry.touches(range, asid))
     }
 
-    /// Forgets all of one space.
+    /// Removes all entries of one space. Returns their number.
     pub fn flush_asid(&mut self, asid: Asid) -> u64 {
         self.flush_where(|entry| entry.asid == asid)
     }
 
-    /// Forgets everything.
+    /// Removes all entries. Returns their number.
     pub fn flush_all(&mut self) -> u64 {
         self.flush_where(|_| true)
     }
@@ -184,12 +185,12 @@ impl RangeTlb {
         self.slots.iter().flatten()
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub const fn counts(&self) -> RangeTlbCounts {
         self.counts
     }
 
-    /// Begins to count anew; the entries stay.
+    /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self) {
         let RangeTlb { params: _, slots: _, policy: _, counts } = self;
         *counts = RangeTlbCounts::default();

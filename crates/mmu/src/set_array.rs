@@ -1,4 +1,4 @@
-//! A set-associative array: which slots may hold a key.
+//! A set-associative array: it finds the slots that may hold a key.
 //!
 //! ```text
 //!             set_of(key)                        one byte per way, eight to a word:
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The owner keeps tags and data, indexed by slot: `set * ways + way`. The array keeps a
-//! fingerprint of each key, compares eight of them at once, and asks the owner only about slots
-//! whose fingerprint fits, so that a search of a fully associative structure costs little more
-//! than one of a set. Fully associative is one set; direct mapped is one way.
+//! fingerprint of each key and compares eight of them at once. It asks the owner only about slots
+//! whose fingerprint matches, so that a search of a fully associative structure costs little more
+//! than that of a set. A fully associative structure has one set; a direct-mapped one has one way.
 
 use core::ops::Range;
 
@@ -23,35 +23,36 @@ const PAD: u8 = 255;
 const LOW_SEVEN: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 
-/// The sets, and the fingerprints of what is in them.
+/// The sets, and the fingerprints of the keys in them.
 #[derive(Clone, Debug)]
 pub struct SetArray {
     sets: u64,
-    /// `sets - 1` if that selects a set, for sets that are a power of two.
+    /// `sets - 1`, which masks a key to get its set, if the number of sets is a power of two.
     set_mask: Option<u64>,
     ways: usize,
     words: usize,
     fingerprints: Box<[u64]>,
-    /// How many slots of each set are empty.
+    /// The number of empty slots of each set.
     empty: Box<[u32]>,
-    /// Where sets are large.
+    /// The filter, if sets are large.
     filter: Option<Filter>,
 }
 
-/// Sets of more ways than this have a filter.
+/// Sets with more ways than this have a filter.
 const UNFILTERED_WAYS_MAX: usize = 16;
 
-/// How many slots hold a key of each hash, so that most keys that are nowhere are not searched for.
+/// The number of slots for each hash of a key, so that most keys that are in no slot need no
+/// search.
 #[derive(Clone, Debug)]
 struct Filter {
     shift: u32,
     counts: Box<[u32]>,
-    /// By slot: the hash of its key.
+    /// For each slot, the hash of its key.
     hashes: Box<[u32]>,
 }
 
 impl Filter {
-    /// No slot has this hash.
+    /// The value for a slot without a key.
     const NONE: u32 = u32::MAX;
 
     fn new(entries: usize) -> Filter {
@@ -73,7 +74,7 @@ impl Filter {
         self.counts[self.hash(key)] != 0
     }
 
-    /// `slot` holds a key with this hash now, or none.
+    /// Records that `slot` now holds a key with this hash, or none.
     #[inline]
     fn store(&mut self, slot: usize, hash: u32) {
         let old = core::mem::replace(&mut self.hashes[slot], hash);
@@ -87,10 +88,10 @@ impl Filter {
 }
 
 impl SetArray {
-    /// The most entries that an array can have.
+    /// The largest number of entries of an array.
     pub const ENTRIES_MAX: u64 = 1 << 24;
 
-    /// An empty array of `entries` in sets of `ways`; any numbers where one divides the other.
+    /// An empty array of `entries` entries in sets of `ways` ways; `ways` must divide `entries`.
     pub fn new(entries: u64, ways: u32) -> Result<SetArray, GeometryError> {
         if entries == 0 {
             return Err(GeometryError::Empty);
@@ -117,22 +118,22 @@ impl SetArray {
         Ok(array)
     }
 
-    /// Sets.
+    /// The number of sets.
     pub fn sets(&self) -> usize {
         self.sets as usize
     }
 
-    /// Slots of a set.
+    /// The number of slots per set.
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// All slots.
+    /// The number of slots in all sets.
     pub fn entries(&self) -> usize {
         self.sets as usize * self.ways
     }
 
-    /// The set that may hold `key`: its low bits where the sets are a power of two, its
+    /// The set that may hold `key`: its low bits if the number of sets is a power of two, its
     /// remainder otherwise.
     #[inline]
     pub fn set_of(&self, key: u64) -> usize {
@@ -148,21 +149,21 @@ impl SetArray {
         set * self.ways..(set + 1) * self.ways
     }
 
-    /// Has the host fetch what is known of `set`.
+    /// Prefetches, on the host, the fingerprints of `set`.
     #[inline]
     pub fn soon(&self, set: usize) {
         prefetch_index(&self.fingerprints, set * self.words);
         prefetch_index(&self.empty, set);
     }
 
-    /// Whether it may hold `key`, as far as that is known without a search.
+    /// Whether the array may hold `key`, as far as that can be told without a search.
     #[inline(always)]
     pub fn may_hold(&self, key: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_hold(key))
     }
 
-    /// The first slot of `set`, in way order, that was filled with a key of `key`'s fingerprint
-    /// and that `is_it` accepts.
+    /// The first slot of `set`, in way order, whose key has the fingerprint of `key` and for which
+    /// `is_it` returns true.
     // Inlined whatever its size: sets are small as a rule, and a call would cost as much as their search.
     #[inline(always)]
     pub fn find(
@@ -231,7 +232,7 @@ impl SetArray {
         })
     }
 
-    /// Notes that `slot` of `set` now holds `key`, instead of nothing or of another key.
+    /// Records that `slot` of `set`, which was empty or held another key, now holds `key`.
     #[inline]
     pub fn occupy(&mut self, set: usize, slot: usize, key: u64) {
         if self.store(set, slot - set * self.ways, fingerprint(key)) == EMPTY {
@@ -242,7 +243,7 @@ impl SetArray {
         }
     }
 
-    /// Notes that `slot` of `set` holds `key` instead of another key.
+    /// Records that `slot` of `set`, which held another key, now holds `key`.
     #[inline]
     pub fn exchange(&mut self, set: usize, slot: usize, key: u64) {
         self.store(set, slot - set * self.ways, fingerprint(key));
@@ -251,7 +252,7 @@ impl SetArray {
         }
     }
 
-    /// Notes that `slot` is empty.
+    /// Records that `slot` is empty.
     pub fn vacate(&mut self, slot: usize) {
         let set = slot / self.ways;
         let was_empty = self.store(set, slot % self.ways, EMPTY) == EMPTY;
@@ -277,7 +278,7 @@ impl SetArray {
         }
     }
 
-    /// Exchanges the fingerprint of a slot.
+    /// Replaces the fingerprint of a slot and returns the old one.
     #[inline]
     fn store(&mut self, set: usize, way: usize, fingerprint: u8) -> u8 {
         let word = &mut self.fingerprints[set * self.words + way / 8];
@@ -295,7 +296,7 @@ fn spread(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// One byte of a key's hash, never that of an empty slot or of padding.
+/// One byte of a key's hash; never the value for an empty slot or padding.
 #[inline]
 fn fingerprint(key: u64) -> u8 {
     let hash = spread(key) >> 56;
@@ -308,7 +309,8 @@ fn pattern_of(key: u64) -> u64 {
     EACH_BYTE * u64::from(fingerprint(key))
 }
 
-/// The first of the slots from `first` on whose bit is set in `bits` and that `is_it` accepts.
+/// The first slot, counted from `first`, whose bit is set in `bits` and for which `is_it` returns
+/// true.
 #[inline(always)]
 fn among(first: usize, mut bits: u64, is_it: &mut impl FnMut(usize) -> bool) -> Option<usize> {
     while bits != 0 {
@@ -321,14 +323,14 @@ fn among(first: usize, mut bits: u64, is_it: &mut impl FnMut(usize) -> bool) -> 
     None
 }
 
-/// A bit for each byte of `word`, from the lowest on, which is set if that is the byte of `pattern`.
+/// One bit per byte of `word`, from the lowest up, set if the byte equals the byte of `pattern`.
 #[inline]
 fn equal_bytes(word: u64, pattern: u64) -> u64 {
     // The top bit of byte `i`, at the bottom of it, is moved up by 56 - 7i bits: to bit `i` of the highest byte.
     (zero_bytes(word ^ pattern) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// The top bit of every byte of `word` that is zero, and no other bit.
+/// A word with the top bit set in every byte that is zero in `word`; all other bits are zero.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     // Adding 127 to the low seven bits carries into the top bit unless they are all zero, and
@@ -336,7 +338,7 @@ fn zero_bytes(word: u64) -> u64 {
     !(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
 }
 
-/// Nothing if no byte of `word` is zero: cheaper to know than which ones are.
+/// Zero if no byte of `word` is zero: cheaper than to determine which bytes are zero.
 #[inline]
 fn may_have_zero(word: u64) -> u64 {
     // A byte borrows where it is zero; one above it may do so too.
@@ -361,7 +363,7 @@ mod tests {
         }
     }
 
-    /// Every geometry up to 5 sets of 20 ways, filled and emptied way by way.
+    /// Every geometry of up to 5 sets of 20 ways, filled and emptied way by way.
     #[test]
     fn every_small_geometry_finds_what_it_holds_and_only_that() {
         for sets in 1..=5u64 {

@@ -1,5 +1,5 @@
-//! The SpecTLB: large pages that are not mapped as such yet, remembered to predict where their base
-//! pages lie (B10 section 6.2).
+//! The SpecTLB: it remembers large pages that are reserved but not yet mapped as such, and predicts
+//! the frames of their base pages (B10 section 6.2).
 //!
 //! ```text
 //!   TLB miss of (0b9, 00c, 0ae, 0c3 | 001)
@@ -9,52 +9,53 @@
 //!      +--> walk ---------------------------------> found:    {0ac, 0c3 | 001}    right
 //! ```
 //!
-//! An operating system that keeps room for a large page places each base page where it would lie in
-//! it. Whoever knows one of them knows where the others are, if they are there. A prediction is
-//! always checked by the walk, which the processor need not wait for where it is right; so an entry
-//! may be stale, and nothing need be flushed.
+//! An operating system that reserves a block of frames for a large page places each base page at
+//! its position in the block. From one such page, the frames of all others follow, if they are
+//! mapped. The walk always checks a prediction; the processor need not wait for the walk if the
+//! prediction is right. An entry may therefore be stale, and entries need not be flushed.
 //!
-//! An entry comes in when a walk finds a base page that looks as if it lay in a reservation: by its
-//! address, which agrees with the virtual one below the large page (section 6.2.2), or by a mark
-//! that the operating system has set in its page-table entry (section 6.2.1). It leaves when it has
-//! led to a wrong prediction, or makes room for another. Where it is to stay although no page was
-//! there ([`SpecTlbParams::keeps_absent`]), the page that the fault then brings is predicted.
+//! An entry is inserted when a walk finds a base page that appears to be in a reservation. This is
+//! detected by the page's addresses, whose bits below the large page size are the same in virtual
+//! and physical address (section 6.2.2), or by a mark that the operating system has set in its
+//! page-table entry (section 6.2.1). An entry is removed when it has led to a wrong prediction, or
+//! is replaced by another. If it is to stay although the walk found no page
+//! ([`SpecTlbParams::keeps_absent`]), the page that the fault then maps is predicted.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
 use crate::{AnyReplacement, GeometryError, Policy, SetArray};
 
-/// What a SpecTLB is like.
+/// The parameters of a SpecTLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpecTlbParams {
-    /// How many large pages it remembers.
+    /// The number of entries, one per large page.
     pub entries: u32,
-    /// How many of them are in a set.
+    /// The number of entries per set.
     pub ways: u32,
-    /// Which entry makes room.
+    /// The policy that chooses the entry to replace.
     pub replacement: Policy,
-    /// Where the random numbers of the replacement begin.
+    /// The seed of a random replacement policy.
     pub seed: u64,
-    /// The large page.
+    /// The large page size.
     pub page_size: PageSize,
     /// Which pages make an entry.
     pub fill: SpecFill,
-    /// Whether an entry stays where it predicts a page and the walk faults.
+    /// Whether an entry stays if it predicts a page and the walk faults.
     pub keeps_absent: bool,
 }
 
-/// By what a SpecTLB tells that a base page lies in a reservation.
+/// How a SpecTLB detects that a base page is in a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpecFill {
-    /// Its virtual and physical addresses agree below the large page. One page of 512 does by
-    /// chance.
+    /// The bits of its virtual and physical addresses below the large page size are equal. This
+    /// happens by chance for one page in 512.
     Heuristic,
     /// The operating system has marked its page-table entry.
     Marks,
 }
 
 impl SpecFill {
-    /// Each of them.
+    /// All of them.
     pub const ALL: [SpecFill; 2] = [SpecFill::Heuristic, SpecFill::Marks];
 
     /// The name as machine files write it.
@@ -73,38 +74,41 @@ pub struct Spot {
     pub phys: PhysAddr,
     /// The size of the page.
     pub size: PageSize,
-    /// Whether the operating system has placed the page in a reservation of at least the large
-    /// page's size, which may be broken by now. It tells the causes of wrong predictions apart; no hardware sees it.
+    /// Whether the operating system placed the page in a reservation of at least the large page's size, which
+    /// may have been broken since. It is used to classify wrong predictions; hardware does not see it.
     pub reserved: bool,
-    /// Whether the mark in its page-table entry says so.
+    /// Whether the mark in its page-table entry is set.
     pub marked: bool,
-    /// Base pages around it side by side in adjacent frames, as far as anybody asks: [`Spot::RUN_MAX`] at most.
+    /// The number of base pages around it that are adjacent and in adjacent frames, up to [`Spot::RUN_MAX`].
     pub run: u32,
 }
 
 impl Spot {
-    /// Longer runs are not told apart.
+    /// The largest run length that is distinguished.
     pub const RUN_MAX: u32 = 64;
 }
 
-/// What a SpecTLB has said of a walk, in the light of what the walk has found.
+/// How a SpecTLB's prediction for a walk compares with the walk's result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Speculation {
-    /// Nothing: it knows no reservation there.
+    /// There was no prediction: no reservation is known there.
     None,
-    /// Where the page is.
+    /// The prediction was right.
     Right,
-    /// Where a page would be, but the walk faults: none is there, or none that allows the access.
+    /// There was a prediction, but the walk faulted: no page is mapped there, or none that allows
+    /// the access.
     WrongAbsent,
-    /// A place in a reservation, but the page is elsewhere: it was placed after the reservation was broken.
+    /// The prediction was in a reservation, but the page is elsewhere: it was placed after the reservation
+    /// was broken.
     WrongBroken,
-    /// A place in what was no reservation: one page's addresses agreed by chance.
+    /// The prediction was in a block that was no reservation: one page's addresses agreed by
+    /// chance.
     WrongChance,
 }
 
 impl Speculation {
-    /// Each of them, in the order of their numbers.
+    /// All of them, in the order of their numbers.
     pub const ALL: [Speculation; 5] = [
         Speculation::None,
         Speculation::Right,
@@ -123,19 +127,19 @@ pub struct SpecTlb {
     policy: AnyReplacement,
 }
 
-/// A large page that is not mapped as one.
+/// A large page that is reserved but not mapped as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Remembered {
     number: u64,
     asid: Asid,
-    /// Its first byte.
+    /// The address of the large page's frame.
     frame: PhysAddr,
-    /// Whether the page that made this entry was in a reservation.
+    /// Whether the page for which this entry was made was in a reservation.
     reserved: bool,
 }
 
 impl SpecTlb {
-    /// An empty one.
+    /// An empty SpecTLB.
     pub fn new(params: SpecTlbParams) -> Result<SpecTlb, GeometryError> {
         let sets = SetArray::new(params.entries.into(), params.ways)?;
         let ways_of_sets = core::iter::repeat_n(sets.ways(), sets.sets());
@@ -147,19 +151,19 @@ impl SpecTlb {
         })
     }
 
-    /// What it is like.
+    /// The parameters.
     pub const fn params(&self) -> &SpecTlbParams {
         &self.params
     }
 
-    /// The place that it would name for `va`, without counting or touching anything.
+    /// The physical address that it would predict for `va`; nothing is counted or changed.
     pub fn predicts(&self, va: VirtAddr, asid: Asid) -> Option<PhysAddr> {
         let held = self.slots[self.slot_of(va, asid)?]?;
         Some(PhysAddr::new(held.frame.get() + self.offset(va)))
     }
 
-    /// Hears of a walk of `va` and where it has ended, if it has found a page. Says what it would have
-    /// said before.
+    /// Updates the SpecTLB after a walk of `va` that ended at `found`, or with a fault. Returns how
+    /// the prediction before the walk compares with the result.
     pub fn walked(&mut self, va: VirtAddr, asid: Asid, found: Option<Spot>) -> Speculation {
         let number = va.get() >> self.params.page_size.shift();
         let set = self.sets.set_of(number);
@@ -196,7 +200,7 @@ impl SpecTlb {
         said
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some() {
@@ -212,8 +216,7 @@ impl SpecTlb {
         })
     }
 
-    /// Whether a page looks as if it lay in a reservation. It would not come from one if it were as
-    /// large as that.
+    /// Whether a page appears to be in a reservation. A page as large as a reservation cannot be.
     fn is_reserved(&self, va: VirtAddr, spot: &Spot) -> bool {
         let below = self.params.page_size.bytes() - 1;
         let agrees = (va.get() ^ spot.phys.get()) & below == 0;
@@ -248,7 +251,8 @@ impl SpecTlb {
 }
 
 impl Remembered {
-    /// What is to be said of this entry, used for an address at `offset` in the large page.
+    /// How a prediction by this entry, for an address at `offset` in the large page, compares with
+    /// what the walk found.
     fn judge(&self, offset: u64, found: Option<Spot>) -> Speculation {
         match found {
             None => Speculation::WrongAbsent,

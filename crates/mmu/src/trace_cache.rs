@@ -1,4 +1,4 @@
-//! A trace cache: decoded instructions by the addresses that the program has for them (U02 section 2.1).
+//! A trace cache: decoded instructions, tagged by virtual address (U02 section 2.1).
 //!
 //! ```text
 //!   fetch --> trace cache -- all lines there --> micro-ops: neither TLB nor caches are asked
@@ -7,39 +7,39 @@
 //!             TLB --> second-level cache --> decode: the lines are built
 //! ```
 //!
-//! It is tagged with virtual addresses, so whoever changes what they mean empties it. A line holds
-//! some micro-ops of one straight piece of code; which pieces follow each other in a line, as real ones
-//! have them across branches, is not modelled.
+//! Because it is tagged with virtual addresses, it must be emptied when these get another meaning. A
+//! line holds some micro-ops of one straight piece of code. That real lines continue across branches is
+//! not modelled.
 
 use addr::{Asid, VirtAddr};
 
 use crate::GeometryError;
 
-/// What a trace cache is.
+/// The parameters of a trace cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceCacheParams {
-    /// Micro-ops that it has room for.
+    /// The number of micro-ops that it can hold.
     pub uops: u32,
-    /// Micro-ops of a line.
+    /// The number of micro-ops per line.
     pub line_uops: u32,
-    /// Lines of a set.
+    /// The number of lines per set.
     pub ways: u32,
 }
 
-/// What it did.
+/// Counts of a trace cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TraceCacheCounts {
     /// Fetches.
     pub fetches: u64,
-    /// Those whose lines were all there.
+    /// Fetches that found all of their lines.
     pub served: u64,
-    /// Lines that were there.
+    /// Lines that fetches found.
     pub lines_delivered: u64,
-    /// Lines that were built.
+    /// Lines that were built after a miss.
     pub lines_built: u64,
-    /// How often it was emptied.
+    /// Times that it was emptied.
     pub emptied: u64,
-    /// Lines that went with that.
+    /// Lines removed by emptying.
     pub lines_emptied: u64,
 }
 
@@ -48,13 +48,14 @@ pub struct TraceCacheCounts {
 pub struct TraceCache {
     params: TraceCacheParams,
     sets: u64,
-    /// By set, the line used last first: address and context of what it begins with.
+    /// The lines of each set, the most recently used first: address and context of their first
+    /// instruction.
     lines: Vec<Option<(u64, Asid)>>,
     counts: TraceCacheCounts,
 }
 
 impl TraceCache {
-    /// An empty one.
+    /// An empty trace cache.
     pub fn new(params: TraceCacheParams) -> Result<TraceCache, GeometryError> {
         let TraceCacheParams { uops, line_uops, ways } = params;
         let lines = uops.checked_div(line_uops).unwrap_or(0);
@@ -69,24 +70,24 @@ impl TraceCache {
         Ok(TraceCache { params, sets, lines, counts: TraceCacheCounts::default() })
     }
 
-    /// What it is.
+    /// The parameters.
     pub fn params(&self) -> TraceCacheParams {
         self.params
     }
 
-    /// What it did.
+    /// The counts so far.
     pub fn counts(&self) -> TraceCacheCounts {
         self.counts
     }
 
-    /// Begins to count anew; the lines stay.
+    /// Resets the counts to zero; the lines stay.
     pub fn forget_counts(&mut self) {
         let TraceCache { params: _, sets: _, lines: _, counts } = self;
         *counts = TraceCacheCounts::default();
     }
 
-    /// Fetches `bytes` of code at `addr`, which are so many micro-ops. Whether all of it was there;
-    /// it is now.
+    /// Fetches `bytes` bytes of code at `addr`, which decode to `uops` micro-ops. Returns whether
+    /// all of it was present; afterwards it is.
     pub fn fetch(&mut self, addr: VirtAddr, bytes: u32, uops: u32, asid: Asid) -> bool {
         let lines = u64::from(uops.div_ceil(self.params.line_uops).max(1));
         let mut built = 0;
@@ -101,14 +102,14 @@ impl TraceCache {
         built == 0
     }
 
-    /// Empties it.
+    /// Removes all lines.
     pub fn clear(&mut self) {
         self.counts.emptied += 1;
         self.counts.lines_emptied += self.lines.iter().flatten().count() as u64;
         self.lines.fill(None);
     }
 
-    /// Moves the line that begins at `start` to the front of its set; whether it was there.
+    /// Moves the line that begins at `start` to the front of its set. Returns whether it was there.
     fn touch(&mut self, start: u64, asid: Asid) -> bool {
         // Code is aligned to lines of 64 bytes as often as not: which of them it is spreads it.
         let set = (start >> 2 ^ start >> 6) % self.sets;

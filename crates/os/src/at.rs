@@ -7,11 +7,11 @@
 //!   clock >= time ---------------> System::change
 //! ```
 //!
-//! A new one is a variant with its key here, and an arm where a system takes it up.
+//! A new setting is a variant with its key here, and an arm in each system that supports it.
 
 use description::Description;
 
-/// What can change.
+/// The settings that can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setting {
     Marks,
@@ -25,7 +25,7 @@ impl Setting {
     pub const ALL: [Setting; 4] =
         [Setting::Marks, Setting::Replacement, Setting::SwapSize, Setting::SwapIo];
 
-    /// Its key in a machine file.
+    /// The key in a machine file.
     pub const fn key(self) -> &'static str {
         match self {
             Setting::Marks => "os.marks",
@@ -36,14 +36,14 @@ impl Setting {
     }
 }
 
-/// One that will.
+/// A future change of a setting.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// When, in cycles of the operating system's clock.
+    /// The time of the change, in cycles of the operating system's clock.
     pub time: u64,
     pub what: Setting,
-    /// Its value, as in a machine file.
+    /// The new value, as in a machine file.
     pub value: String,
-    /// The machine from then on.
+    /// The description of the machine after the change.
     pub description: Description,
 }

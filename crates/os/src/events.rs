@@ -1,14 +1,16 @@
-//! What the events of a trace ask of an operating system, told apart once for all of them.
+//! The requests that events of a trace make of an operating system, interpreted once for all
+//! systems.
 //!
-//! A call that failed asks for nothing, but for what it did before it failed: calls that go from mapping to
-//! mapping end at one that they cannot deal with, and have dealt with those before ([`Ends`]). Neither does
-//! an event that only tells ask for something: who runs, which threads there are. What a system has no use
-//! for (a lock in memory, where nothing leaves it) it leaves alone; no system reads an event by itself.
+//! A failed call makes no request, except for what it did before it failed: calls that proceed from mapping
+//! to mapping stop at one that they cannot handle, and have handled those before it ([`Ends`]). An event
+//! that only gives information (which thread runs, which threads exist) makes no request either. A system
+//! ignores requests for which it has no use (a lock in memory, if it evicts nothing); no system reads
+//! events itself.
 
 use addr::{Kind, Rights};
 use trace::{Call, Event, FileId, FileKind, Origin};
 
-/// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
+/// `MADV_DONTNEED`: the pages are discarded; their next touch finds zeros.
 const MADV_DONTNEED: u32 = 4;
 /// `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE` and `MADV_COLLAPSE`.
 const MADV_HUGEPAGE: u32 = 14;
@@ -17,37 +19,38 @@ const MADV_COLLAPSE: u32 = 25;
 /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
 const MADV_POPULATE_READ: u32 = 22;
 const MADV_POPULATE_WRITE: u32 = 23;
-/// Errors of calls, as their results have them: something is not mapped or cannot be had, an address may not
-/// be used so, and what is asked for is not possible there.
+/// Errors in the results of calls: something is not mapped or not available, an address may not be used in
+/// this way, and the request is not possible there.
 const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
 const EINVAL: i64 = -22;
-/// Where Linux has the beginning of what a call names.
+/// The base page size of Linux, to which the start of a call's range must be aligned.
 const PAGE_BYTES: u64 = 4096;
 /// `MAP_LOCKED` and `MAP_POPULATE`.
 const MAP_LOCKED: u32 = 0x2000;
 const MAP_POPULATE: u32 = 0x8000;
-/// `MAP_SHARED` of `mmap`'s flags, and of `MAP_SHARED_VALIDATE`'s.
+/// The flag `MAP_SHARED` of `mmap`, which `MAP_SHARED_VALIDATE` contains too.
 const MAP_SHARED: u32 = 1;
 /// `MAP_ANONYMOUS`.
 const MAP_ANONYMOUS: u32 = 0x20;
 /// `MCL_CURRENT` and `MCL_FUTURE` of `mlockall`.
 const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
-/// `MCL_ONFAULT`, and `MLOCK_ONFAULT` of `mlock2`: pages stay that faults bring in, and none is brought in.
+/// `MCL_ONFAULT`, and `MLOCK_ONFAULT` of `mlock2`: pages that faults bring in stay, and none is brought in
+/// now.
 const MCL_ONFAULT: u32 = 4;
 const MLOCK_ONFAULT: u32 = 1;
 
-/// The pages that an event takes away or replaces.
+/// The pages that an event removes or replaces.
 pub enum Gone {
-    /// These: a start, and bytes.
+    /// This range: start and length in bytes.
     Bytes(u64, u64),
     /// All of the space.
     All,
 }
 
 impl Gone {
-    /// Those of `event`; `before`: where the heap ended.
+    /// The pages removed by `event`; `before` is the previous end of the heap.
     pub fn by(event: &Event, before: Option<u64>) -> Option<Gone> {
         match request(event)? {
             Request::Known { start, bytes, .. }
@@ -80,10 +83,10 @@ impl Gone {
     }
 }
 
-/// Where a call ended that went from mapping to mapping.
+/// Where a call that proceeds from mapping to mapping stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// Behind the last one.
+    /// At the end of its range.
     Behind,
     /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
     AtHole,
@@ -91,69 +94,71 @@ pub enum Ends {
     AtLocked,
 }
 
-/// What became of a call that asks for large pages (`MADV_COLLAPSE`).
+/// The result of a call that requests large pages (`MADV_COLLAPSE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Upgraded {
-    /// It has made them.
+    /// It succeeded.
     All,
-    /// It has failed for want of memory, or since pages were in use. It may have made some before: by rules that
-    /// only who knows them can follow.
+    /// It failed because memory was missing or pages were in use. It may have made some large pages before,
+    /// by rules that only the kernel's own code determines.
     Some,
-    /// It has failed with `EINVAL`, which may mean that the kernel does not know the call.
+    /// It failed with `EINVAL`, which may mean that the kernel does not support the call.
     Refused,
 }
 
-/// What is asked for. Addresses and lengths are bytes, as the program gave them.
+/// A request. Addresses and lengths are in bytes, as the program gave them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
-    /// This was there before the trace began.
+    /// This was mapped before the trace began.
     Known { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
-    /// This is there from here on, in place of what was.
+    /// Map this, in place of what was mapped there.
     Map { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
-    /// A segment of shared memory is there, in place of what was.
+    /// Map a segment of shared memory, in place of what was mapped there.
     Attach { start: u64, bytes: u64, segment: i32, file: Option<&'a FileId> },
-    /// What was there goes.
+    /// Unmap this.
     Unmap { start: u64, bytes: u64 },
-    /// Contents go, the mapping stays.
+    /// Discard the contents; the mapping stays.
     Discard { start: u64, bytes: u64, ends: Ends },
-    /// Pages there should be large, or no longer.
+    /// Advice that pages there should be large, or no longer.
     Wish { start: u64, bytes: u64, large: bool },
-    /// Pages that are there should become large.
+    /// Make the pages that are in memory large.
     Upgrade { start: u64, bytes: u64, came: Upgraded },
-    /// Pages come into memory: for accesses of this kind, or for what may be done there.
+    /// Bring pages into memory: for accesses of this kind, or for those that the mapping allows.
     Populate { start: u64, bytes: u64, kind: Option<Kind> },
-    /// What is there gets these rights.
+    /// Set the rights.
     Protect { start: u64, bytes: u64, rights: Rights, ends: Ends },
-    /// What is there moves, and its length changes.
+    /// Move a mapping and change its length.
     Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
-    /// The heap ends here.
+    /// Set the end of the heap.
     Break { now: u64 },
-    /// What is there comes into memory and stays; or what faults bring there stays.
+    /// Bring pages into memory and lock them there or, with `on_fault`, lock those that faults
+    /// bring in.
     Lock { start: u64, bytes: u64, on_fault: bool, ends: Ends },
-    /// It may leave again.
+    /// Unlock the pages.
     Unlock { start: u64, bytes: u64, ends: Ends },
-    /// All that is there, and all that will be, comes into memory and stays; or what faults bring stays.
+    /// Lock everything that is mapped (`present`), and everything that will be (`future`); with
+    /// `on_fault`, only pages that faults bring in.
     LockAll { present: bool, future: bool, on_fault: bool },
-    /// All of it may leave again.
+    /// Unlock everything.
     UnlockAll,
-    /// A process like this one begins, which the system numbers `child`.
+    /// Create a process as a copy of this one, with the process id `child`.
     Fork { child: i64, shares_space: bool },
-    /// The process goes on in an empty space.
+    /// The process continues in an empty space.
     Replace,
-    /// The process is over.
+    /// The process ends.
     Exit,
-    /// Bytes of a file are read, or written.
+    /// Read or write bytes of a file.
     Transfer { file: &'a FileId, offset: u64, bytes: u64, write: bool },
 }
 
-/// What is behind a mapping, as far as the trace tells.
+/// What backs a mapping, as far as the trace says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing<'a> {
-    /// Zeros of its own.
+    /// Zeros; stores are private.
     Anonymous,
-    /// Zeros that a forked child goes on sharing.
+    /// Zeros that a forked child shares.
     SharedMemory,
-    /// A file, by its number, its path, or both; from this byte on, if that is known.
+    /// A file, identified by its number, its path, or both; from this byte on, if that is known.
     File {
         file: Option<&'a FileId>,
         path: Option<&'a str>,
@@ -163,7 +168,7 @@ pub enum Backing<'a> {
     },
 }
 
-/// What `event` asks for, if it asks for anything that concerns pages.
+/// The request that `event` makes, if it makes one that concerns pages.
 pub fn request(event: &Event) -> Option<Request<'_>> {
     Some(match event {
         Event::Mapping { .. } => return known(event),
@@ -238,7 +243,7 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
     })
 }
 
-/// What a mapping asks for that was there when the recording began.
+/// The request for a mapping that existed when the recording began.
 fn known(event: &Event) -> Option<Request<'_>> {
     let Event::Mapping { start, bytes, rights, origin, offset, file } = event else { return None };
     let (path, name) = match origin {
@@ -257,7 +262,7 @@ fn known(event: &Event) -> Option<Request<'_>> {
     Some(Request::Known { start: *start, bytes: *bytes, rights, backing, name })
 }
 
-/// What a call of `mmap` asks for.
+/// The request of a call of `mmap`.
 fn mapped(event: &Event) -> Option<Request<'_>> {
     let Event::Mmap { bytes, prot, flags, offset, path, file, result, .. } = event else {
         return None;
@@ -279,19 +284,19 @@ fn mapped(event: &Event) -> Option<Request<'_>> {
     })
 }
 
-/// Whether what a mapping has comes into memory when it is made, as its flags say.
+/// Whether the pages of a mapping are brought in when it is made, as its flags say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Brought {
-    /// It comes by faults.
+    /// They are brought in by faults.
     No,
-    /// It does (`MAP_POPULATE`).
+    /// They are brought in (`MAP_POPULATE`).
     Populated,
-    /// It does, and stays (`MAP_LOCKED`).
+    /// They are brought in and locked (`MAP_LOCKED`).
     Locked,
 }
 
 impl Brought {
-    /// By the flags of `mmap`.
+    /// How a mapping with these flags of `mmap` is brought in.
     pub const fn by(flags: u32) -> Brought {
         match (flags & MAP_LOCKED != 0, flags & MAP_POPULATE != 0) {
             (true, _) => Brought::Locked,
@@ -301,8 +306,8 @@ impl Brought {
     }
 }
 
-/// What `madvise` asks for, or has done before it failed (`madvise_walk_vmas`): where something is not mapped,
-/// the rest.
+/// What `madvise` requests, or has done before it failed (`madvise_walk_vmas`): if a part is not mapped, it
+/// does the rest.
 fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Request<'static>> {
     let is_done = matches!(result, 0 | ENOMEM);
     Some(match advice {
@@ -330,7 +335,7 @@ fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Reque
     })
 }
 
-/// Where a call ended that has this result.
+/// Where a call with this result stopped.
 fn at_hole(result: i64) -> Ends {
     if result == 0 { Ends::Behind } else { Ends::AtHole }
 }
@@ -339,7 +344,7 @@ fn rights_of(prot: u32) -> Rights {
     Rights::from_bits((prot & 7) as u8)
 }
 
-/// What a call has read of a regular file or written to it, where the trace says where in it.
+/// What a call has read from or written to a regular file, if the trace has the offset.
 fn transfer(call: &Call) -> Option<Request<'_>> {
     let write = match call.name.as_str() {
         "read" | "pread64" | "readv" | "preadv" | "preadv2" => false,

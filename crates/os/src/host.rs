@@ -1,4 +1,4 @@
-//! The host of a virtual machine: it backs guest-physical memory, page by page (B10 §4.7).
+//! The host of a virtual machine: it backs guest-physical memory page by page (B10 §4.7).
 //!
 //! ```text
 //!                 guest's table, in guest-physical memory
@@ -11,8 +11,8 @@
 //!           hPA     hPA     hPA     hPA     hPA
 //! ```
 //!
-//! A page of the host is backed when it is first needed, and stays. A walk that found nothing
-//! and had it backed counts once, as it is then repeated.
+//! A page of the host is backed when it is first needed, and stays. A walk that found no page and
+//! had it backed is counted once, since it is then repeated.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Node, Reference, Space, Translation};
@@ -24,24 +24,24 @@ use results::count::labels::Layout;
 
 use super::{Answer, Ask, Platform, System, Who};
 
-/// The host: memory of its own, and a system that decides on it.
+/// The host: its own memory, and a system that manages it.
 pub struct Host {
     ram: Ram,
     system: Box<dyn System>,
-    /// It knows nothing of what the guest has in its memory.
+    /// The layout, which has no information about the guest's memory.
     layout: Layout,
     who: Who,
     root: Node,
     page_size: PageSize,
     keeps_room: bool,
     first_touches: u64,
-    /// The walks for the way of the last guest walk, and their references.
+    /// The walks for the path of the last guest walk; the next field has their references.
     walks: Vec<HostWalk>,
     references: Vec<Reference>,
 }
 
 impl Host {
-    /// A host whose memory is `ram`, with the page table of `space`, on which `system` decides, and which backs nothing yet.
+    /// A host with the memory `ram` and the page table of `space`, managed by `system`. It backs nothing yet.
     pub fn new(
         (ram, space): (Ram, Space),
         system: Box<dyn System>,
@@ -63,39 +63,39 @@ impl Host {
         }
     }
 
-    /// The page size of every mapping.
+    /// The page size of all mappings.
     pub fn page_size(&self) -> PageSize {
         self.page_size
     }
 
-    /// What its page table looks like.
+    /// The properties of its page table.
     pub fn table(&self) -> HostTable {
         HostTable { tree: self.ram.tree_shape(), sizes: self.ram.page_sizes().to_vec() }
     }
 
-    /// What has become of its reservations, by size, the largest first, and bytes that are reserved and not
-    /// in use; `None` if it keeps no room.
+    /// Counts of its reservations by size, the largest first, and the bytes that are reserved and not in
+    /// use; `None` if it keeps no reservations.
     pub fn reservations(&self) -> Option<(Vec<(PageSize, physmem::ReservationCounts)>, u64)> {
         let counts = self.ram.reservations();
         (!counts.is_empty()).then(|| (counts, self.ram.reserved_bytes()))
     }
 
-    /// Bytes of guests that came before.
+    /// Bytes of former guests.
     pub fn former_bytes(&self) -> u64 {
         self.ram.aged_bytes()
     }
 
-    /// Frames for backing and for tables, in bytes.
+    /// Bytes of frames for backing and for tables.
     pub fn used_bytes(&self) -> (u64, u64) {
         (self.ram.frame_bytes().1, self.ram.footprint().frame_bytes)
     }
 
-    /// Pages that it has backed.
+    /// The number of pages that it has backed.
     pub fn first_touches(&self) -> u64 {
         self.first_touches
     }
 
-    /// Begins to count anew; what is backed stays.
+    /// Resets the counts to zero; backed pages stay.
     pub fn forget_counts(&mut self) {
         let Host {
             ram: _,
@@ -112,13 +112,13 @@ impl Host {
         *first_touches = 0;
     }
 
-    /// The walks of the last way, and their references.
+    /// The walks for the last guest walk, and their references.
     pub fn way(&self) -> (&[HostWalk], &[Reference]) {
         (&self.walks, &self.references)
     }
 
-    /// Finds the place of each of a guest's `references` and, where the guest has a page, of the
-    /// `end`. Gives the host's page there.
+    /// Translates the address of each of a guest's `references` and, if the guest has a page, of
+    /// the `end`. Returns the host's page there.
     pub fn walk_way(
         &mut self,
         references: &[Reference],
@@ -172,7 +172,7 @@ impl Host {
         Ok(page)
     }
 
-    /// Has the page at `va` backed; gives where tables moved.
+    /// Backs the page at `va`. Returns the addresses whose tables moved.
     fn back(
         &mut self,
         addr: VirtAddr,
@@ -194,14 +194,14 @@ impl Host {
     }
 }
 
-/// The memory of a machine and, where it is a virtual machine's, the host below.
+/// The memory of a machine and, for a virtual machine, the host below it.
 ///
-/// A manager sees the guest's memory alone; hardware needs both to find where a page lies.
+/// A manager sees only the guest's memory; hardware needs both to translate an address.
 pub struct Stack {
-    /// The memory that the managers know; its addresses are guest-physical where there is a host.
+    /// The memory that the manager sees; its addresses are guest-physical if there is a host.
     pub guest: Ram,
     host: Option<Box<Host>>,
-    /// Refills with a smaller page than the guest's, as the host's is smaller.
+    /// Refills with a page smaller than the guest's, because the host's was smaller.
     splintered: u64,
 }
 
@@ -211,17 +211,17 @@ impl Stack {
         Stack { guest, host: host.map(Box::new), splintered: 0 }
     }
 
-    /// What backs this memory, if it is a virtual machine's.
+    /// The host that backs this memory, if it is a virtual machine's.
     pub fn host(&self) -> Option<&Host> {
         self.host.as_deref()
     }
 
-    /// Refills with a smaller page than the guest's, as the host's was smaller.
+    /// Refills with a page smaller than the guest's, because the host's was smaller.
     pub fn splintered(&self) -> u64 {
         self.splintered
     }
 
-    /// Begins to count anew; what is mapped stays.
+    /// Resets the counts to zero; mappings stay.
     pub fn forget_counts(&mut self) {
         // Its system forgets what it has counted of the guest's memory.
         let Stack { guest: _, host, splintered } = self;
@@ -231,8 +231,8 @@ impl Stack {
         }
     }
 
-    /// What a TLB is given for `addr` after a walk that made `references` and `found` a page: in
-    /// a virtual machine, once the host has found the place of all of them.
+    /// The translation for the TLB of `addr` after a walk that made `references` and `found` a
+    /// page: in a virtual machine, after the host has translated all of their addresses.
     pub fn place(
         &mut self,
         addr: VirtAddr,
@@ -250,14 +250,14 @@ impl Stack {
         }))
     }
 
-    /// The whole way of the walk that was placed last and made `references`.
+    /// The complete path of the walk that was placed last and made `references`.
     pub fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
         let below = self.host.as_ref().map(|host| host.way());
         let (host, host_references) = below.unwrap_or((&[], &[]));
         Way { references, host, host_references }
     }
 
-    /// What a TLB should hold for `addr` in `space`, without a walk.
+    /// The correct TLB translation of `addr` in `space`, read without a walk.
     pub fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
         let guest = self.guest.mapping(space, addr)?.translation;
         let Some(host) = &self.host else { return Some(guest) };
@@ -265,8 +265,8 @@ impl Stack {
     }
 }
 
-/// What the host's system works on. It takes no page back, so that all there is to forget is where
-/// tables moved: the walk that comes next carries it, and its frames may go at once.
+/// The platform of the host's system. The host never unmaps a page, so that only moved tables must
+/// be flushed: the next walk reports them, and frames can be freed at once.
 struct Below<'a> {
     ram: &'a mut Ram,
     layout: &'a Layout,
@@ -291,7 +291,7 @@ impl Platform for Below<'_> {
         self.ram.done(flush);
     }
 
-    /// Nobody asks the host when something was.
+    /// The host never needs the number of the access.
     fn access(&self) -> u64 {
         0
     }

@@ -1,4 +1,5 @@
-//! The operating system of a machine: what decides which page is mapped, where, and how large.
+//! The operating system of a machine: it decides which page is mapped, to which frame, and how
+//! large it is.
 //!
 //! ```text
 //!   fault, event, tick        System        first-touch, ...: decides
@@ -10,12 +11,13 @@
 //!   walks, places --> Ram <-----+-----> TLBs and MMU caches of all processors
 //! ```
 //!
-//! A [`System`] is asked only where hardware cannot go on (a fault), where the trace has an event,
-//! and when a deadline of its own has come: never on the way of a hit. It knows no TLB and no
-//! walker. Walks, the placing of their references, memory itself and the walks of a host are
-//! [`Ram`](ram::Ram)'s; which region an address is reported under is [`Layout`]'s.
+//! A [`System`] is called only if hardware cannot continue (a fault), if the trace has an event,
+//! and if a deadline that it has set has passed: never for a hit. It does not know TLBs or walkers.
+//! Walks, the translation of their addresses, memory itself and the walks of a host are in
+//! [`Ram`](ram::Ram); the region under which an address is reported is in [`Layout`].
 //!
-//! This is what a manager and those who call it agree on; the managers are above, in `managers`.
+//! This crate is the interface between managers and their callers; the managers are in the crate
+//! `managers` above.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -36,23 +38,24 @@ use trace::{Batch, Event, Process};
 
 use self::{at::Setting, names::Names};
 
-/// What a system decides on, and through what.
+/// A memory manager of a simulated operating system.
 ///
-/// Object-safe and cold: an indirect call per fault, event or tick.
+/// Object-safe and rarely called: an indirect call per fault, event or tick.
 pub trait System: Send {
-    /// A trace with these processes is about to run.
+    /// Called before a trace with these processes runs.
     fn begin(&mut self, _processes: &[Process]) {}
 
-    /// The space that the trace calls `number` is about to run: what goes into the base register.
+    /// Called when the space that the trace calls `number` is about to run; returns the value for
+    /// the root register.
     fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure>;
 
-    /// Answers a fault: after it, a walk for the same access succeeds. Where there is nothing to
-    /// answer, since the page is there and allows the access, the fault would only come again:
-    /// that is a failure.
+    /// Handles a fault: afterwards a walk for the same access succeeds. If there is nothing to do,
+    /// because the page is mapped and allows the access, the fault would only be repeated; that is
+    /// a failure.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure>;
 
-    /// Does what the trace's `event` asks for, in the space that `who` runs. What it changes in
-    /// the layout comes after.
+    /// Does what the trace's `event` requests, in the space that `who` runs. The layout is updated
+    /// afterwards.
     fn event(
         &mut self,
         who: Who,
@@ -60,37 +63,39 @@ pub trait System: Send {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure>;
 
-    /// When it wants to be woken next, if at all.
+    /// The time at which it wants to be called next, if any.
     fn deadline(&self) -> Option<u64> {
         None
     }
 
-    /// A deadline has come: `now` is not before it. What daemons do is done here.
+    /// Called when a deadline has passed: `now` is not before it. The work of daemons is done here.
     fn tick(&mut self, _now: u64, _platform: &mut dyn Platform) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// The last [`System::tick`] took `cycles` of the clock. The daemons that it ran begin to sleep now: a daemon
-    /// that slept from the start of its pass, and took longer than it sleeps, would never let a program run.
+    /// Called after a [`System::tick`] with its duration, `cycles` of the clock. The sleep of the daemons
+    /// that ran begins now: if it began at the start of a pass, a daemon whose pass takes longer than its
+    /// sleep would never let a program run.
     fn ticked(&mut self, _cycles: u64) {}
 
-    /// Whether [`System::spent`] tells what its work takes; otherwise each fault has one price.
+    /// Whether [`System::spent`] returns the cost of its work; otherwise each fault has the same
+    /// cost.
     fn prices_its_work(&self) -> bool {
         false
     }
 
-    /// What it has done since it was asked last took so long.
+    /// The cost of what it has done since the last call.
     fn spent(&mut self) -> Spent {
         Spent::default()
     }
 
-    /// Where pages lie as the trace says: what it knows of that, and is to be told of each row
-    /// before that runs.
+    /// For managers that place pages as the trace says: the state of that, which must be given each
+    /// row before it runs.
     fn recorded(&mut self) -> Option<&mut dyn Recorded> {
         None
     }
 
-    /// The page at the first address lies at the second from here on.
+    /// Reports that the page at the first address is at the second address from now on.
     fn moved(
         &mut self,
         _who: Who,
@@ -105,7 +110,7 @@ pub trait System: Send {
         &[]
     }
 
-    /// `what`, one of those, is as `description` says from here on.
+    /// Changes the setting `what`, which is one of those, to its value in `description`.
     fn change(
         &mut self,
         what: Setting,
@@ -115,17 +120,18 @@ pub trait System: Send {
         unreachable!("{} is not among what can change", what.key())
     }
 
-    /// The sizes larger than the base page that it can make pages of, ascending.
+    /// The page sizes, larger than the base page, to which it can promote, ascending.
     fn promotes_to(&self) -> Vec<PageSize> {
         Vec::new()
     }
 
-    /// Whether the two pages of a pair are promoted together.
+    /// Whether the two pages of a TLB pair are promoted together.
     fn promotes_pairs(&self) -> bool {
         false
     }
 
-    /// Has the pages of `range` be of the size `to`, as far as that can be; gives how many became so.
+    /// Promotes the pages of `range` to the size `to`, as far as possible. Returns the number of
+    /// large pages made.
     fn promote(
         &mut self,
         _who: Who,
@@ -136,18 +142,19 @@ pub trait System: Send {
         Ok(0)
     }
 
-    /// Whether it has pages move between nodes of memory.
+    /// Whether it migrates pages between nodes of memory.
     fn moves_to_nodes(&self) -> bool {
         false
     }
 
-    /// After how many references more than its own node's the page at `addr` moves to another node, if
-    /// it does.
+    /// The number of references, beyond those from its own node, after which the page at `addr`
+    /// migrates to another node, if it does.
     fn migrates_after(&self, _who: Who, _addr: VirtAddr, _ram: &Ram) -> Option<u32> {
         None
     }
 
-    /// Has the page at `addr` move to `node`; gives how many base pages have moved, or why none.
+    /// Migrates the page at `addr` to `node`. Returns the number of base pages moved, or why none
+    /// was.
     fn move_to_node(
         &mut self,
         _who: Who,
@@ -158,68 +165,69 @@ pub trait System: Send {
         Ok(Ok(0))
     }
 
-    /// Whether the space that the trace calls `number` asks for pages of several sizes.
+    /// Whether the space that the trace calls `number` uses pages of several sizes.
     fn has_many_sizes(&self, _number: u32) -> bool {
         false
     }
 
-    /// Names of places in programs are found by `names` from here on.
+    /// Sets the function that finds the names of places in programs.
     fn find_by(&mut self, _names: Names) {}
 
-    /// At the end of a trace: a wish that nothing was ever mapped for, as its line and what it says.
+    /// At the end of a trace: a placement request for which nothing was ever mapped, with its line
+    /// and text.
     fn unmet(&self) -> Option<String> {
         None
     }
 
-    /// Enters into `counts`, which are its own, what it has decided about sizes of pages. `places` are those
-    /// of the layout's labels among the results' regions; the regions get their names later.
+    /// Adds to `counts`, which are its own, its decisions about page sizes. `places` has the index in the
+    /// results' regions for each label of the layout; the regions get their names later.
     fn enter_sizes(&self, _places: &[u32], _counts: &mut ManagerCounts) {}
 
-    /// The layout has what the last event changed: what was decided about addresses is counted under
-    /// their labels.
+    /// Called when the layout has been updated for the last event: earlier decisions about addresses
+    /// are now counted under their labels.
     fn settle(&mut self, _ram: &Ram, _layout: &mut Layout) {}
 
-    /// Begins to count anew; what is mapped stays.
+    /// Resets the counts to zero; mappings stay.
     fn forget_counts(&mut self, _ram: &mut Ram) {}
 
-    /// What it has counted that no other system counts, without [`System::enter_sizes`].
+    /// Its counts that no other system has, without those of [`System::enter_sizes`].
     fn counts(&self, _ram: &Ram) -> Option<ManagerCounts> {
         None
     }
 }
 
-/// What a system may see and change.
+/// What a system may access.
 pub trait Platform {
     /// Frames, and the page table with all spaces.
     fn ram(&mut self) -> &mut Ram;
 
-    /// What the trace has said of each space before the event under way.
+    /// What the trace has reported about each space before the current event.
     fn layout(&self) -> &Layout;
 
-    /// Has every processor forget what `flush` names in its space; its tables' frames are free
-    /// then. Frames of pages that went are the system's to free, after this.
+    /// Makes every processor flush what `flush` names in its space, and then frees the frames of
+    /// tables in it. The system frees the frames of unmapped pages afterwards.
     fn shoot(&mut self, flush: Flush);
 
-    /// A device has the frame from here on, or `lent` is false, has it no more.
+    /// Reports that a device owns the frame from now on or, if `lent` is false, no longer.
     fn device(&mut self, _frame: PhysAddr, _lent: bool) {}
 
-    /// The access of the trace at which this is, from 0.
+    /// The index of the current access of the trace, from 0.
     fn access(&self) -> u64;
 
-    /// The processor that runs.
+    /// The number of the running processor.
     fn processor(&self) -> usize;
 
-    /// Of each space that ran since this was asked last the share of its time that went into walks, in per
-    /// cent; nothing where that is not measured.
+    /// For each space that has run since the last call: the percentage of its time spent in walks. Empty
+    /// if that is not measured.
     fn overheads(&mut self) -> Vec<(u32, u64)> {
         Vec::new()
     }
 }
 
-/// Where pages lie as the rows of a trace say.
+/// Page placement as given by the rows of a trace.
 pub trait Recorded {
-    /// Takes in where the rows `rows`, run by the space `number`, have their pages, up to the first
-    /// that has its page elsewhere than before. An error comes with the number of the row that is wrong.
+    /// Reads the placement of the pages of `rows`, run by the space `number`, up to the first row whose
+    /// page has moved. The error has the number of the row that is wrong.
     fn read(
         &mut self,
         number: u32,
@@ -228,27 +236,27 @@ pub trait Recorded {
     ) -> Result<Read, (usize, String)>;
 }
 
-/// What a stretch of rows says of where pages lie.
+/// The result of reading the placement of an interval of rows.
 pub struct Read {
     /// The row up to which nothing changes.
     pub until: usize,
-    /// Whether the page of that row is somewhere else from there on.
+    /// Whether the page of that row is at another place from there on.
     pub moves: bool,
 }
 
-/// What a system's work takes, in cycles of the processor that runs.
+/// The cost of a system's work, in cycles of the running processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Of the kernel's own work, if that has prices.
+    /// The kernel's own work, if it has prices.
     pub work_cycles: u64,
-    /// Of waiting for disks.
+    /// Waiting for disks.
     pub io_cycles: u64,
 }
 
-/// Who runs.
+/// The running space.
 #[derive(Clone, Copy, Debug)]
 pub struct Who {
-    /// The space, as the trace numbers it.
+    /// The number of the space in the trace.
     pub number: u32,
     /// The space in the page table.
     pub space: Space,
@@ -260,22 +268,23 @@ pub struct Ask {
     pub who: Who,
     pub addr: VirtAddr,
     pub kind: Kind,
-    /// Why.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What a system did about a fault.
+/// How a system handled a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// The page was not there and is now.
+    /// The page was touched for the first time and is now mapped.
     FirstTouch,
-    /// The page had been touched before and is there again: it, or only its translation, had been removed.
+    /// The page had been touched before and is mapped again: it, or only its translation, had been
+    /// removed.
     Returned,
-    /// The page was there and allows the access now.
+    /// The page was mapped and now allows the access.
     Granted,
 }
 
-/// Why nothing can be done about an address that the page table in `ram` cannot hold.
+/// The failure for an address that the page table in `ram` does not support.
 pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     let is_signed = |bits: u32| {
         let beyond = 64 - bits;
@@ -300,7 +309,7 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     ))
 }
 
-/// Why a fault would only come again.
+/// The failure for a fault that would only be repeated.
 pub fn stale(addr: VirtAddr, fault: Fault) -> Failure {
     Failure::Table(format!(
         "the walk of {addr} faults ({fault}), but the page table has the page and allows the \

@@ -10,12 +10,12 @@ use results::{CodePlace, FrameName};
 /// Finds the functions of a place, as [`Results::name_origins`](results::Results::name_origins) does.
 type Find = dyn FnMut(&CodePlace, bool) -> Vec<FrameName> + Send;
 
-/// A way to find names, shared by all runs of a machine.
+/// A function that finds names, shared by all runs of a machine.
 #[derive(Clone)]
 pub struct Names(Arc<Mutex<Box<Find>>>);
 
 impl Names {
-    /// Names are found by `find`.
+    /// Names are found by calling `find`.
     pub fn new(find: impl FnMut(&CodePlace, bool) -> Vec<FrameName> + Send + 'static) -> Names {
         Names(Arc::new(Mutex::new(Box::new(find))))
     }

@@ -1,5 +1,5 @@
-//! The range table: which adjacent pages lie in adjacent frames with equal rights, as an operating system
-//! tells it to a range TLB (Karakostas and others 2015).
+//! The range table: runs of adjacent pages in adjacent frames with equal rights, which an operating
+//! system supplies to a range TLB (Karakostas and others 2015).
 //!
 //! ```text
 //!   a walk has found    | page | frame | rights |
@@ -10,7 +10,7 @@
 //!   a shootdown cuts out the pages that it names
 //! ```
 //!
-//! It has the pages that walks have found, and what the page table has beside them.
+//! It contains the pages that walks have found, and adjacent pages that the page table has.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use addr::{PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::Translation;
 use rustc_hash::FxHashMap;
 
-/// A range but for its first address.
+/// A range without its first address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rest {
-    /// The byte behind its last one.
+    /// The address after its last byte.
     end: u64,
-    /// What makes a virtual address of it a physical one.
+    /// The number to add to a virtual address of it to get the physical address.
     to_phys: u64,
     rights: Rights,
 }
@@ -31,12 +31,12 @@ struct Rest {
 /// The ranges of all spaces.
 #[derive(Clone, Debug, Default)]
 pub struct RangeTable {
-    /// By the trace's number of a space, then by first address.
+    /// For each space, by its number in the trace: the ranges by first address.
     spaces: FxHashMap<u32, BTreeMap<u64, Rest>>,
 }
 
 impl RangeTable {
-    /// Hears of a page that a walk has found.
+    /// Adds a page that a walk has found.
     pub fn note(&mut self, space: u32, page: Translation) {
         let (start, bytes) = (page.page.start().get(), page.page.size().bytes());
         let to_phys = page.frame.get().wrapping_sub(start);
@@ -64,7 +64,7 @@ impl RangeTable {
         ranges.insert(first, Rest { end, ..own });
     }
 
-    /// The pages of `range` are no more what they were.
+    /// Removes the pages of `range`, which have changed.
     pub fn forget(&mut self, space: u32, range: VirtRange) {
         if let Some(ranges) = self.spaces.get_mut(&space) {
             let end = range.last().get().saturating_add(1);
@@ -72,12 +72,13 @@ impl RangeTable {
         }
     }
 
-    /// A space is no more what it was.
+    /// Removes all ranges of a space.
     pub fn forget_space(&mut self, space: u32) {
         self.spaces.remove(&space);
     }
 
-    /// The range that `va` is in: its addresses, where the first of them lies, and what is allowed.
+    /// The range that contains `va`: its addresses, the physical address of the first of them, and
+    /// its rights.
     pub fn around(&self, space: u32, va: VirtAddr) -> Option<(VirtRange, PhysAddr, Rights)> {
         let (&start, rest) = self.spaces.get(&space)?.range(..=va.get()).next_back()?;
         let range = VirtRange::new(VirtAddr::new(start), rest.end - start).ok()?;
@@ -85,14 +86,14 @@ impl RangeTable {
             .then(|| (range, PhysAddr::new(start.wrapping_add(rest.to_phys)), rest.rights))
     }
 
-    /// How many ranges there are, and their bytes.
+    /// The number of ranges, and their total bytes.
     pub fn size(&self) -> (u64, u64) {
         let all = || self.spaces.values().flatten();
         (all().count() as u64, all().map(|(start, rest)| rest.end - start).sum())
     }
 }
 
-/// Takes the addresses from `start` to `end` out of `ranges`.
+/// Removes the addresses from `start` to `end` from `ranges`.
 fn cut(ranges: &mut BTreeMap<u64, Rest>, start: u64, end: u64) {
     if let Some((_, before)) = ranges.range_mut(..start).next_back()
         && before.end > start
@@ -118,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a map that writes every page down, under random pages and cuts.
+    /// Random pages and cuts, against a map that contains every page.
     #[test]
     fn ranges_are_the_longest_runs_of_alike_pages() {
         for seed in 1..=40u64 {

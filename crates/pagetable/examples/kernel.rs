@@ -1,7 +1,7 @@
-//! A kernel's half: a page table over a direct map of physical memory, without std.
+//! The kernel's part of using a page table over a direct map of physical memory, without std.
 //!
-//! This is a library with a panic handler of its own. Should anything below it pull std in,
-//! there would be two, and it would not compile; every run of the tests builds it.
+//! This is a library with its own panic handler. If anything below it linked std, there would be
+//! two panic handlers, and it would not compile; every run of the tests builds it.
 #![no_std]
 
 use core::panic::PanicInfo;
@@ -15,7 +15,7 @@ fn halt(_: &PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Physical memory where the boot loader has mapped all of it, as 64-bit words.
+/// Physical memory that the boot loader has mapped completely, as 64-bit words.
 pub struct DirectMap<'a>(&'a mut [u64]);
 
 impl<'a> DirectMap<'a> {
@@ -64,7 +64,7 @@ impl Memory for DirectMap<'_> {
     addr::exchanges_of_one_user!();
 }
 
-/// A space with `pages` pages of the kernel from `start`, the first in `frame`.
+/// A space with `pages` pages of the kernel from `start` on, the first of them in `frame`.
 pub fn kernel_space(
     table: &mut X86_64,
     memory: &mut DirectMap<'_>,

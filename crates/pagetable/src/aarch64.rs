@@ -17,34 +17,37 @@
 //!       52 bits: frame bits 51:48 in 15:12 with granules of 64K; 51:50 in 9:8, in place of SH, with others
 //! ```
 //!
-//! The root is two tables side by side: that of the addresses from 0 up, for TTBR0_EL1, and half the size of
-//! the [root table](Format::table_size) further on that of the addresses below the end, for TTBR1_EL1. A
-//! kernel loads [`Aarch64Entries::MAIR`], and TCR_EL1 with the granule and the bits; with HA and HD where
-//! walkers set bits, and with DS for 52 bits and granules of 4K and 16K.
+//! The root consists of two tables side by side. The first is for TTBR0_EL1 and maps the addresses from 0
+//! up. The second, for TTBR1_EL1, maps the addresses below the end of the address space; it lies half the
+//! [root table's size](Format::table_size) above the first. A kernel loads MAIR_EL1 with
+//! [`Aarch64Entries::MAIR`] and sets granule and address bits in TCR_EL1. It also sets HA and HD there if
+//! walkers are to set usage bits, and DS for 52 bits with granules of 4K and 16K.
 //!
-//! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM says that a page may be written: AP\[2\] is set as long as it is
-//! clean, and the first store clears that. A page that loses the right to write keeps its dirt in the OS's
-//! bit 55. Where walkers set nothing AF is set from the beginning, so that no access faults, and both bits
-//! are the OS's.
+//! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM means that the page may be written: AP\[2\] (read-only) is
+//! set while the page is clean, and the first store clears it. When a page loses the right to write, its
+//! dirty state is kept in the OS's bit 55. Where walkers set no bits, AF is always set, so that no access
+//! faults for it, and the referenced and dirty bits are the OS's.
 //!
-//! *population* counts the entries in use of the next table, in bits that hardware ignores. *NA* (with bit 0
-//! clear) marks a page that is mapped and allows nothing; *MK* is the mark of a page. What may be written or
-//! executed may be read. A page of the user is executed by the user alone, one of the kernel by the kernel
-//! alone.
+//! *population* is the number of entries in use in the next table, kept in bits that hardware ignores. *NA*
+//! (with bit 0 clear) marks a page that is mapped but allows no access; *MK* is the page's mark. A page that
+//! may be written or executed may also be read. A user page can be executed only by the user, a kernel page
+//! only by the kernel.
 //!
-//! *Break before make* (section D8.16). A page of another size, or with another contiguous bit, must not stand
-//! in the place of one that a TLB may hold: resizing a page breaks the entry first, and makes it when
-//! processors have forgotten. With FEAT_BBM at level 2 ([`Aarch64::with_bbm2`]) it is one exchange.
+//! *Break before make* (section D8.16). An entry with another page size or another contiguous bit must not
+//! directly replace one that a TLB may hold. Resizing a page therefore invalidates the entry first, and
+//! writes the new one when processors have flushed the old. With FEAT_BBM at level 2 ([`Aarch64::with_bbm2`])
+//! one exchange is enough.
 //!
-//! Blocks that only 52 bits have (512G, 64G, 4T), hierarchical rights (APTable and the like) and permission
-//! overlays are left out.
+//! Not supported: the block sizes that only 52-bit addresses have (512G, 64G, 4T), hierarchical rights
+//! (APTable and similar fields) and permission overlays.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves, radix::seldom};
 
 const VALID: u64 = 1 << 0;
-/// Of a valid entry: it leads to a table or, at level 1, to a page; and else to a block.
+/// In a valid entry: set if the entry leads to a table or, at level 1, maps a page; clear in the
+/// entry of a block.
 const NO_BLOCK: u64 = 1 << 1;
 const TABLE: u64 = VALID | NO_BLOCK;
 const MEMORY_SHIFT: u32 = 2;
@@ -64,7 +67,8 @@ const NO_ACCESS: u64 = 1 << 58;
 const RIGHTS: u64 =
     VALID | NO_ACCESS | USER | READ_ONLY | DIRTY_MODIFIER | NO_EXECUTE | NO_USER_EXECUTE;
 
-/// The population's lower eight bits, and its upper six.
+/// The position of the population's lower eight bits in an entry; its upper six have a shift of
+/// their own.
 const LOW_SHIFT: u32 = 51;
 const LOW_BITS: u32 = 8;
 const HIGH_SHIFT: u32 = 2;
@@ -72,7 +76,7 @@ const HIGH_BITS: u32 = 6;
 const POPULATION: u64 = mask(LOW_BITS) << LOW_SHIFT | mask(HIGH_BITS) << HIGH_SHIFT;
 
 const ENTRY_SHIFT: u32 = 3;
-/// Tables are aligned to no less.
+/// The least alignment of a table, in bytes.
 const TABLE_BYTES_MIN: u64 = 64;
 
 const fn mask(bits: u32) -> u64 {
@@ -88,8 +92,8 @@ const SIZES_16K: [PageSize; 4] = [size(14), size(21), size(25), size(30)];
 const SIZES_64K: [PageSize; 4] = [size(16), size(21), size(29), size(34)];
 
 /// The page table of AArch64, with granules of 1 << `GRANULE` bytes (12, 14 or 16), for addresses of `BITS`
-/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state. The root is two tables in one frame, so that frames of
-/// twice the granule are asked for.
+/// bits (48 or 52). With `MARKS`, walkers set AF and the dirty state. The two tables of the root share one
+/// frame, so a root frame has twice the size of one root table.
 pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool = true> =
     Radix<Aarch64Entries<GRANULE, BITS, MARKS>>;
 
@@ -97,23 +101,24 @@ pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool 
 #[derive(Clone, Debug)]
 pub struct Aarch64Entries<const GRANULE: u8, const BITS: u8, const MARKS: bool> {
     spans: [VirtRange; 2],
-    /// The bits of an entry that say whether it leads to a table, and to which: see
-    /// [`Format::next_table`]. A value, since from a constant the compiler makes two masks.
+    /// The bits of an entry that tell whether it leads to a table, and to which: see
+    /// [`Format::next_table`]. It is a field and not a constant, since the compiler would split a
+    /// constant into two masks.
     next_bits: u64,
     bbm2: bool,
 }
 
 impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64<GRANULE, BITS, MARKS> {
-    /// A table without spaces, for processors that need a break before the make.
+    /// A table without spaces, for processors that need break-before-make.
     pub fn new() -> Aarch64<GRANULE, BITS, MARKS> {
         let spans = halves(1 << Aarch64Entries::<GRANULE, BITS, MARKS>::ADDRESS_BITS);
         let next_bits = Aarch64Entries::<GRANULE, BITS, MARKS>::place(u64::MAX) | TABLE;
         Radix::with_format(Aarch64Entries { spans, next_bits, bbm2: false })
     }
 
-    /// This table, which must not have spaces yet, for processors with FEAT_BBM at level 2. They accept that
-    /// a valid entry is replaced by one with another page size or contiguous bit, without an invalid entry
-    /// and a flush in between.
+    /// This table, which must not have spaces yet, for processors with FEAT_BBM at level 2. Such a processor
+    /// accepts a valid entry that is replaced by one with another page size or contiguous bit, without an
+    /// invalid entry and a flush in between.
     pub fn with_bbm2(self) -> Aarch64<GRANULE, BITS, MARKS> {
         Radix::with_format(Aarch64Entries { bbm2: true, ..self.into_format() })
     }
@@ -128,8 +133,8 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Default
 }
 
 impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANULE, BITS, MARKS> {
-    /// What MAIR_EL1 must hold for the memory types of pages, in their order: Normal write-back, Normal
-    /// non-cacheable, Device-nGnRnE, Device-nGnRE.
+    /// The value for MAIR_EL1, with one attribute for each [`MemoryType`] in the order of their
+    /// numbers: Normal write-back, Normal non-cacheable, Device-nGnRnE, Device-nGnRE.
     pub const MAIR: u64 = 0x0400_44ff;
 
     const ADDRESS_BITS: u32 = {
@@ -141,7 +146,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
     const INDEX_BITS: u32 = Self::OFFSET_BITS - ENTRY_SHIFT;
     const LEVELS: u8 = (Self::ADDRESS_BITS - Self::OFFSET_BITS).div_ceil(Self::INDEX_BITS) as u8;
     const ROOT_BITS: u32 = Self::ADDRESS_BITS - Self::shift(Self::LEVELS);
-    /// Of the root's two tables.
+    /// The bytes of each of the root's two tables.
     const HALF_BYTES: u64 = {
         let bytes = 1 << (Self::ROOT_BITS + ENTRY_SHIFT);
         if bytes < TABLE_BYTES_MIN { TABLE_BYTES_MIN } else { bytes }
@@ -151,18 +156,18 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
         14 => &SIZES_16K,
         _ => &SIZES_64K,
     };
-    /// Whether bits 51 and 50 of a frame are in place of the shareability (FEAT_LPA2).
+    /// Whether bits 51 and 50 of a frame are stored in place of the shareability field (FEAT_LPA2).
     const DS: bool = BITS == 52 && GRANULE < 16;
-    /// Whether bits 51 to 48 are below the frame's others (FEAT_LPA).
+    /// Whether bits 51 to 48 of a frame are stored below its other bits (FEAT_LPA).
     const LPA: bool = BITS == 52 && GRANULE == 16;
-    /// Where a frame is in an entry as it is.
+    /// The bits of a frame that an entry stores at their own positions.
     const FRAME: u64 = mask(if Self::DS { 50 } else { 48 }) & !mask(Self::OFFSET_BITS);
 
     const fn shift(level: u8) -> u32 {
         Self::OFFSET_BITS + Self::INDEX_BITS * (level as u32 - 1)
     }
 
-    /// log2 of the entries that are a page with the contiguous bit.
+    /// log2 of the number of entries that one page with the contiguous bit has.
     const fn run_bits(level: u8) -> u32 {
         match (GRANULE, level) {
             (12, _) => 4,
@@ -195,7 +200,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
         }
     }
 
-    /// Of a page that was never written to.
+    /// The access bits, for `rights`, in the entry of a page that has never been written.
     #[inline]
     fn rights_bits(rights: Rights) -> u64 {
         let is_user = rights.contains(Rights::USER);
@@ -218,7 +223,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
         if MARKS { entry & DIRTY_MODIFIER != 0 } else { entry & READ_ONLY == 0 }
     }
 
-    /// Whether a walker has noted a store.
+    /// Whether hardware has recorded a store to the page of `entry`.
     #[inline]
     const fn is_written(entry: u64) -> bool {
         MARKS && entry & (DIRTY_MODIFIER | READ_ONLY) == DIRTY_MODIFIER
@@ -238,7 +243,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
             | user
     }
 
-    /// The entry with other rights, and as used as before.
+    /// `entry` with other rights and unchanged usage.
     #[inline]
     fn with_rights(entry: u64, rights: Rights) -> u64 {
         let new = entry & !RIGHTS | Self::rights_bits(rights);
@@ -455,7 +460,8 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
         }
     }
 
-    /// Dirt of a page that may be written is no bit to set: see [`Format::used`].
+    /// The bits for `usage`. The dirty state of a writable page is not a bit to set: see
+    /// [`Format::used`].
     #[inline]
     fn usage_bits(&self, usage: Usage) -> u64 {
         let bit = |is, bit| if is { bit } else { 0 };

@@ -17,17 +17,18 @@
 //!    +------------------------------------------------+--+---+---+
 //! ```
 //!
-//! AP says what supervisor and user may do, with the control register's S bit set: 0 is *supervisor
-//! reads*, 1 *supervisor writes*, 2 *user reads too*, 3 *user writes too*. Nothing forbids to execute. There
-//! is no bit for pages of all spaces: a TLB forgets all that it holds, or one entry.
+//! AP gives the rights of supervisor and user, with the control register's S bit set: 0 is *supervisor may
+//! read*, 1 *supervisor may write*, 2 *user may read too*, 3 *user may write too*. Execution cannot be
+//! forbidden. There is no bit for global pages. A TLB can flush one entry or all of its entries.
 //!
-//! Hardware sets no usage bits and leaves none to the OS in the entry of a small page. An OS keeps a
-//! second table for that beside each coarse one, as ARM Linux does: here the word 1 KB further up in the
-//! table's frame. A section's entry has bits that should be zero, of which two are used.
+//! Hardware sets no usage bits, and the entry of a small page has no spare bits for the OS. An OS keeps
+//! a second table for them beside each coarse one, as ARM Linux does: here each entry has an OS word 1
+//! KB above it in the same frame. A section's entry has should-be-zero bits, of which this format uses
+//! two.
 //!
 //! The domain is left 0: whoever puts entries of several spaces into one table (Wiggins and Heiser 2000)
-//! writes the space's there. Large pages of 64K (sixteen entries that are alike) and fine tables with tiny
-//! pages of 1K are left out.
+//! writes the domain of the space there. Large pages of 64K (sixteen identical entries) and fine tables
+//! with tiny pages of 1K are not supported.
 
 use alloc::vec::Vec;
 
@@ -40,15 +41,16 @@ use crate::{
 
 const TYPE: u64 = 3;
 const COARSE: u64 = 1;
-/// A section at level 2, a small page at level 1.
+/// The type of an entry that maps a section (at level 2) or a small page (at level 1).
 const PAGE: u64 = 2;
-/// Cacheable and bufferable: ordinary memory.
+/// C and B set: cacheable and bufferable, for ordinary memory.
 const MEMORY: u64 = 3 << 2;
-/// Of an entry whose type is 0: that it is of a page.
+/// In an entry of type 0: set if the entry is of a page that is mapped but allows no access.
 const NO_ACCESS: u64 = 1 << 2;
 const AP_SHIFT: u32 = 10;
 const AP: u64 = 3;
-/// One field for each quarter of a small page.
+/// The position of the first of the AP fields in a small page's entry: one field for each quarter
+/// of the page.
 const SMALL_AP_SHIFT: u32 = 4;
 const EACH_QUARTER: u64 = 0b0101_0101;
 
@@ -56,17 +58,18 @@ const SECTION_FRAME: u64 = 0xfff0_0000;
 const SMALL_FRAME: u64 = 0xffff_f000;
 const TABLE: u64 = 0xffff_fc00;
 
-/// Where the OS's word of a small page lies, as seen from the hardware's.
+/// Distance in bytes from the hardware's word of a small page to the OS's word.
 const BESIDE: u64 = 1 << 10;
-/// What stands for an entry here has the usage bits above the hardware's word ...
+/// The algorithms see an entry as 64 bits: the hardware's word, and above it the usage bits.
 const REFERENCED: u64 = 1 << 32;
 const DIRTY: u64 = 2 << 32;
 const MARKED: u64 = 4 << 32;
 const OWN_SHIFT: u32 = 32;
-/// ... which in memory are the lowest of the OS's word, or of a section from here on in its own, ...
+/// The position of the usage bits in the entry of a section. For other pages, the usage bits are the
+/// lowest bits of the OS's word.
 const SECTION_OWN_SHIFT: u32 = 12;
 const OWN: u64 = 7;
-/// ... and a bit that says of which kind it is.
+/// Set if the 64 bits are of a small page, clear for a section.
 const SMALL: u64 = 1 << 63;
 
 const SIZES: [PageSize; 2] = [PageSize::SIZE_4K, SECTION];
@@ -80,7 +83,7 @@ pub type Arm = Radix<ArmEntries>;
 /// The entry layout of [`Arm`].
 #[derive(Clone, Debug)]
 pub struct ArmEntries {
-    /// All addresses, or those below and above the area.
+    /// The addresses outside the area: all addresses, or those below and those above it.
     spans: Vec<VirtRange>,
     area: Option<VirtRange>,
 }
@@ -91,8 +94,8 @@ impl Arm {
         Radix::with_format(ArmEntries { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
-    /// A table without spaces, with an area in which spaces see tables of other spaces: see
-    /// [`crate::PageTable::lend`]. The area's ends are multiples of a section.
+    /// A table without spaces, with an area in which a space can see other spaces' tables: see
+    /// [`crate::PageTable::lend`]. Both ends of the area are multiples of a section.
     pub fn with_area(area: VirtRange) -> Result<Arm, Error> {
         let spans = beside(area, SECTION)?;
         Ok(Radix::with_format(ArmEntries { spans, area: Some(area) }))
@@ -105,7 +108,7 @@ impl Default for Arm {
     }
 }
 
-/// Type and access of the entry of a page, a small one or a section.
+/// The type and access bits in the entry of a page, small or a section.
 #[inline]
 fn rights_bits(rights: Rights, is_small: bool) -> u64 {
     let user = u64::from(rights.contains(Rights::USER));
@@ -114,7 +117,7 @@ fn rights_bits(rights: Rights, is_small: bool) -> u64 {
     in_fields(access, is_small) | if nothing { NO_ACCESS } else { PAGE | MEMORY }
 }
 
-/// `access` wherever an entry has it.
+/// `access` in each AP field of an entry: one in a section's, four in a small page's.
 #[inline]
 fn in_fields(access: u64, is_small: bool) -> u64 {
     if is_small { (access * EACH_QUARTER) << SMALL_AP_SHIFT } else { access << AP_SHIFT }
@@ -131,7 +134,7 @@ fn rights(entry: u64) -> Rights {
     Rights::READ | Rights::EXECUTE | write | user
 }
 
-/// What stands for the words in memory, the hardware's and the OS's.
+/// The 64 bits that represent an entry, from the hardware's word and the OS's word in memory.
 #[inline]
 fn from_words(level: u8, word: u64, own: u64) -> u64 {
     match (level, word) {
@@ -145,14 +148,14 @@ fn from_words(level: u8, word: u64, own: u64) -> u64 {
     }
 }
 
-/// The hardware's word of an entry, or of bits to invert, at `level`.
+/// The hardware's word of an entry (or of bits to invert) at `level`.
 #[inline]
 fn word(level: u8, entry: u64) -> u32 {
     let own = if level == 1 { 0 } else { (entry >> OWN_SHIFT & OWN) << SECTION_OWN_SHIFT };
     entry as u32 | own as u32
 }
 
-/// The OS's.
+/// The OS's word of an entry.
 #[inline]
 fn own_word(entry: u64) -> u32 {
     (entry >> OWN_SHIFT & OWN) as u32

@@ -8,10 +8,11 @@ use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation, Unfit};
 
-/// An address space in a page table: what the processor's base register would hold.
+/// An address space in a page table: what the processor's root register (CR3, satp, TTBR) would
+/// hold.
 ///
-/// Holding one does not prove that the space still exists; operations of the OS check that, and
-/// a walk, as in hardware, does not.
+/// A `Space` value does not prove that the space still exists. Operations of the OS check that; a
+/// walk, as in hardware, does not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Space {
     id: u32,
@@ -25,21 +26,21 @@ impl Space {
         Space { id, root }
     }
 
-    /// Its number: unique among the spaces that a table holds, and small. Shared tables tag
+    /// Its number: unique among the spaces of one table, and small. Tables that spaces share tag
     /// their entries with it.
     #[inline]
     pub const fn id(self) -> u32 {
         self.id
     }
 
-    /// The first byte of its root table, or of the table that it shares with others.
+    /// The address of its root table, or of the table that it shares with other spaces.
     #[inline]
     pub const fn root(self) -> PhysAddr {
         self.root
     }
 }
 
-/// What was done to a page since its bits were last cleared, and what the operating system notes there.
+/// What was done to a page since its usage bits were last cleared, and the OS's own mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// A walk has found it: the accessed bit.
@@ -56,19 +57,19 @@ pub struct Usage {
 pub struct Mapping {
     /// The page, its frame and its rights; they may be [`Rights::NONE`].
     pub translation: Translation,
-    /// Its bits.
+    /// The page's usage bits.
     pub usage: Usage,
-    /// What the operating system has noted beside the entry ([`PageTable::map_noted`]), or 0. Operations
-    /// that change a page and leave it there do not look, and give 0.
+    /// The OS's note beside the entry ([`PageTable::map_noted`]), or 0. Operations that change a page
+    /// but leave it mapped do not read the note and report 0.
     pub note: u32,
 }
 
-/// What a table takes of physical memory, in bytes.
+/// The physical memory that a page table takes, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
-    /// In nodes, buckets and tables that are in use.
+    /// Bytes of nodes, buckets and tables in use.
     pub table_bytes: u64,
-    /// In frames taken for them, used or not.
+    /// Bytes of the frames allocated for them, including unused parts.
     pub frame_bytes: u64,
 }
 
@@ -97,28 +98,29 @@ impl SubAssign for Footprint {
     }
 }
 
-/// An entry of one space's root, for another space to see.
+/// A request to show an entry of one space's root in another space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loan {
-    /// Whose entry it is.
+    /// The space that has the entry.
     pub from: Space,
-    /// An address that it covers there.
+    /// An address that the entry maps in that space.
     pub addr: VirtAddr,
-    /// Who is to see it.
+    /// The space that gets a copy of the entry.
     pub to: Space,
-    /// Where that address is seen: as far into the copied entry as `addr` is into its own.
+    /// Where `addr` appears in the space `to`: its offset in the copied entry is that of `addr` in
+    /// the original.
     pub at: VirtAddr,
 }
 
-/// What came of a [`Loan`].
+/// The result of [`PageTable::lend`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lent {
     /// The entry is copied now.
     Copied {
-        /// Whether it is that of a page: walks there set bits in the copy.
+        /// Whether the entry is a page's: then walks through the copy set usage bits in the copy.
         is_page: bool,
     },
-    /// There was a copy already.
+    /// The copy existed already.
     There,
     /// The lender has no entry there.
     Absent,
@@ -126,27 +128,27 @@ pub enum Lent {
 
 /// A page table of any organisation, with all of its spaces.
 ///
-/// Range operations take pages as they come: they skip holes, and cost what is mapped rather
-/// than what the range could hold. An error leaves table and memory as they were. `each` is
-/// told of every page that an operation changes, in order unless said otherwise, as it was
-/// before.
+/// Operations on a range skip holes; their cost depends on how much is mapped, and not on the
+/// range's length. An operation that fails leaves table and memory as they were. `each` is called
+/// for every page that an operation changes, with the page as it was before, by ascending address
+/// unless documented otherwise.
 pub trait PageTable {
-    /// The page sizes that it can hold, ascending; the first is the base page.
+    /// The supported page sizes, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
 
-    /// The least rights with all of `rights` that its entries can express. A page that is mapped with
-    /// `rights` has these.
+    /// The smallest set of rights that contains `rights` and that the entries can express. A page
+    /// that is mapped with `rights` gets this set.
     fn granted(&self, rights: Rights) -> Rights {
         rights
     }
 
-    /// Whether processors may walk the table while an operation changes it: each walk finds a page as it was before
-    /// the operation, or as it is after it, and no usage bit that a walk sets is lost.
+    /// Whether processors may walk the table while an operation changes it. If so, each walk finds a page
+    /// either as it was before the operation or as it is after it, and no usage bit that a walk sets is lost.
     ///
-    /// A radix tree says yes: a change of a page is one exchange of one word, and a new table is filled before it is
-    /// linked. Wherever this is `false`, an operation needs processors that do not walk meanwhile. As no caller can
-    /// change a table through `&mut self` while another one walks it through `&self`, this matters to who lets hardware
-    /// walk it.
+    /// A radix tree returns true: a change of a page is one exchange of one word, and a new table is filled
+    /// before it is linked. If this is `false`, no processor may walk the table during an operation. Rust's
+    /// borrows already keep a caller from changing a table while another walks it through `&self`, so this
+    /// matters only where hardware walks the table.
     fn walks_beside_changes(&self) -> bool {
         false
     }
@@ -158,19 +160,19 @@ pub trait PageTable {
         frames: &mut impl Frames,
     ) -> Result<Space, Error>;
 
-    /// Ends a space. Frames that are still mapped in it stay their owner's; the table's own
-    /// ride in the token.
+    /// Ends a space. Frames that are still mapped in it remain with their owner; the frames of the
+    /// space's tables are in the token, to be freed after the flush.
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error>;
 
-    /// Maps `count` pages to adjacent frames: the first as `first` says, each next one a page
-    /// and a frame further on, with the same size and rights. Nothing may be mapped there.
+    /// Maps `count` adjacent pages to adjacent frames, starting with `first`; all have the size and
+    /// the rights of `first`. None of the addresses may be mapped.
     ///
-    /// No TLB holds any of it, so the token names no page. It names tables in a format whose
-    /// nodes move when a page is added.
+    /// No TLB holds any of these pages, so the token names no page. In a format whose nodes move
+    /// when a page is added, it names the tables that moved.
     ///
-    /// A processor that keeps what it has not found, or whose walker does not see the stores yet, is the caller's:
-    /// before the first access AArch64 wants `DSB` and `ISB`, and RISC-V `SFENCE.VMA`, or a handler that repeats an access
-    /// whose fault finds the page there. No operation here executes a barrier.
+    /// The caller must deal with processors that cache invalid entries or whose walkers do not see the stores
+    /// yet. Before the first access AArch64 needs `DSB` and `ISB`. RISC-V needs `SFENCE.VMA`, or a fault
+    /// handler that retries the access if the page is mapped. No operation here executes a barrier.
     #[inline(always)]
     fn map(
         &mut self,
@@ -183,8 +185,8 @@ pub trait PageTable {
         self.map_noted(space, (first, count), &[], memory, frames)
     }
 
-    /// [`PageTable::map`] with a note for each page, which is kept where there is room for it; without any,
-    /// all are 0.
+    /// [`PageTable::map`] with a note for each page, which is stored if the page's entry has room for one.
+    /// If `notes` is empty, all notes are 0.
     fn map_noted(
         &mut self,
         space: Space,
@@ -194,15 +196,16 @@ pub trait PageTable {
         frames: &mut impl Frames,
     ) -> Result<Flush, Error>;
 
-    /// Whether entries of pages have a note beside them: 32 bits that are the operating system's own, as E99
-    /// reserves in each leaf for a pointer into the mapping tree (section 3.2).
+    /// Whether page entries have a note beside them: 32 bits for the operating system, as E99 reserves in
+    /// each leaf for a pointer into the mapping tree (section 3.2).
     ///
-    /// A page may have none where others do: its note stays 0.
+    /// Single pages of such a table may have no room for a note; the note of such a page is always
+    /// 0.
     fn has_notes(&self) -> bool {
         false
     }
 
-    /// Changes the note of the page that holds `addr`, if it has room for one.
+    /// Changes the note of the page that holds `addr`, if its entry has room for one.
     fn set_note(
         &mut self,
         _space: Space,
@@ -213,8 +216,8 @@ pub trait PageTable {
         Ok(())
     }
 
-    /// Removes every page in `range`, whose ends are base-page boundaries, and the tables that
-    /// become empty. `each` gets the pages removed.
+    /// Unmaps every page in `range`, whose ends are base-page boundaries, and removes the tables
+    /// that become empty. `each` gets the unmapped pages.
     fn unmap(
         &mut self,
         space: Space,
@@ -223,8 +226,8 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error>;
 
-    /// Gives every page in `range` these rights; the token names those that lost some.
-    /// `each` gets the pages whose rights change.
+    /// Sets the rights of every page in `range`. The token names the pages that lost rights; `each`
+    /// gets the pages whose rights change.
     fn protect(
         &mut self,
         space: Space,
@@ -234,8 +237,9 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error>;
 
-    /// Gives `page`, if it is mapped as just that, the rights that `rights` makes of what it finds, in one
-    /// search: `None` leaves it as it is. Its note is not looked at. The token names the page if it lost some.
+    /// Reads and changes the rights of `page` in one search, if it is mapped with this size: calls `rights`
+    /// with its mapping and sets the rights that it returns (`None` changes nothing). The mapping's note is
+    /// not filled in. The token names the page if it lost rights.
     fn protect_page(
         &mut self,
         space: Space,
@@ -244,10 +248,11 @@ pub trait PageTable {
         memory: &mut impl Memory,
     ) -> Result<Flush, Error>;
 
-    /// Clears the bits that `bits` names of every page in `range`. `each` gets the pages that had one of them.
+    /// Clears, for every page in `range`, the usage bits that are true in `bits`. `each` gets the pages that
+    /// had one of these bits set.
     ///
-    /// The token names the same pages, unless `bits` is [`Usage::marked`] alone: then the token names none. No hardware
-    /// reads a mark, so no TLB has to forget a page whose mark was cleared.
+    /// The token names the pages that `each` gets, except if `bits` is only [`Usage::marked`]: hardware never
+    /// reads a mark, so no TLB needs a flush.
     fn clear_usage(
         &mut self,
         space: Space,
@@ -257,22 +262,23 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error>;
 
-    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames with the same rights,
-    /// attributes and bits. The result is the pages as they are now, without bits that hardware has set in the old
-    /// entries during the operation.
+    /// Replaces the mappings in `range` by pages of the size `to`, with the same frames, rights, attributes
+    /// and usage bits. Returns the new pages. Usage bits that hardware sets in the old entries during the
+    /// operation are not in that list.
     ///
-    /// Both ends of `range` lie between pages that are there: to have a part of a page in another size, split the
-    /// whole of it. Where `to` is larger than pages there, each larger page must be full, with adjacent and aligned
-    /// frames and equal rights and attributes. What is refused changes nothing.
+    /// Both ends of `range` must lie between mapped pages: to give a part of a page another size, split the
+    /// whole page. If `to` is larger than the mapped pages, each new page must be completely mapped by
+    /// adjacent and aligned frames with equal rights and attributes. A refused request changes nothing.
     ///
-    /// `forget` is called once, after the entries have been exchanged, with a token that names the pages that were of
-    /// another size: it has every processor forget them, and returns when all have. Where nothing has to be forgotten it
-    /// is not called. When it has returned, bits that hardware has set in the old entries until then are carried over
-    /// to the new pages, entries that had to be broken are made, and the frames of tables that went are freed.
+    /// `forget` is called once, after the entries have been exchanged, with a token that names the replaced
+    /// pages. It must have every processor flush them, and return when all have. It is not called if nothing
+    /// has to be flushed. When it has returned, `resize` carries usage bits that hardware has set in the old
+    /// entries over to the new pages, writes entries that had to be invalidated, and frees the frames of
+    /// removed tables.
     ///
-    /// A walk finds a page at every moment, unless the format says that hardware needs a break before the make
-    /// (AArch64 without FEAT_BBM at level 2). Then hardware finds no page while `forget` runs, and the handler of a
-    /// fault waits until `resize` has returned.
+    /// A walk finds a page at every moment, unless the format says that hardware needs break-before-make
+    /// (AArch64 without FEAT_BBM at level 2). For such hardware, walks find no page while `forget` runs, and
+    /// a page-fault handler must wait until `resize` has returned.
     ///
     /// ```
     /// use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -312,7 +318,7 @@ pub trait PageTable {
         forget: &mut impl FnMut(&Flush, &mut M),
     ) -> Result<Vec<Mapping>, Error>;
 
-    /// Sets bits of the page that holds `addr`: for the OS, where no hardware does it.
+    /// Sets usage bits of the page that holds `addr`: for an OS whose hardware does not set them.
     fn set_usage(
         &mut self,
         space: Space,
@@ -321,18 +327,19 @@ pub trait PageTable {
         memory: &mut impl Memory,
     ) -> Result<(), Error>;
 
-    /// Copies an entry of one space's root into the area of another's, so that walks there go through
-    /// the lender's tables (U02 section 2.2). Refused where the format was given no area.
+    /// Copies an entry of one space's root into the area of another space's root, so that walks there
+    /// go through the lender's tables (U02 section 2.2). Refused if the format was given no area.
     ///
-    /// The copy is not kept up: it must be [taken back](PageTable::take_back) before the lender's entry
-    /// changes and before the table behind it is free.
+    /// The copy is not updated: it must be [taken back](PageTable::take_back) before the lender's entry
+    /// changes and before the table that it leads to is freed.
     fn lend(&mut self, loan: Loan, _memory: &mut impl Memory) -> Result<Lent, Error> {
         Err(Unfit::Virtual(loan.at).into())
     }
 
-    /// Empties the copied entries of `of` in `range`. `each` gets the first address of each copy and,
-    /// where it was one of a page, the bits that walkers have set in it. No token names them: the caller
-    /// has hardware forget `range`, global pages and MMU caches too.
+    /// Empties the copied entries that lie in `range` of the area of the space `of`, which borrowed
+    /// them. `each` gets the first address of each copy and, if the entry was a page's, the usage
+    /// bits that walkers have set in the copy. There is no token: the caller must flush `range`
+    /// from TLBs, including global pages, and from MMU caches.
     fn take_back(
         &mut self,
         _of: Space,
@@ -343,11 +350,11 @@ pub trait PageTable {
         Ok(())
     }
 
-    /// Looks `addr` up for an access of `kind` as hardware or the refill handler would, giving
-    /// each of its references to `each` in order.
+    /// Walks the table for `addr` and an access of `kind`, as hardware or a refill handler would.
+    /// `each` gets the walk's memory references in order.
     ///
-    /// Fetch, load and store are checked against the rights; user mode is the caller's to
-    /// check, who alone knows the mode.
+    /// Fetch, load and store are checked against the rights of the page. The right to access it
+    /// from user mode is not checked: only the caller knows the mode.
     fn walk(
         &self,
         space: Space,
@@ -357,16 +364,16 @@ pub trait PageTable {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault>;
 
-    /// Where a walk of `addr` would read an entry for a base page, for who wants it near before the walk.
-    /// `None` where the walk ends before, and where a format does not say.
+    /// The address of the level-1 entry that a walk of `addr` would read, to prefetch it before the walk.
+    /// `None` if the walk ends at a higher level, and in formats that do not support this.
     fn last_entry(&self, _space: Space, _addr: VirtAddr, _: &impl Memory) -> Option<PhysAddr> {
         None
     }
 
-    /// The page that holds `addr`, without touching its bits.
+    /// The page that holds `addr`. Its usage bits are not changed.
     fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping>;
 
-    /// Gives `each` every page that lies in `range`, whole or in part, by ascending address.
+    /// Calls `each` for every page that overlaps `range`, by ascending address.
     fn visit(
         &self,
         space: Space,
@@ -375,44 +382,45 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     );
 
-    /// What all spaces together take.
+    /// The memory that all spaces together take.
     fn footprint(&self) -> Footprint;
 
-    /// What is taken for `space` alone: nothing if it does not exist or shares all it has.
+    /// The memory that `space` alone takes: 0 if it does not exist or shares all of its tables.
     fn footprint_of(&self, space: Space) -> Footprint;
 }
 
-/// What hardware that remembers tables of a tree must know of its format.
+/// The properties of a tree's format that an MMU cache needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeShape {
     /// See [`Tree::levels`].
     pub levels: u8,
-    /// Bits of an address that the indices and the offset in a base page take.
+    /// Bits of a virtual address that are translated: those of all indices and of the offset in a
+    /// base page.
     pub address_bits: u8,
     /// log2 of the bytes of an entry.
     pub entry_shift: u8,
-    /// log2 of the bytes to which tables below the root are aligned.
+    /// log2 of the alignment, in bytes, of tables below the root.
     pub table_shift: u8,
-    /// By level, from 1 to the one below the root's: log2 of the bytes of virtual memory that a
-    /// table is valid for. `None` where that differs between tables of a level.
+    /// For each level from 1 to the one below the root: log2 of the bytes of virtual memory that
+    /// one table maps. `None` if tables of one level differ in that.
     pub spans: Option<Vec<u8>>,
 }
 
-/// A page table whose walk descends from a root: it can start at any table on the way.
+/// A page table whose walk descends from a root: a walk can start at any table on the way.
 pub trait Tree: PageTable {
-    /// What the format looks like from outside.
+    /// The properties of the format that an MMU cache needs.
     fn shape(&self) -> TreeShape;
 
-    /// Tables on the longest way from the root to a page, both ends counted. The root is at
-    /// this level, entries for base pages at level 1.
+    /// The number of tables on the longest path from the root to a page, including the root. The
+    /// root has this level; entries for base pages have level 1.
     fn levels(&self) -> u8;
 
-    /// Where a walk in `space` starts if nothing is remembered.
+    /// The node at which a walk in `space` starts if no MMU cache has a lower one.
     fn root(&self, space: Space) -> Node;
 
-    /// [`PageTable::walk`], started at a table that an earlier walk of an address with the same
-    /// bits from `start.shift` up has passed, if no token since then has named it in
-    /// [`Flush::tables`].
+    /// [`PageTable::walk`] that starts at the table `start`. An earlier walk must have passed that
+    /// table for an address with the same bits from `start.shift` up, and no token since then may
+    /// have named it in [`Flush::tables`].
     fn walk_from(
         &self,
         start: Node,

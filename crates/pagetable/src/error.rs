@@ -9,9 +9,9 @@ use crate::Space;
 /// Why an operation was refused. The table is as it was before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// A page that would be mapped is there already, whole or in part.
+    /// A page to be mapped is mapped already, wholly or in part.
     AlreadyMapped {
-        /// The first mapped page that is in the way.
+        /// The first mapped page among the addresses.
         page: Page,
     },
     /// The operation needs a page at this address, and there is none.
@@ -23,7 +23,7 @@ pub enum Error {
     Misaligned {
         /// The virtual or physical address.
         addr: u64,
-        /// What it should be a multiple of.
+        /// The size of which `addr` must be a multiple.
         size: PageSize,
     },
     /// The range ends inside a superpage, which would have to be split first.
@@ -31,47 +31,47 @@ pub enum Error {
         /// The superpage.
         page: Page,
     },
-    /// The range itself is none.
+    /// The start and length do not make a range.
     Range(RangeError),
-    /// This format cannot hold it.
+    /// The format cannot express what was requested.
     Unfit(Unfit),
-    /// A table was needed and no frame is free for it.
+    /// A table is needed and no frame is free for it.
     OutOfFrames(OutOfFrames),
-    /// The space does not exist (any more).
+    /// The space does not exist, or no longer.
     NoSpace(Space),
 }
 
-/// What it is that a format cannot hold.
+/// What a format cannot express.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// A page size that it has no entry for.
+    /// A page size for which it has no entry.
     PageSize(PageSize),
-    /// A virtual address outside the space it covers.
+    /// A virtual address that it does not map.
     Virtual(VirtAddr),
-    /// A frame outside the physical memory it can name.
+    /// A frame whose address does not fit into its entries.
     Physical(PhysAddr),
-    /// A table of its own in a frame beyond what its pointers can name.
+    /// The frame allocated for a table has an address that does not fit into the entries that lead
+    /// to tables.
     Table {
-        /// The frame that there was for it.
+        /// The frame that was allocated.
         frame: PhysAddr,
-        /// Where tables must end.
+        /// The physical address below which tables must end.
         end: PhysAddr,
     },
-    /// A combination of rights that it cannot express.
+    /// A combination of rights that entries cannot express.
     Rights(Rights),
-    /// Global pages, for which its entries have no bit.
+    /// A global page, for which entries have no bit.
     Global,
-    /// A type of memory that its entries do not tell apart.
+    /// A memory type that entries cannot express.
     Memory(MemoryType),
-    /// A protection key that its entries have no room for.
+    /// A protection key, for which entries have no bits.
     Key(u8),
-    /// One space more than this many, which are all that its tags can tell apart.
+    /// One more space than this number, which is how many the tags can tell apart.
     Spaces(u64),
 }
 
 impl Unfit {
-    /// That `attributes` are those of ordinary memory, which is all that a format has without bits for
-    /// others.
+    /// Checks, for a format without attribute bits, that `attributes` are those of ordinary memory.
     #[inline]
     pub fn unless_normal(attributes: Attributes) -> Result<(), Unfit> {
         match attributes {
@@ -82,31 +82,31 @@ impl Unfit {
     }
 }
 
-/// Why a page table of some shape cannot be.
+/// Why a page table cannot be built with the requested parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Geometry {
-    /// A number that must be a power of two.
+    /// A parameter that must be a power of two.
     NotPowerOfTwo {
-        /// What it is the number of.
+        /// The name of the parameter.
         what: &'static str,
         /// The number.
         value: u64,
     },
-    /// A number outside what this table can be built for.
+    /// A parameter outside the supported range.
     OutOfRange {
-        /// What it is the number of.
+        /// The name of the parameter.
         what: &'static str,
         /// The number.
         value: u64,
-        /// The smallest that is possible.
+        /// The smallest supported value.
         min: u64,
-        /// The largest that is possible.
+        /// The largest supported value.
         max: u64,
     },
 }
 
 impl Geometry {
-    /// That `value` is a power of two from `min` to `max`.
+    /// Checks that `value` is a power of two from `min` to `max`.
     pub(crate) fn power_of_two(
         what: &'static str,
         value: u64,
@@ -119,7 +119,7 @@ impl Geometry {
         Geometry::in_range(what, value, min, max)
     }
 
-    /// That `value` is from `min` to `max`.
+    /// Checks that `value` is from `min` to `max`.
     pub(crate) fn in_range(
         what: &'static str,
         value: u64,
@@ -132,7 +132,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// That `bytes` is a power of two from `min` to `max`, as a size.
+    /// Checks that `bytes` is a power of two from `min` to `max`, and returns it as a page size.
     pub(crate) fn size(
         what: &'static str,
         bytes: u64,

@@ -1,4 +1,4 @@
-//! What hardware may still remember after a change, as a token that asks to be acted on.
+//! A token that names what hardware may still hold after a page-table change and must flush.
 //!
 //! ```text
 //!   map, unmap, ... --> Flush --> TLBs forget its scope, MMU caches its tables --> done(frames)
@@ -6,9 +6,9 @@
 //!              table frames ride in it . . . . . . . . . . . . . . . . . . . and go back here
 //! ```
 //!
-//! A table that has become empty is unlinked at once, but an MMU cache may still lead into it.
-//! Its frame therefore travels in the token and is nobody else's before the flush. In a guarded
-//! table a page that is added moves nodes too: then the token of `map` names no page, but tables.
+//! A table that has become empty is unlinked at once, but an MMU cache may still lead to it. Its
+//! frame is therefore kept in the token, and is not reused before the flush. In a guarded table,
+//! mapping a page moves nodes too: then the token of `map` names no page, but the nodes that moved.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -16,31 +16,31 @@ use addr::{Frames, Page, PageSize, PhysAddr, VirtRange};
 
 use crate::Space;
 
-/// Which translations must be flushed, and the frames that can be freed once they are.
+/// Names the translations that must be flushed, and holds the frames that can be freed after that.
 ///
-/// Flush [`Flush::scope`] out of the TLBs of every processor that may have run in
-/// [`Flush::space`] (all of them if [`Flush::global`]), and what leads to [`Flush::tables`] out of
-/// their MMU caches; then call [`Flush::done`].
+/// Flush [`Flush::scope`] from the TLBs of every processor that may have run in [`Flush::space`]
+/// (from all processors' if [`Flush::global`]). Flush every entry that leads to [`Flush::tables`]
+/// from their MMU caches. Then call [`Flush::done`].
 #[must_use = "hardware may still hold what was changed: flush it, then call `done`"]
 #[derive(Debug)]
 pub struct Flush {
     space: Space,
-    /// All of the space, whatever the pages are.
+    /// Whether the whole space must be flushed; then `pages` and `range` do not matter.
     whole: bool,
     pages: u64,
-    /// Where they lie, if there are any.
+    /// The smallest range that holds all pages to be flushed, if there are any.
     range: VirtRange,
     sizes: u64,
     global: bool,
-    /// Whether a table on the way to the pages was removed, even if its frame holds others and
-    /// stays.
+    /// Whether a table on the path to the pages was removed. Its frame may hold other tables and
+    /// remain.
     unlinked: bool,
     tables: Tables,
 }
 
-/// The frames of tables that went: most often there is none, or one.
+/// The frames of removed tables: usually none or one.
 ///
-/// One value says which, so that who acts on a token asks once.
+/// One enum, so that the common cases cost whoever handles a token a single test.
 #[derive(Debug)]
 enum Tables {
     Stay,
@@ -48,13 +48,13 @@ enum Tables {
     More(Box<More>),
 }
 
-/// A frame and its size in one word: the frame is aligned, and log2 of the size is in the bits that
-/// are free.
+/// A frame and its size in one word: log2 of the size is in bits that are zero in the aligned
+/// address.
 #[derive(Clone, Copy, Debug)]
 struct OneTable(u64);
 
 impl OneTable {
-    /// The bits of log2 of a size.
+    /// The bits that hold log2 of the size.
     const LOW: u64 = 0x3f;
 
     fn new(frame: PhysAddr, size: PageSize) -> Option<OneTable> {
@@ -68,10 +68,10 @@ impl OneTable {
     }
 }
 
-/// What few tokens have, behind one pointer.
+/// The parts of a token that are rare, behind one pointer.
 #[derive(Default, Debug)]
 struct More {
-    /// Where else tables moved, if they did.
+    /// The addresses outside the flushed pages whose tables moved, if any.
     moved: Option<VirtRange>,
     /// Frames that held tables, in the order in which they are freed.
     tables: Vec<(PhysAddr, PageSize)>,
@@ -83,14 +83,14 @@ impl Tables {
         OneTable::new(frame, size).map_or_else(|| Tables::of_many(frame, size), Tables::One)
     }
 
-    /// Of a frame with its size that does not fit into a word.
+    /// For a frame and size that do not fit into one word.
     #[cold]
     #[inline(never)]
     fn of_many(frame: PhysAddr, size: PageSize) -> Tables {
         Tables::More(Box::new(More { moved: None, tables: alloc::vec![(frame, size)] }))
     }
 
-    /// What few tokens have, made if it is not there yet.
+    /// The rare parts of the token; they are allocated if they do not exist yet.
     fn more(&mut self) -> &mut More {
         if !matches!(self, Tables::More(_)) {
             let mut more = Box::<More>::default();
@@ -106,24 +106,25 @@ impl Tables {
     }
 }
 
-/// How far a [`Flush`] reaches.
+/// What a [`Flush`] asks to be flushed from TLBs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// Nothing was removed or restricted.
     Nothing,
     /// Some pages.
     Pages {
-        /// The smallest range that holds them all; holes in it need no flush.
+        /// The smallest range that holds them all; the addresses in it that are not mapped need no
+        /// flush.
         range: VirtRange,
-        /// How many pages there are; where it is 1, `range` is that page.
+        /// The number of pages; if it is 1, `range` is exactly that page.
         pages: u64,
     },
-    /// Everything of the space.
+    /// All translations of the space.
     Space,
 }
 
 impl Scope {
-    /// Whether a translation of `page`, in the flush's space, is out of date.
+    /// Whether translations of `page`, in the token's space, must be flushed.
     pub fn covers(&self, page: Page) -> bool {
         match *self {
             Scope::Nothing => false,
@@ -134,7 +135,7 @@ impl Scope {
 }
 
 impl Flush {
-    /// A token of `space` that asks for nothing yet.
+    /// A token of `space` that asks for no flush.
     #[inline]
     pub const fn nothing(space: Space) -> Flush {
         Flush {
@@ -149,7 +150,7 @@ impl Flush {
         }
     }
 
-    /// A token of `space` that asks for `page` to be forgotten.
+    /// A token of `space` that asks for a flush of `page`.
     #[inline]
     pub(crate) const fn of_page(space: Space, page: Page, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);
@@ -160,7 +161,8 @@ impl Flush {
         flush
     }
 
-    /// A token that asks for all of `space` to be forgotten, with global pages or without.
+    /// A token that asks for a flush of all of `space`; `global` says whether global pages are
+    /// included.
     pub const fn whole(space: Space, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);
         flush.whole = true;
@@ -168,13 +170,13 @@ impl Flush {
         flush
     }
 
-    /// The space whose translations they are.
+    /// The space whose translations must be flushed.
     pub const fn space(&self) -> Space {
         self.space
     }
 
-    /// What must be forgotten, without the frames that are freed after it: for who has hardware
-    /// forget later, while nothing runs.
+    /// A token with the same scope but without the frames to be freed: for a caller that flushes
+    /// later, while no processor runs.
     pub fn without_frames(&self) -> Flush {
         let mut flush = Flush { tables: Tables::Stay, ..*self };
         if let Tables::More(more) = &self.tables
@@ -185,7 +187,7 @@ impl Flush {
         flush
     }
 
-    /// Which pages.
+    /// The pages to be flushed.
     pub const fn scope(&self) -> Scope {
         match (self.whole, self.pages) {
             (true, _) => Scope::Space,
@@ -194,7 +196,7 @@ impl Flush {
         }
     }
 
-    /// Whether there is nothing to forget and no frame to free.
+    /// Whether there is nothing to flush and no frame to free.
     pub fn is_empty(&self) -> bool {
         self.scope() == Scope::Nothing && matches!(self.tables, Tables::Stay)
     }
@@ -205,13 +207,15 @@ impl Flush {
         (0..64).filter(move |shift| sizes >> shift & 1 != 0).filter_map(PageSize::from_shift)
     }
 
-    /// Whether a global page is among them, so that every space's processors are concerned.
+    /// Whether a global page is among the pages to be flushed, so that the processors of every
+    /// space must flush.
     pub const fn global(&self) -> bool {
         self.global
     }
 
-    /// Where tables went or moved: MMU caches must forget every entry and every node that a walk
-    /// of an address in this range could have passed. `None` if all tables are where they were.
+    /// The addresses whose tables were removed or moved: MMU caches must flush every entry and
+    /// every node that a walk of an address in this range could have passed. `None` if no table was
+    /// removed or moved.
     pub fn tables(&self) -> Option<VirtRange> {
         let pages = match self.scope() {
             Scope::Space => return Some(VirtRange::ALL),
@@ -228,13 +232,13 @@ impl Flush {
         }
     }
 
-    /// Adds `page` to what must be flushed.
+    /// Adds `page` to the pages to be flushed.
     #[inline]
     pub fn add(&mut self, page: Page, global: bool) {
         self.add_pages(page, page, 1, global);
     }
 
-    /// Adds `pages` pages of one size, if not 0, from `first` to `last`.
+    /// Adds the `pages` pages of one size (possibly 0) from `first` to `last`.
     #[inline]
     pub(crate) fn add_pages(&mut self, first: Page, last: Page, pages: u64, global: bool) {
         if pages > 0 {
@@ -244,19 +248,19 @@ impl Flush {
         }
     }
 
-    /// Notes that a table on the way to the pages was removed from a frame that stays.
+    /// Records that a table on the path to the pages was removed, although its frame remains.
     pub fn unlink(&mut self) {
         self.unlinked = true;
     }
 
-    /// Notes that tables on the way to the addresses in `range` are others than before, although
-    /// no page changed.
+    /// Records that the tables on the path to the addresses in `range` moved, although no page
+    /// changed.
     pub fn move_tables(&mut self, range: VirtRange) {
         let moved = &mut self.tables.more().moved;
         *moved = Some(moved.map_or(range, |moved| moved.hull(range)));
     }
 
-    /// Adds a frame that held a table, to be freed after the flush.
+    /// Adds the frame of a removed table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
         self.unlinked = true;
         if let (Tables::Stay, Some(table)) = (&self.tables, OneTable::new(frame, size)) {
@@ -266,17 +270,17 @@ impl Flush {
         }
     }
 
-    /// This token, which has no frame yet, with the frame of one page table, to be freed after the flush. The
-    /// token is made in registers.
+    /// This token, which has no frame yet, together with the frame of one removed table. Written so that the
+    /// compiler keeps the token in registers.
     #[inline(always)]
     pub(crate) fn with_table(self, frame: PhysAddr, size: PageSize) -> Flush {
         Flush { unlinked: true, tables: Tables::of_one(frame, size), ..self }
     }
 
-    /// Takes in another token of the same space, so that both are flushed at once.
+    /// Merges `other`, a token of the same space, into this one, so that one flush serves both.
     ///
     /// # Panics
-    /// If the tokens are of two spaces.
+    /// If the tokens are of different spaces.
     pub fn merge(&mut self, other: Flush) {
         assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
         self.whole |= other.whole;
@@ -300,7 +304,8 @@ impl Flush {
         }
     }
 
-    /// Frees the table frames: hardware has forgotten all that this token named.
+    /// Frees the frames of the removed tables. Call it when hardware has flushed all that this
+    /// token names.
     #[inline]
     pub fn done(self, frames: &mut (impl Frames + ?Sized)) {
         if !matches!(self.tables, Tables::Stay) {
@@ -315,7 +320,7 @@ impl Flush {
     }
 }
 
-/// Seldom: most changes leave all tables.
+/// Rare: most changes remove no table.
 #[cold]
 #[inline(never)]
 fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {

@@ -1,5 +1,5 @@
-//! Where the bits of a radix table's entries are: all that differs from one radix format to the
-//! next, apart from the algorithms over them.
+//! The bit layout of a radix table's entries: all that distinguishes one radix format from another.
+//! The algorithms over entries are shared.
 
 use core::array;
 
@@ -10,21 +10,21 @@ use crate::{
     pte::{self, Pte},
 };
 
-/// An entry, decoded for the OS.
+/// An entry as the OS sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Nothing.
+    /// No table and no page.
     Empty,
-    /// A table of the next lower level.
+    /// A link to a table of the next lower level.
     Table(PhysAddr),
-    /// A page, which may be one that hardware sees as not present.
+    /// A page. Hardware may see it as not present.
     Page,
 }
 
 /// The entry layout and geometry of a radix tree.
 ///
-/// Levels count down to 1 as in [`crate::Reference::level`]. An entry is passed as the 64 bits
-/// that it takes in memory, or its 32 with zeros above. The laws, for every level and value:
+/// Levels count down to 1 as in [`crate::Reference::level`]. An entry is passed as 64 bits: its 8
+/// bytes in memory, or its 4 bytes zero-extended. These laws hold for every level and value:
 ///
 /// * zero is [`Entry::Empty`], and nothing else that these functions make is;
 /// * [`Format::translation`] of [`Format::page`] gives back frame, [granted](Format::granted) rights and
@@ -32,45 +32,46 @@ pub enum Entry {
 /// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the
 ///   population; neither depends on the other, nor on the usage bits.
 ///
-/// The provided methods are those of formats that software defines: entries of pages that allow
-/// any rights, and tables that restrict nothing and are never marked.
+/// The default methods suit formats that software defines: page entries allow any rights, and
+/// entries that lead to tables restrict nothing and have no usage bits.
 pub trait Format {
-    /// The most levels that it can have.
+    /// The largest number of levels of any table in this format.
     const LEVELS_MAX: u8;
 
-    /// Whether some pages have several entries, side by side in one table of the level that
-    /// [`Format::level_of`] says: as many as such a page is larger than what an entry there covers. The
-    /// page's usage is that of all its entries together.
+    /// Whether some pages are *replicated*: they have several entries, side by side in one table of the
+    /// level that [`Format::level_of`] returns. Their number is the page's size over the memory that
+    /// one entry there covers. The usage of such a page is that of all its entries together.
     const REPLICATES: bool = false;
 
-    /// Whether the entry that leads to a table counts those in use there. Where hardware leaves no
-    /// bits for that, a table from which something goes is searched for what is left.
+    /// Whether an entry that leads to a table counts the entries in use there. Where hardware
+    /// leaves no bits for a count, an operation that removes an entry from a table searches the
+    /// table for others.
     const COUNTS: bool = true;
 
-    /// How far behind an entry of level 1 the note of its page lies, where there are notes: see
+    /// The distance in bytes from a level-1 entry to its page's note, in formats with notes: see
     /// [`crate::PageTable::has_notes`].
     const NOTE_AT: Option<u64> = None;
 
-    /// Whether page entries have a bit for pages that all spaces share.
+    /// Whether page entries have a bit for global pages.
     const HAS_GLOBAL: bool = true;
 
-    /// Tables on the way from the root to a base page.
+    /// The number of tables on the path from the root to a base page.
     fn levels(&self) -> u8;
 
-    /// The page sizes that have entries, ascending.
+    /// The page sizes for which there are entries, ascending.
     fn page_sizes(&self) -> &[PageSize];
 
-    /// The virtual addresses that it covers, ascending. Within one of them the index into the
-    /// root ascends with the address.
+    /// The virtual addresses that a table maps, ascending. Within one of these ranges the index
+    /// into the root ascends with the address.
     fn spans(&self) -> &[VirtRange];
 
-    /// Addresses that no span holds, at which tables of other spaces can be seen: see
+    /// Addresses outside all spans, at which a space can see other spaces' tables: see
     /// [`crate::PageTable::lend`].
     fn area(&self) -> Option<VirtRange> {
         None
     }
 
-    /// Whether some span, or the area, holds `addr`.
+    /// Whether `addr` is in a span or in the area.
     fn holds(&self, addr: VirtAddr) -> bool;
 
     /// log2 of the bytes of virtual memory that one entry of a table at `level` covers.
@@ -79,7 +80,7 @@ pub trait Format {
     /// The bytes of a table at `level`, a power of two.
     fn table_size(&self, level: u8) -> PageSize;
 
-    /// Where in a table at `level` the entry for `addr` lies, in bytes.
+    /// The offset in bytes, in a table at `level`, of the entry for `addr`.
     fn entry_offset(&self, level: u8, addr: VirtAddr) -> u64;
 
     /// The bytes of one entry at `level`: 4 or 8.
@@ -88,15 +89,16 @@ pub trait Format {
     /// The size of a page whose entry is at `level`.
     fn page_size(&self, level: u8) -> PageSize;
 
-    /// The level of the entries of pages of `size`, if it has any.
+    /// The level of the entries of pages of `size`, if the format has that size.
     fn level_of(&self, size: PageSize) -> Option<u8> {
         (1..=self.levels()).find(|&level| self.entry_shift(level) == size.shift())
     }
 
-    /// Whether entries can name the `bytes` bytes of physical memory from `start`.
+    /// Whether the `bytes` bytes of physical memory from `start` have addresses that fit into
+    /// entries.
     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool;
 
-    /// Below which physical address a table must end for entries to name it.
+    /// The physical address below which tables must end, so that their addresses fit into entries.
     fn tables_end(&self) -> PhysAddr;
 
     /// Whether page entries can express `rights`.
@@ -105,24 +107,23 @@ pub trait Format {
         Ok(())
     }
 
-    /// Whether page entries can express `attributes`. Without a word of a format: those of ordinary memory
-    /// alone.
+    /// Whether page entries can express `attributes`. The default accepts only those of ordinary memory.
     #[inline]
     fn check_attributes(&self, attributes: Attributes) -> Result<(), Unfit> {
         Unfit::unless_normal(attributes)
     }
 
-    /// The least rights with all of `rights` that page entries can express: more than was asked for where
-    /// hardware does not tell apart what is.
+    /// The smallest set of rights that contains `rights` and that page entries can express. It has more
+    /// rights than requested where hardware cannot tell some of them apart.
     #[inline]
     fn granted(&self, rights: Rights) -> Rights {
         rights
     }
 
-    /// What the entry is to the OS.
+    /// What the OS sees in an entry.
     fn decode(&self, entry: u64, level: u8) -> Entry;
 
-    /// The table that the entry of a level above 1 leads to, if it leads to one.
+    /// The table that an entry of a level above 1 leads to, or `None` if it leads to none.
     #[inline]
     fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
         match self.decode(entry, level) {
@@ -131,115 +132,117 @@ pub trait Format {
         }
     }
 
-    /// Whether hardware takes the entry as valid.
+    /// Whether hardware treats the entry as valid.
     fn present(&self, entry: u64) -> bool;
 
-    /// What the entries passed on the way allow, after one more that leads to a table: all ones
-    /// before the first, and else the format's own affair, for as cheap a step as can be.
+    /// Accumulates the rights that entries leading to tables allow: `passed` from the entries
+    /// before, `entry` the next one. All ones stand for no entry so far; otherwise the value's
+    /// encoding is the format's choice, so that this step is cheap.
     #[inline]
     fn pass(&self, passed: u64, _entry: u64) -> u64 {
         passed
     }
 
-    /// The rights that [`Format::pass`] stands for.
+    /// The rights that a value of [`Format::pass`] stands for.
     #[inline]
     fn passed_rights(&self, _passed: u64) -> Rights {
         Rights::ALL
     }
 
-    /// The entry for a table that holds `population` entries.
+    /// The entry that leads to a table with `population` entries in use.
     fn table(&self, table: PhysAddr, population: u64) -> u64;
 
-    /// How many entries of the table behind this entry are not empty: kept in bits that
-    /// hardware ignores, so that a table is freed when its last page goes, without a search. Nobody
-    /// asks where the format [does not count](Format::COUNTS).
+    /// How many entries are in use in the table that `entry` leads to. The count is in bits that
+    /// hardware ignores, so that a table can be freed with its last page without a search. Never
+    /// called if the format [does not count](Format::COUNTS).
     fn population(&self, entry: u64) -> u64;
 
-    /// The entry with `by` added to the population; `None` where no entry of the table would be in
-    /// use any more. Nobody asks where the format [does not count](Format::COUNTS).
+    /// `entry` with `by` added to its population, or `None` if the table would then be empty. Never
+    /// called if the format [does not count](Format::COUNTS).
     fn recounted(&self, entry: u64, by: i64) -> Option<u64>;
 
-    /// Replaces the entry at `at` by `entry`, which differs from it in the population and perhaps
-    /// in bits that walkers have set since it was read.
+    /// Replaces the entry at `at` by `entry`. The two differ only in the population, and perhaps in
+    /// bits that walkers have set since the entry was read.
     ///
-    /// A plain store does it, whatever walkers run: where a walker sets a bit in entries that lead
-    /// to tables, the population is in bytes of the entry that no walker changes.
+    /// A plain store is safe beside walkers: in formats whose walkers set a bit in entries that
+    /// lead to tables, the population is in bytes that no walker changes.
     #[inline]
     fn write_population(&self, level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
         self.write(level, at, entry, memory);
     }
 
-    /// The entry at `level` for `page` whose part of the frame begins at `frame`, never referenced.
-    /// The part is the whole, unless the format [replicates](Format::REPLICATES) pages.
+    /// The entry at `level` for the part of `page` whose frame begins at `frame`; its usage bits
+    /// are clear. The part is the whole page, unless the format [replicates](Format::REPLICATES)
+    /// pages.
     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64;
 
-    /// The bits of a page's entry, which is for `addr`, to invert so that it is one of a page of `size` with
-    /// entries at the same level: 0 where an entry does not say what size its page has. None of them is one
-    /// that walkers set.
+    /// The bits to invert in a page's entry for `addr`, so that it becomes the entry of a page of `size` at
+    /// the same level. 0 if entries do not encode the page size. Never includes bits that walkers set.
     #[inline]
     fn other_size(&self, _entry: u64, _addr: VirtAddr, _size: PageSize) -> u64 {
         0
     }
 
-    /// Whether processors must have forgotten a page before there is one of another size in its place: a
-    /// break before the make.
+    /// Whether processors must flush a page before an entry of another page size replaces it
+    /// (break-before-make).
     #[inline]
     fn breaks(&self) -> bool {
         false
     }
 
-    /// The entry of a page while it is broken: hardware takes it for none, and the OS for a page. Nobody asks
-    /// where the format does not [break](Format::breaks).
+    /// The entry of a page between break and make: invalid for hardware, a page for the OS. Never called if
+    /// the format does not [break](Format::breaks).
     #[inline]
     fn broken(&self, _entry: u64) -> u64 {
         0
     }
 
-    /// What the entry of the page at `level` that holds `addr` says.
+    /// The translation that the entry at `level` gives for the page that holds `addr`.
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
 
-    /// The bits of a page's entry to invert so that it has these rights: none that walkers set,
-    /// and the same whatever those are.
+    /// The bits to invert in a page's entry so that it gets these rights. Never includes bits that
+    /// walkers set, and does not depend on them.
     #[inline]
     fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
         let (mask, bits) = pte::rights_bits(rights);
         (entry ^ bits) & mask
     }
 
-    /// Whether the entry of a page at `level` allows more than `rights`.
+    /// Whether the page entry at `level` allows more than `rights`.
     #[inline]
     fn exceeds(&self, entry: u64, level: u8, rights: Rights) -> bool {
         !rights.contains(self.translation(entry, level, VirtAddr::new(0)).rights)
     }
 
-    /// Whether a walk to this entry of a page, which is [present](Format::present), allows an access of this
-    /// kind, where `rights` are those of the entry that all tables on the way allow too. A format whose tables
-    /// restrict nothing may look at the entry instead, if that is cheaper.
+    /// Whether a walk that ends at this page entry, which is [present](Format::present), allows an access of
+    /// this kind. `rights` are the rights that the entry and all entries before it allow. A format whose
+    /// tables restrict nothing may test the entry instead, if that is cheaper.
     #[inline]
     fn permits(&self, _entry: u64, rights: Rights, kind: Kind) -> bool {
         rights.allows(kind)
     }
 
-    /// The usage bits of a page's entry.
+    /// The usage bits of a page's entry, decoded.
     #[inline]
     fn usage(&self, entry: u64) -> Usage {
         Pte::from_bits(entry).usage()
     }
 
-    /// Which bits of a page's entry stand for `usage`.
+    /// The bits of a page's entry that represent `usage`.
     #[inline]
     fn usage_bits(&self, usage: Usage) -> u64 {
         pte::usage_bits(usage)
     }
 
-    /// The entry of a page with `usage` in addition to what it has.
+    /// The entry of a page with `usage` in addition to its usage bits.
     #[inline]
     fn used(&self, entry: u64, usage: Usage) -> u64 {
         entry | self.usage_bits(usage)
     }
 
-    /// Gives the page whose entry at `at` was just read as `entry` these rights, where walkers may set bits of
-    /// the entry at any time; if it changed, what it was then.
+    /// Changes the rights of the page whose entry at `at` was just read as `entry`, while walkers may set
+    /// bits in the entry. Returns the entry as it was immediately before the change, or `None` if nothing
+    /// changed.
     #[inline(always)]
     fn change_rights(
         &self,
@@ -253,7 +256,9 @@ pub trait Format {
         (bits != 0).then(|| self.invert(level, at, bits, memory))
     }
 
-    /// Clears what `usage` names of it in the same way.
+    /// Clears the usage bits in `usage` of the page whose entry at `at` was just read as `entry`,
+    /// while walkers may set bits in the entry. Returns the entry as it was immediately before, or
+    /// `None` if nothing changed.
     #[inline(always)]
     fn clear_usage(
         &self,
@@ -267,7 +272,7 @@ pub trait Format {
         (bits != 0).then(|| self.invert(level, at, bits, memory))
     }
 
-    /// The bit of a table's entry that a walk through it sets, or 0.
+    /// The bit that a walk sets in an entry that leads to a table, or 0 if it sets none.
     #[inline]
     fn table_usage_bit(&self) -> u64 {
         0
@@ -276,7 +281,7 @@ pub trait Format {
     /// Whether hardware sets usage bits during a walk.
     fn walk_sets_usage(&self) -> bool;
 
-    /// The entry at `at`, which a table of `level` holds.
+    /// Reads the entry at `at` of a table of `level`.
     #[inline]
     fn read(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
         if self.entry_bytes(level) == 8 {
@@ -286,14 +291,14 @@ pub trait Format {
         }
     }
 
-    /// The entry at `at`, which a table of `level` holds, for callers that often change its population:
-    /// [`Format::write_population`] may just have stored part of the entry.
+    /// Reads the entry at `at` of a table of `level`, in code that often changes populations:
+    /// [`Format::write_population`] may just have stored a part of the entry.
     #[inline]
     fn read_counted(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
         self.read(level, at, memory)
     }
 
-    /// Replaces the entry at `at`, which no walker changes meanwhile: it is empty.
+    /// Writes the entry at `at`, which was empty, so that no walker changes it at the same time.
     #[inline]
     fn write(&self, level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
         if self.entry_bytes(level) == 8 {
@@ -303,7 +308,8 @@ pub trait Format {
         }
     }
 
-    /// Replaces the entry at `at`; what it was, with all that walkers have set in it.
+    /// Replaces the entry at `at` and returns the old one, with all bits that walkers have set in
+    /// it.
     #[inline]
     fn swap(&self, level: u8, at: PhysAddr, new: u64, memory: &mut impl Memory) -> u64 {
         if self.entry_bytes(level) == 8 {
@@ -313,7 +319,8 @@ pub trait Format {
         }
     }
 
-    /// Inverts the `bits` of the entry at `at`; what it was, with all that walkers have set in it.
+    /// Inverts `bits` of the entry at `at` and returns the old entry, with all bits that walkers
+    /// have set in it.
     #[inline]
     fn invert(&self, level: u8, at: PhysAddr, bits: u64, memory: &mut impl Memory) -> u64 {
         if self.entry_bytes(level) == 8 {
@@ -323,7 +330,7 @@ pub trait Format {
         }
     }
 
-    /// Replaces the entry at `at` if it is `current`; `Err` has what it is.
+    /// Replaces the entry at `at` if it is equal to `current`; otherwise `Err` has the entry.
     #[inline]
     fn exchange(
         &self,
@@ -341,7 +348,7 @@ pub trait Format {
     }
 }
 
-/// The lower half of all addresses, and the upper one where a table has both.
+/// The lower half of all addresses and, if a table has both halves, the upper one.
 pub(crate) fn halves<const HALVES: usize>(bytes: u64) -> [VirtRange; HALVES] {
     const { assert!(HALVES == 1 || HALVES == 2, "there are two halves, and the lower is there") };
     array::from_fn(|half| {

@@ -13,14 +13,14 @@
 //!       size: 0 for 4K, 1 for 16K, 2 for 64K, ... 6 for 16M
 //! ```
 //!
-//! A large page is as many entries as it has base pages, with adjacent frames and equal sizes, so
-//! that a refill handler needs no more than the one entry that it comes to, and a page's size is
-//! changed in place. Two spaces can map the same frames at different sizes. The price: large pages
-//! make no table smaller.
+//! A large page has one entry for each of its base pages, with adjacent frames and the same size
+//! field. A refill handler therefore needs only the one entry for its address, and a page's size is
+//! changed in place. Two spaces can map the same frames with different page sizes. The cost: large
+//! pages do not make the table smaller.
 //!
-//! G98 says three levels and no more. How many bits each level has is an assumption: enough for the
-//! 47 bits of the programs that are recorded today (the R10000 has 44), with a table of level 1
-//! that covers a page of 16M. Entries that lead to tables are those of [`crate::Split`].
+//! G98 says only that there are three levels. The bits of each level are an assumption: enough for
+//! the 47 address bits of the programs that are recorded today (the R10000 has 44), with a level-1
+//! table that covers a page of 16M. Entries that lead to tables are those of [`crate::Split`].
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ use crate::{Entry, Format, Geometry, Radix, Translation};
 const LEVELS: u8 = 3;
 const SIZE_SHIFT: u32 = 9;
 const SIZE: u64 = 0x7 << SIZE_SHIFT;
-/// log2 of the pages that the R10000's TLB has: a factor of four from one to the next.
+/// log2 of the page sizes of the R10000's TLB; each size is four times the one before.
 const SHIFTS: [u8; 7] = [12, 14, 16, 18, 20, 22, 24];
 const ADDRESS_END: u64 = 1 << 47;
 
@@ -47,8 +47,8 @@ pub struct IrixEntries {
 }
 
 impl Irix {
-    /// A table over base pages of 4K or 16K, with larger pages up to 16M, under a refill handler that
-    /// leaves the usage bits alone.
+    /// A table over base pages of 4K or 16K, with larger pages up to 16M. Its refill handler does not
+    /// set usage bits.
     pub fn new(base: PageSize) -> Result<Irix, Geometry> {
         Geometry::in_range("bits in a base page's offset", base.shift().into(), 12, 14)?;
         let index_bits: &[u8] = match base.shift() {
@@ -65,15 +65,15 @@ impl Irix {
         Ok(Radix::with_format(IrixEntries { split, sizes }))
     }
 
-    /// This table, which must not have spaces yet, with walks that set the usage bits of the entry that they
-    /// read last.
+    /// This table, which must not have spaces yet, with walks that set the usage bits of the last entry that
+    /// they read.
     pub fn with_usage(self) -> Irix {
         let IrixEntries { split, sizes } = self.into_format();
         Radix::with_format(IrixEntries { split: split.with_usage(), sizes })
     }
 }
 
-/// What the size field of an entry is for pages of `size`.
+/// The value of an entry's size field for pages of `size`.
 const fn code(size: PageSize) -> u64 {
     ((size.shift() - SHIFTS[0] as u32) / 2) as u64
 }
@@ -127,7 +127,7 @@ impl Format for IrixEntries {
         self.split.entry_bytes(level)
     }
 
-    /// Of the base page: an entry of level 1 covers no more.
+    /// The base page size: a level-1 entry covers no more.
     #[inline]
     fn page_size(&self, level: u8) -> PageSize {
         self.split.page_size(level)

@@ -13,17 +13,17 @@
 //!             Split (any split, flattened, linear)
 //! ```
 //!
-//! [`Mounted`] is a table in its memory, object-safe, for who chooses the table when the program
-//! runs.
+//! [`Mounted`] is a table together with its memory. It is object-safe, for programs that choose the
+//! table at run time.
 //!
-//! A *tree* lets a walk start below the root. *Pages* is what tables have in common that
-//! reach any page directly: each finds, inserts and removes single pages, and ranges, errors
-//! and tokens are the same for all.
+//! A *tree* lets a walk start below the root. *Pages* is the common part of tables that reach any
+//! page directly: each of them finds, inserts and removes single pages, and they share the code for
+//! ranges, errors and tokens.
 //!
-//! A table keeps its entries in a [`Memory`] and takes the frames for them from a [`Frames`];
-//! both are passed to each operation, so that many tables, the VM and a walker share them. A
-//! walk yields its memory accesses as [`Reference`]s in order and never knows what they cost.
-//! Nothing here does IO, prints, or asks whether it is simulated.
+//! A table keeps its entries in a [`Memory`] and allocates frames for them from a [`Frames`]. Both
+//! are passed to each operation, so that many tables, the VM layer and a walker share them. A walk
+//! returns its memory accesses as [`Reference`]s in order, without their cost. Nothing here does
+//! IO, prints, or depends on whether it is simulated.
 //!
 //! ```
 //! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -60,10 +60,11 @@
 //!
 //! # A framebuffer
 //!
-//! What is not ordinary memory is mapped with [`Attributes`](addr::Attributes): the type of its memory and, on
-//! x86-64, a protection key. The kernel loads the register that gives the types their meaning on each processor
-//! first: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V with
-//! Svpbmt needs none. A format without the type refuses the page by [`Unfit::Memory`].
+//! Memory that is not ordinary is mapped with [`Attributes`](addr::Attributes): its memory type and, on
+//! x86-64, a protection key. First the kernel loads, on each processor, the register that defines the memory
+//! types: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V
+//! with Svpbmt needs no register. A format that cannot express the type refuses the page with
+//! [`Unfit::Memory`].
 //!
 //! ```
 //! use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
@@ -93,11 +94,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # A page that gets smaller while processors use it
+//! # A page is split while processors use it
 //!
-//! Hardware sets accessed and dirty bits at any time, so the memory's exchanges must be atomic. [`PageTable::resize`]
-//! exchanges the entries, then calls the shootdown, in which each processor forgets what a token names, and then
-//! carries over the bits that hardware has set until then. Here a thread stands for the other processor.
+//! Hardware sets accessed and dirty bits at any time, so the memory's exchanges must be atomic.
+//! [`PageTable::resize`] exchanges the entries, then calls the shootdown, in which each processor flushes
+//! what a token names, and then carries over the bits that hardware has set in the old entries. In this
+//! example a thread acts as the other processor.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -194,9 +196,9 @@
 //!
 //! # A format of your own
 //!
-//! A radix tree with other entries is a [`Format`]: what an entry says, and how large tables are. [`Radix::with_format`]
-//! makes the page table of it, with all operations. Nothing in this crate has to change for one. Here is a tree of two
-//! levels for 32-bit addresses, with pages of 4K and 4M:
+//! A radix tree with other entries is a [`Format`], which defines the entries and the tables' sizes.
+//! [`Radix::with_format`] makes a page table of it, with all operations; nothing in this crate has to change.
+//! The example is a tree of two levels for 32-bit addresses, with pages of 4K and 4M:
 //!
 //! ```text
 //!    31                                12      7      6        5      4 .. 1     0
@@ -306,8 +308,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A format that hardware walks states two more things: which bits a walk sets in entries of tables
-//! ([`Format::table_usage_bit`]), and whether a page of another size needs a break before the make ([`Format::breaks`]).
+//! A format that hardware walks defines two more things: which bits a walk sets in entries that lead to
+//! tables ([`Format::table_usage_bit`]), and whether changing a page's size needs break-before-make
+//! ([`Format::breaks`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -11,12 +11,13 @@
 //!                                                                  in unmapped memory
 //! ```
 //!
-//! One load finds any entry, if the TLB knows the page of the array that it lies in. If not, that
-//! is a miss of its own, served from the same array one step up, and so on: at most five such
-//! nested misses, for the last of which the root is read by its physical address. The pages of
-//! the array that are there form a radix tree, and a table of that tree *is* a page of the
-//! array. So this is a tree of six levels ([`Split::linear`]), and [`LinearArray`] says where in
-//! virtual memory its tables lie. A machine whose TLB has missed `va` then does
+//! One load finds any entry, if the TLB holds the page of the array that the entry is in. If not,
+//! the load misses too, and its translation is loaded from the same array one level up, and so on.
+//! At most five such nested misses occur; for the last one, the root is read by its physical
+//! address. The pages of the array form a radix tree: each table of that tree *is* a page of the
+//! array. It is therefore represented as a tree of six levels ([`Split::linear`]), and
+//! [`LinearArray`] computes where in virtual memory its tables lie. A machine whose TLB has missed
+//! `va` then does
 //!
 //! ```text
 //!   for level in 1..=5:  does the TLB hold table_page(va, level)?  yes: start there
@@ -25,8 +26,8 @@
 //!   lead to is a translation for the TLB (translation_of)
 //! ```
 //!
-//! When a [`crate::Flush`] says that tables went, the pages of the array that held them must be
-//! flushed too ([`LinearArray::pages_for`]).
+//! When a [`crate::Flush`] names removed tables, the pages of the array that held them must be
+//! flushed from the TLB as well ([`LinearArray::pages_for`]).
 
 use addr::{Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -40,22 +41,22 @@ const ENTRY_SHIFT: u32 = 3;
 const ARRAY_START: u64 = 0xff80_0000_0000_0000;
 
 impl Split {
-    /// The tree of a linear page table for the addresses of 64 bits below the array.
+    /// The tree of a linear page table for the 64-bit addresses below the array.
     pub fn linear() -> Result<Split, Geometry> {
         SplitEntries::new(&INDEX_BITS, &[])
             .map(|entries| Radix::with_format(entries.below(ARRAY_START)))
     }
 }
 
-/// Where in virtual memory the tables of [`Split::linear`] lie.
+/// The virtual addresses of the tables of [`Split::linear`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinearArray;
 
 impl LinearArray {
-    /// The highest level whose tables are pages of the array; above it is the root.
+    /// The highest level whose tables are pages of the array; the next level is the root.
     pub const LEVELS: u8 = 5;
 
-    /// All of the array.
+    /// The addresses of the whole array.
     pub const fn range(self) -> VirtRange {
         match VirtRange::new(VirtAddr::new(ARRAY_START), ARRAY_START.wrapping_neg()) {
             Ok(range) => range,
@@ -63,7 +64,8 @@ impl LinearArray {
         }
     }
 
-    /// Where the entry for `addr` at `level` lies, 1 to [`LinearArray::LEVELS`].
+    /// The virtual address of the entry for `addr` at `level`, which is 1 to
+    /// [`LinearArray::LEVELS`].
     #[inline]
     pub fn entry(self, addr: VirtAddr, level: u8) -> VirtAddr {
         (0..level).fold(addr, |addr, _| {
@@ -71,22 +73,22 @@ impl LinearArray {
         })
     }
 
-    /// The page of the array that is the table of `level` for `addr`.
+    /// The page of the array that is the table at `level` for `addr`.
     #[inline]
     pub fn table_page(self, addr: VirtAddr, level: u8) -> Page {
         self.entry(addr, level).page(TABLE)
     }
 
-    /// Where a walk for `addr` starts if the TLB has [`LinearArray::table_page`] of `level` in
-    /// `frame`.
+    /// The node at which a walk for `addr` starts if the TLB translates [`LinearArray::table_page`]
+    /// of `level` to `frame`.
     #[inline]
     pub fn node(self, level: u8, frame: PhysAddr) -> Node {
         let shift = (TABLE.shift() + TABLE_INDEX_BITS * u32::from(level)) as u8;
         Node { table: frame, level, shift, rights: Rights::ALL }
     }
 
-    /// What a nested miss loads into the TLB: the page of the array for the table `node` that a
-    /// walk for `addr` has come to.
+    /// The translation that a nested miss loads into the TLB: that of the array's page for the
+    /// table `node`, which a walk for `addr` has reached.
     #[inline]
     pub fn translation_of(self, addr: VirtAddr, node: Node) -> Translation {
         Translation::new(
@@ -96,7 +98,7 @@ impl LinearArray {
         )
     }
 
-    /// The pages of the array that are the tables of `level` for `range`.
+    /// The pages of the array that are tables at `level` for addresses in `range`.
     pub fn pages_for(self, range: VirtRange, level: u8) -> VirtRange {
         let page = |addr| VirtRange::of_page(self.table_page(addr, level));
         page(range.start()).hull(page(range.last()))

@@ -1,4 +1,4 @@
-//! A page table in its memory: what is chosen when the program runs.
+//! A page table together with its memory, as an object that can be chosen at run time.
 //!
 //! ```text
 //!   Mounted      dyn: map, unmap, walk, ...        hat, a machine, a bench
@@ -8,11 +8,11 @@
 //!   PageTable, Tree: generic over memory           a kernel's own choice, inlined
 //! ```
 //!
-//! [`PageTable`] is generic over memory, frames and callbacks, so that a kernel that knows its
-//! table has no indirect call in a walk. Who chooses the table when the program runs (a simulated
-//! machine), or is written once for all of them (the HAT layer), mounts it in its memory and calls
-//! it through this trait. The contract is the same, word for word; only references are appended
-//! to a list, so that a walk makes one indirect call and not one for each of them.
+//! [`PageTable`] is generic over memory, frames and callbacks, so that a kernel with a fixed table
+//! has no indirect call in a walk. Code that chooses the table at run time (a simulated machine),
+//! or that is written once for all tables (the HAT layer), mounts a table in its memory and calls
+//! it through this trait. The contract is that of [`PageTable`]. Only the references of a walk are
+//! appended to a list, so that a walk makes one indirect call and not one per reference.
 
 use alloc::vec::Vec;
 
@@ -25,11 +25,11 @@ use crate::{
     subtree::{SubtreeCalls, missing},
 };
 
-/// A page table with all of its spaces, in the memory that it lies in.
+/// A page table with all of its spaces, together with the memory that holds it.
 ///
-/// Object-safe. Each operation is that of [`PageTable`] or [`Tree`] with the same name.
+/// Object-safe. Each operation is the one of [`PageTable`] or [`Tree`] with the same name.
 pub trait Mounted: Send + Sync {
-    /// The page sizes that it can hold, ascending; the first is the base page.
+    /// The supported page sizes, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
 
     /// See [`PageTable::granted`].
@@ -137,7 +137,8 @@ pub trait Mounted: Send + Sync {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault>;
 
-    /// The place that [`PageTable::last_entry`] says, and what is in it, where the memory shows that.
+    /// The address that [`PageTable::last_entry`] returns, with a reference to the entry there, if
+    /// the memory can give one ([`Memory::word`](addr::Memory::word)).
     fn last_entry(&self, _space: Space, _addr: VirtAddr) -> Option<(PhysAddr, &u64)> {
         None
     }
@@ -158,8 +159,8 @@ pub trait Mounted: Send + Sync {
         forget: &mut dyn FnMut(&Flush),
     ) -> Result<Vec<Mapping>, Error>;
 
-    /// This table for operations on disjoint subtrees at once, if it has subtrees and its memory can be
-    /// shared.
+    /// This table as one whose disjoint subtrees can be changed at the same time; `None` if it has no
+    /// subtrees or its memory cannot be shared.
     fn subtrees(&self) -> Option<&dyn Subtrees> {
         None
     }
@@ -170,13 +171,13 @@ pub trait Mounted: Send + Sync {
     /// See [`PageTable::footprint_of`].
     fn footprint_of(&self, space: Space) -> Footprint;
 
-    /// See [`Tree::shape`]; `None` where walks do not descend from a root.
+    /// See [`Tree::shape`]; `None` if the table is not a tree.
     fn tree_shape(&self) -> Option<TreeShape>;
 
-    /// See [`Tree::root`]. In a table that is no tree, a node that stands for the whole table.
+    /// See [`Tree::root`]. If the table is not a tree, a node that stands for the whole table.
     fn root(&self, space: Space) -> Node;
 
-    /// See [`Tree::walk_from`]. Nothing leads on in a table that is no tree: it finds no page.
+    /// See [`Tree::walk_from`]. If the table is not a tree, the walk finds no page.
     fn walk_from(
         &mut self,
         start: Node,
@@ -186,7 +187,7 @@ pub trait Mounted: Send + Sync {
     ) -> Result<Translation, Fault>;
 }
 
-/// A page table `T` in a memory `M`.
+/// A page table `T` together with its memory `M`.
 #[derive(Debug)]
 pub struct Mount<T, M> {
     table: T,
@@ -213,9 +214,10 @@ impl<T: Tree + SubtreeTable, M: Memory> Mount<T, M>
 where
     for<'a> &'a M: Memory,
 {
-    /// `table`, which has no spaces yet, in a `memory` that several processors share: its subtrees can
-    /// be changed at once ([`Mounted::subtrees`]). The table must keep nothing between two operations
-    /// ([`Radix::forgetful`](crate::Radix::forgetful)), else each needs the whole space.
+    /// `table`, which has no spaces yet, in a `memory` that several processors share: disjoint
+    /// subtrees can be changed at the same time ([`Mounted::subtrees`]). The table must not remember
+    /// anything from one operation to the next ([`Radix::forgetful`](crate::Radix::forgetful));
+    /// otherwise each operation needs exclusive access to the space.
     ///
     /// ```
     /// # use addr::Memory;
@@ -228,7 +230,8 @@ where
     /// }
     /// ```
     ///
-    /// A table that cannot be walked while it is changed has no subtrees, and is refused here:
+    /// A table that cannot be walked while it is changed has no subtrees; it is refused at compile
+    /// time:
     ///
     /// ```compile_fail
     /// # use addr::Memory;
@@ -412,8 +415,8 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
     }
 }
 
-/// What a table can do besides if it is a tree: functions of `T`, which a table that is none has
-/// not.
+/// The additional functions of a table that is a tree, as pointers to functions of `T`: other
+/// tables lack them.
 #[derive(Debug)]
 struct TreeCalls<T, M> {
     shape: fn(&T) -> TreeShape,
@@ -434,7 +437,7 @@ impl<T: Tree, M: Memory> TreeCalls<T, M> {
     };
 }
 
-/// The node that stands for all of a table that is no tree.
+/// The node that stands for the whole of a table that is not a tree.
 const fn whole(space: Space) -> Node {
     Node { table: space.root(), level: 1, shift: 64, rights: Rights::ALL }
 }

@@ -15,10 +15,10 @@
 //!     +------------------+-----------------+--------------------+-------------------+
 //! ```
 //!
-//! A pointer of 32 bits puts all tables below 4 GiB of physical memory; tables lie at frame
-//! boundaries, so the bits below count the entries in use in the next one. A page's entry is of
-//! 32 bits too (24 for the frame: 64 GiB). An entry for a pair of pages, as the R4700's TLB
-//! wants them, ends with two 32-bit pointers into the kernel's mapping tree: the pages' notes.
+//! Pointers of 32 bits restrict tables to the first 4 GiB of physical memory. Tables are aligned to
+//! frames, so the lower bits of a pointer count the entries in use in the next table. A page entry
+//! has 32 bits too (24 for the frame: 64 GiB). An entry for a pair of pages, the unit of the
+//! R4700's TLB, ends with two 32-bit pointers into the kernel's mapping tree: the pages' notes.
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
@@ -27,7 +27,8 @@ use crate::{Entry, Format, Radix, Translation};
 
 const LEVELS: u8 = 6;
 const PAIR_SHIFT: u32 = 13;
-/// log2 of the bytes that one entry covers, by level from 1 on; the page itself is half a pair.
+/// log2 of the bytes that one entry covers, by level from 1 on. A page entry at level 1 is half of
+/// a pair.
 const ENTRY_SHIFTS: [u32; 6] = [12, 21, 31, 41, 51, 61];
 const PAIR_INDEX_MASK: u64 = (1 << 8) - 1;
 const INDEX_MASK: u64 = (1 << 10) - 1;
@@ -53,12 +54,12 @@ pub struct MptEntries {
 }
 
 impl Mpt {
-    /// A table under a refill handler that leaves the usage bits alone, as E99's do.
+    /// A table whose refill handler does not set usage bits, as in E99.
     pub fn new() -> Mpt {
         Radix::with_format(MptEntries { walk_sets_usage: false })
     }
 
-    /// A table under a refill handler that sets the usage bits.
+    /// A table whose refill handler sets usage bits.
     pub fn with_usage() -> Mpt {
         Radix::with_format(MptEntries { walk_sets_usage: true })
     }

@@ -1,12 +1,12 @@
-//! Nodes smaller than a frame: frames cut into equal pieces.
+//! Nodes smaller than a frame: frames divided into equal pieces.
 //!
 //! ```text
 //!   frame  | node | node | free | node | free | ...  unused end |
 //!             1      1      0      1      0                           bitmap
 //! ```
 //!
-//! The lowest free node of the lowest frame goes first, so that pools are deterministic and
-//! their upper frames run empty. A frame leaves with its last node.
+//! Allocation takes the lowest free node of the lowest frame that has one. Pools are therefore
+//! deterministic, and their upper frames become empty. A frame is freed with its last node.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +18,21 @@ const FRAME: PageSize = PageSize::SIZE_4K;
 const NODE_BYTES_MIN: u64 = 16;
 const WORDS: usize = (FRAME.bytes() / NODE_BYTES_MIN / 64) as usize;
 
-/// The nodes of one size that belong to one owner.
+/// The nodes of one size for one owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     node_bytes: u64,
     frames: BTreeMap<PhysAddr, Bitmap>,
-    /// Frames that have a free node.
+    /// The frames that have a free node.
     partial: BTreeSet<PhysAddr>,
     nodes: u64,
 }
 
-/// Which nodes of a frame are taken.
+/// One bit for each node of a frame, set if the node is allocated.
 type Bitmap = [u64; WORDS];
 
 impl Pool {
-    /// A pool of nodes of `node_bytes`, which are 16 to 4096 and a multiple of 8.
+    /// An empty pool of nodes of `node_bytes` bytes: 16 to 4096 and a multiple of 8.
     pub(crate) fn new(node_bytes: u64) -> Pool {
         assert!(
             (NODE_BYTES_MIN..=FRAME.bytes()).contains(&node_bytes) && node_bytes.is_multiple_of(8)
@@ -44,7 +44,7 @@ impl Pool {
         self.node_bytes
     }
 
-    /// What the pool's nodes and frames take.
+    /// The memory that the pool's nodes and frames take.
     pub(crate) fn footprint(&self) -> Footprint {
         Footprint {
             table_bytes: self.nodes * self.node_bytes,
@@ -57,12 +57,12 @@ impl Pool {
         (self.frames.len() * self.per_frame()) as u64 - self.nodes
     }
 
-    /// A node with arbitrary contents, if that takes no new frame.
+    /// Allocates a node with arbitrary contents, if that needs no new frame.
     pub(crate) fn take_free(&mut self) -> Option<PhysAddr> {
         self.partial.first().copied().map(|frame| self.take_in(frame))
     }
 
-    /// A node with arbitrary contents.
+    /// Allocates a node with arbitrary contents.
     pub(crate) fn take(&mut self, frames: &mut impl Frames) -> Result<PhysAddr, OutOfFrames> {
         let frame = match self.partial.first() {
             Some(&frame) => frame,
@@ -88,7 +88,7 @@ impl Pool {
         frame.wrapping_add(index as u64 * self.node_bytes)
     }
 
-    /// Takes a node back; its frame rides in `flush` if it was the last there.
+    /// Frees a node; if it was the last one in its frame, the frame is in `flush`.
     pub(crate) fn put(&mut self, node: PhysAddr, flush: &mut Flush) {
         let frame = node.align_down(FRAME);
         let index = (node.offset_in(FRAME) / self.node_bytes) as usize;
@@ -105,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Gives up all nodes; their frames ride in `flush`.
+    /// Frees all nodes; their frames are in `flush`.
     pub(crate) fn put_all(self, flush: &mut Flush) {
         for frame in self.frames.into_keys() {
             flush.add_table(frame, FRAME);

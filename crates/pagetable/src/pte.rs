@@ -1,4 +1,4 @@
-//! The page entry of the formats that software defines: four or eight bytes.
+//! The page entry of formats that software defines: four or eight bytes.
 //!
 //! ```text
 //!     31                              8  7   6   5   4   3   2   1   0
@@ -11,8 +11,8 @@
 //!    +---------+----------------------+----+---------------------------+
 //! ```
 //!
-//! A narrow entry names as many frames as the `EntryLo` register of the R4x00, 64 GiB in all. P
-//! says that a page is mapped, even one that allows nothing.
+//! A narrow entry can name as many frames as the `EntryLo` register of the R4x00: 64 GiB in all. P
+//! is set in the entry of every mapped page, even of a page that allows no access.
 
 use addr::{Memory, Page, PhysAddr, Rights};
 
@@ -27,14 +27,14 @@ const DIRTY: u64 = 1 << 7;
 const FLAGS: u64 = 0xff;
 
 const WIDE_FRAME: u64 = (1 << 52) - (1 << 12);
-/// A frame's first byte is this much further left than in a narrow entry.
+/// How many bits further left a frame's address is than the frame field of a narrow entry.
 const NARROW_SHIFT: u32 = 4;
 
 /// A page entry's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pte(u64);
 
-/// How many bytes an entry takes.
+/// The number of bytes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Width {
     Narrow,
@@ -49,7 +49,7 @@ impl Width {
         }
     }
 
-    /// The first byte of physical memory that an entry cannot name.
+    /// The first physical address that is too large for an entry.
     pub(crate) const fn physical_end(self) -> u64 {
         match self {
             Width::Narrow => 1 << 36,
@@ -73,7 +73,7 @@ impl Width {
         }
     }
 
-    /// Replaces the entry at `at` if it is `current`; `Err` has what it is.
+    /// Replaces the entry at `at` if it is equal to `current`; otherwise `Err` has the entry.
     #[inline]
     pub(crate) fn exchange(
         self,
@@ -90,8 +90,8 @@ impl Width {
         }
     }
 
-    /// Replaces the eight flags at `at` if they are those of `current`; `Err` has what they are. The frame
-    /// lies elsewhere.
+    /// Replaces the byte of flags at `at` if it is equal to the flags of `current`; otherwise `Err` has
+    /// the flags. The frame is stored elsewhere.
     pub(crate) fn exchange_flags(
         at: PhysAddr,
         current: Pte,
@@ -114,7 +114,7 @@ impl Width {
         }
     }
 
-    /// The entry of a page that was never referenced.
+    /// The entry of a page; its usage bits are clear.
     #[inline]
     pub(crate) const fn pte(self, frame: PhysAddr, rights: Rights, global: bool) -> Pte {
         let frame = match self {
@@ -149,7 +149,7 @@ impl Width {
 impl Pte {
     pub(crate) const EMPTY: Pte = Pte(0);
 
-    /// The entry whose bytes are those of `bits`.
+    /// The entry whose encoding is `bits`.
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Pte {
         Pte(bits)
@@ -160,7 +160,7 @@ impl Pte {
         self.0
     }
 
-    /// The eight flags: all but the frame.
+    /// The eight flags: all of the entry except the frame.
     #[inline]
     pub(crate) const fn flags(self) -> u8 {
         (self.0 & FLAGS) as u8
@@ -208,13 +208,13 @@ impl Pte {
     }
 }
 
-/// Which bits of an entry say what is allowed, and what they are for `rights`.
+/// A mask of the bits of an entry that encode rights, and the value of these bits for `rights`.
 #[inline]
 pub(crate) const fn rights_bits(rights: Rights) -> (u64, u64) {
     (RIGHTS, (rights.bits() as u64) << RIGHTS_SHIFT)
 }
 
-/// Which bits of an entry stand for `usage`. None is left for marks.
+/// The bits of an entry that encode `usage`. There is no bit for marks.
 #[inline]
 pub(crate) const fn usage_bits(usage: Usage) -> u64 {
     let referenced = if usage.referenced { REFERENCED } else { 0 };

@@ -1,4 +1,4 @@
-//! A split or a merge: the frames stay, and pages of another size map them.
+//! Splitting and merging pages: the frames remain, and pages of another size map them.
 //!
 //! ```text
 //!   one page of 2M, at frame f        <-->        512 pages of 4K, at f, f + 4K, ...
@@ -7,18 +7,18 @@
 //!   exchange  -->  `forget`: hardware forgets the pages as they were  -->  complete  -->  free the tables that went
 //! ```
 //!
-//! [`PageTable::resize`](crate::PageTable::resize) is all four steps. The caller's part is `forget`, which is called
-//! between the exchange and the completion, so that no caller can leave the completion out: without it AArch64
-//! would have no page, and bits that hardware has set would be lost.
+//! [`PageTable::resize`](crate::PageTable::resize) does all four steps. The caller provides `forget`, which
+//! is called between the exchange and the completion. No caller can therefore leave out the completion:
+//! without it AArch64 would have no page, and bits that hardware has set would be lost.
 //!
-//! An operating system makes a page smaller when only a part of it is to change (G98 §6.7), and larger when
-//! all parts of it are there (G98 §6.8). No organisation takes the old pages away before the new ones are
-//! there, and each takes all memory that it needs before it changes anything:
+//! An operating system splits a page when only a part of it is to change (G98 §6.7), and merges pages when
+//! all parts of a larger one are mapped (G98 §6.8). Every organisation keeps the old pages until the new
+//! ones exist, and allocates all memory before it changes anything:
 //!
 //! * a radix tree exchanges one entry while processors walk it (`radix/resize.rs`);
-//! * a hashed or a cuckoo table, in which pages of two sizes stand side by side, enters the new pages and then
-//!   takes the old ones out (`pages/mod.rs`);
-//! * a guarded table builds what is to follow aside, and exchanges the entry that leads there
+//! * a hashed or a cuckoo table, in which pages of two sizes can map the same addresses, inserts the new pages
+//!   and then removes the old ones (`pages/mod.rs`);
+//! * a guarded table builds the new nodes first, and then exchanges the entry that leads to them
 //!   (`guarded/resize.rs`).
 
 use alloc::vec::Vec;
@@ -27,22 +27,23 @@ use addr::{PageSize, PhysAddr, VirtRange};
 
 use crate::{Error, Mapping, Translation};
 
-/// An entry that is not complete before hardware has forgotten what was there.
+/// An entry that can be completed only after hardware has flushed the old translation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) level: u8,
     pub(crate) at: PhysAddr,
-    /// The entry to be made there, if it was broken.
+    /// The new entry to be written, if the old one was invalidated for break-before-make.
     pub(crate) made: Option<u64>,
-    /// A table that went, in which hardware may have set bits of pages meanwhile.
+    /// A removed table, in whose entries hardware may have set usage bits since.
     pub(crate) went: Option<PhysAddr>,
 }
 
-/// `before`, the pages of `range` in order, by pages of the size `to`: to the same frames, with the same rights,
-/// attributes and bits. A page that has that size already keeps its note; the others have none.
+/// The mapped pages of `range` after a resize: `before`, which are in order, replaced by pages of the size
+/// `to` with the same frames, rights, attributes and usage bits. A page that already has that size keeps its
+/// note; the others have none.
 ///
-/// Refused where a larger page would have a hole, other frames than adjacent and aligned ones, or parts that
-/// differ in rights or attributes, and where a page reaches across an end of `range`.
+/// Refused if a larger page would have a hole, frames that are not adjacent and aligned, or parts that
+/// differ in rights or attributes, and if a page extends beyond an end of `range`.
 pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
     let mut after: Vec<Mapping> = Vec::new();
     for mapping in before {

@@ -17,16 +17,18 @@
 //!          N = 1: one of 16 entries alike of a page of 64K, whose frame number ends in 1000
 //! ```
 //!
-//! Two bits are the OS's (RSW). *NA* (bit 9, with V = 0) marks a page that is mapped and allows nothing, which
-//! hardware sees as not valid; *MK* (bit 8) is the mark of a page. None is left in an entry that leads to a
-//! table for a population: a table from which a page goes is searched for another.
+//! Two bits are the OS's (RSW). *NA* (bit 9, with V = 0) marks a page that is mapped but allows no access,
+//! which hardware sees as not valid; *MK* (bit 8) is the page's mark. An entry that leads to a table has no
+//! bits for a population: when a page is removed, its table is searched for another page.
 //!
-//! A walker sets A and D where the processor has Svadu and the OS has switched it on. Else, as in Svade, a
-//! page with A clear, or a store to one with D clear, is a page fault, and the OS sets the bits
-//! ([`crate::PageTable::set_usage`]): then the walks here leave them alone, and make no fault of it.
+//! A walker sets A and D if the processor has Svadu and the OS has enabled it. Otherwise, as in Svade, an
+//! access to a page with A clear, or a store to a page with D clear, is a page fault, and the OS sets the
+//! bits ([`crate::PageTable::set_usage`]). For such processors, walks here leave the bits unchanged but do
+//! not fault.
 //!
-//! What may be written may be read. A page may allow to execute and nothing else. Svpbmt has three types:
-//! ordinary memory as the physical attributes say (write-back), NC (write-combining), IO (device).
+//! A page that may be written may also be read. A page may allow only execution. Svpbmt has three memory
+//! types: ordinary memory as defined by the physical memory attributes (write-back), NC
+//! (write-combining), IO (device).
 
 use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -50,14 +52,14 @@ const OFFSET_BITS: u32 = 12;
 const PPN_SHIFT: u32 = 10;
 const PHYSICAL_BITS: u32 = 56;
 const PPN: u64 = ((1 << (PHYSICAL_BITS - OFFSET_BITS)) - 1) << PPN_SHIFT;
-/// A frame's first byte is this much further left than its number in an entry.
+/// How many bits further left a frame's address is than its number's field in an entry.
 const FRAME_SHIFT: u32 = OFFSET_BITS - PPN_SHIFT;
-/// How the number of a frame of 64K ends in an entry.
+/// The lowest bits of the frame number in the entries of a page of 64K.
 const NAPOT_CODE: u64 = 0b1000 << PPN_SHIFT;
 const NAPOT_BITS: u64 = 0b1111 << PPN_SHIFT;
 
 const PBMT_SHIFT: u32 = 61;
-/// By the field: 3 is reserved.
+/// The memory type for each value of the PBMT field; the value 3 is reserved.
 const PBMT: [MemoryType; 4] =
     [MemoryType::WriteBack, MemoryType::WriteCombining, MemoryType::Device, MemoryType::Device];
 
@@ -70,33 +72,33 @@ const fn size(shift: u8) -> PageSize {
 }
 
 const SIZE_64K: PageSize = size(16);
-/// By level.
+/// The page size whose entries are at each level, starting with level 1.
 const SIZES: [PageSize; LEVELS_MAX] =
     [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G, size(39), size(48)];
 const SIZES_NAPOT: [PageSize; LEVELS_MAX + 1] =
     [SIZES[0], SIZE_64K, SIZES[1], SIZES[2], SIZES[3], SIZES[4]];
 
-/// RISC-V's table of `LEVELS` levels, 3 to 5. With `MARKS` walkers set the accessed and dirty bits. With one of
-/// the `HALVES`, the upper half of each root is a kernel's own, as in
-/// [`X86_64`](crate::X86_64).
+/// RISC-V's table of `LEVELS` levels, 3 to 5. With `MARKS`, walkers set the accessed and dirty bits. If
+/// `HALVES` is 1, the upper half of each root belongs to the kernel, as in [`X86_64`](crate::X86_64).
 pub type Riscv<const LEVELS: u8, const MARKS: bool = true, const HALVES: usize = 2> =
     Radix<RiscvEntries<LEVELS, MARKS, HALVES>>;
 
-/// Addresses of 39 bits, pages of 4K, 64K, 2M and 1G.
+/// 39-bit addresses, with pages of 4K, 64K, 2M and 1G.
 pub type Sv39<const MARKS: bool = true, const HALVES: usize = 2> = Riscv<3, MARKS, HALVES>;
 
-/// Addresses of 48 bits, and pages of 512G too.
+/// 48-bit addresses, with pages of 4K to 1G and also 512G.
 pub type Sv48<const MARKS: bool = true> = Riscv<4, MARKS>;
 
-/// Addresses of 57 bits, and pages of 256T too.
+/// 57-bit addresses, with pages of 4K to 512G and also 256T.
 pub type Sv57<const MARKS: bool = true> = Riscv<5, MARKS>;
 
 /// The entry layout of [`Riscv`].
 #[derive(Clone, Debug)]
 pub struct RiscvEntries<const LEVELS: u8, const MARKS: bool, const HALVES: usize = 2> {
     spans: [VirtRange; HALVES],
-    /// The bits of an entry that say whether it leads to a table, and to which: see
-    /// [`Format::next_table`]. A value, since from a constant the compiler makes two masks.
+    /// The bits of an entry that tell whether it leads to a table, and to which: see
+    /// [`Format::next_table`]. It is a field and not a constant, since the compiler would split a
+    /// constant into two masks.
     next_bits: u64,
     svnapot: bool,
     svpbmt: bool,
@@ -330,7 +332,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
     }
 }
 
-/// What an entry allows: that of a page without rights has none of R, W and X.
+/// The rights of an entry. The entry of a page that allows no access has R, W and X clear.
 #[inline]
 fn rights(entry: u64) -> Rights {
     // R, W, X and U are in the order of the rights.

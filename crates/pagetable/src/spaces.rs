@@ -4,9 +4,9 @@ use addr::PhysAddr;
 
 use crate::{Error, Space};
 
-/// The spaces of a page table: which exist, and what the table keeps for each, a `T`.
+/// The existing spaces of a page table, with the table's data (`T`) for each.
 ///
-/// Numbers of ended spaces are given out again, the lowest first.
+/// The numbers of ended spaces are reused, the lowest first.
 #[derive(Debug)]
 pub(crate) struct Spaces<T> {
     slots: Vec<Option<State<T>>>,
@@ -15,7 +15,7 @@ pub(crate) struct Spaces<T> {
 #[derive(Debug)]
 struct State<T> {
     root: PhysAddr,
-    /// Whether a global page was ever mapped in it.
+    /// Whether a global page has ever been mapped in the space.
     global: bool,
     own: T,
 }
@@ -26,7 +26,7 @@ impl<T> Spaces<T> {
         Spaces { slots: Vec::new() }
     }
 
-    /// A new space whose table starts at `root`, and for which `own` is kept.
+    /// Creates a space whose table starts at `root` and whose data is `own`.
     pub(crate) fn create(&mut self, root: PhysAddr, own: T) -> Space {
         let free = self.slots.iter().position(Option::is_none);
         let id = free.unwrap_or_else(|| {
@@ -37,42 +37,42 @@ impl<T> Spaces<T> {
         Space::new(id as u32, root)
     }
 
-    /// Ends `space`. Says whether it may have held global pages, and gives back what was kept.
+    /// Ends `space`. Returns whether it may have held global pages, and its data.
     pub(crate) fn destroy(&mut self, space: Space) -> Result<(bool, T), Error> {
         self.check(space)?;
         let state = self.slots[space.id() as usize].take();
         state.map(|state| (state.global, state.own)).ok_or(Error::NoSpace(space))
     }
 
-    /// How many there are.
+    /// How many spaces exist.
     pub(crate) fn count(&self) -> u64 {
         self.slots.iter().flatten().count() as u64
     }
 
-    /// That `space` exists.
+    /// Checks that `space` exists.
     #[inline]
     pub(crate) fn check(&self, space: Space) -> Result<(), Error> {
         self.own(space).map(|_| ()).ok_or(Error::NoSpace(space))
     }
 
-    /// Notes that `space`, which exists, holds a global page.
+    /// Records that `space`, which exists, holds a global page.
     pub(crate) fn set_global(&mut self, space: Space) {
         self.state(space).global = true;
     }
 
-    /// What is kept for `space`, if it exists.
+    /// The data of `space`, if it exists.
     #[inline]
     pub(crate) fn own(&self, space: Space) -> Option<&T> {
         let state = self.slots.get(space.id() as usize)?.as_ref()?;
         (state.root == space.root()).then_some(&state.own)
     }
 
-    /// What is kept for `space`, which exists.
+    /// Mutable access to the data of `space`, which exists.
     pub(crate) fn own_mut(&mut self, space: Space) -> &mut T {
         &mut self.state(space).own
     }
 
-    /// What is kept for each.
+    /// The data of every space.
     pub(crate) fn owns(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten().map(|state| &state.own)
     }

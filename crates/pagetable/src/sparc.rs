@@ -15,14 +15,14 @@
 //!    +---------------------------------------+-+-+-+------+----+
 //! ```
 //!
-//! The manual counts levels from the root on, 1 to 3; here they count down, as in every tree. A walker
-//! comes to the root by an entry of the context table, which the processor keeps (its root pointer), so that
-//! a walk does not read it.
+//! The manual numbers levels from the root down, 1 to 3; here the numbers descend to 1, as in every tree of
+//! this crate. A walker finds the root through an entry of the context table, which the processor caches
+//! (its root pointer). A walk here therefore does not read that entry.
 //!
-//! ACC says what supervisor and user may do, eight pairs in all: a page that may be written may be read, and
-//! one of the supervisor alone may always be executed. There is no bit for pages of all spaces, and no room
-//! for the population of a table. Each table takes a frame of its own here, so that the small ones leave most
-//! of it unused; an OS would cut frames into several.
+//! ACC encodes eight combinations of the rights of supervisor and user: a page that may be written may also
+//! be read, and a page that only the supervisor may access can always be executed. There is no bit for global
+//! pages, and no room for the population of a table. Each table takes a whole frame here, most of which small
+//! tables leave unused; an OS would put several tables into one frame.
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -33,13 +33,14 @@ const TABLE: u64 = 1;
 const PAGE: u64 = 2;
 const ACCESS_SHIFT: u32 = 2;
 const ACCESS: u64 = 7 << ACCESS_SHIFT;
-/// Of an invalid entry: that it is of a page, and that it is the user's.
+/// In an invalid entry: set if the entry is of a page that is mapped but allows no access. A
+/// further bit says whether that page is the user's.
 const NO_ACCESS: u64 = 1 << 2;
 const NO_ACCESS_USER: u64 = 1 << 3;
 const REFERENCED: u64 = 1 << 5;
 const MODIFIED: u64 = 1 << 6;
 const CACHEABLE: u64 = 1 << 7;
-/// A frame and a table's address are this much further left than in an entry.
+/// How many bits further left the address of a frame or table is than its field in an entry.
 const ADDRESS_SHIFT: u32 = 4;
 const FRAME: u64 = 0xffff_ff00;
 
@@ -56,7 +57,7 @@ const SIZES: [PageSize; 3] = [
 const SMALL_TABLE: PageSize = PageSize::from_shift(8).expect("a power of two");
 const ROOT_TABLE: PageSize = PageSize::from_shift(10).expect("a power of two");
 
-/// What a user may do by ACC, and what the supervisor.
+/// The rights of the user and of the supervisor, for each value of ACC.
 const ALLOWED: [(Rights, Rights); 8] = {
     const R: Rights = Rights::READ;
     const RW: Rights = Rights::from_bits(3);
@@ -67,8 +68,7 @@ const ALLOWED: [(Rights, Rights); 8] = {
     [(R, R), (RW, RW), (RX, RX), (RWX, RWX), (X, X), (R, RW), (NONE, RX), (NONE, RWX)]
 };
 
-/// The page table of the SPARC reference MMU, under walkers that set the referenced and modified bits or that
-/// do not.
+/// The page table of the SPARC reference MMU. With `MARKS`, walkers set the referenced and modified bits.
 pub type SparcReference<const MARKS: bool = true> = Radix<SparcEntries<MARKS>>;
 
 /// The entry layout of [`SparcReference`].
@@ -91,7 +91,7 @@ impl<const MARKS: bool> Default for SparcReference<MARKS> {
     }
 }
 
-/// Type and access of the entry of a page with these rights, which ACC can express.
+/// The type and access bits in the entry of a page with these rights, which ACC can express.
 #[inline]
 fn access_bits(rights: Rights) -> u64 {
     let user = rights.contains(Rights::USER);
@@ -113,7 +113,7 @@ fn access_bits(rights: Rights) -> u64 {
     access << ACCESS_SHIFT | PAGE
 }
 
-/// What the entry of a page allows.
+/// The rights of a page's entry.
 #[inline]
 fn rights(entry: u64) -> Rights {
     if entry & TYPE != PAGE {

@@ -1,4 +1,4 @@
-//! Simulated physical memory that takes host memory only for frames that were written.
+//! Simulated physical memory that takes host memory only for frames that have been written.
 //!
 //! ```text
 //!    addr  |  frame  | 9: word | 3 |
@@ -8,10 +8,10 @@
 //!             written frames         512 x u64 each; number 0 stays zeros
 //! ```
 //!
-//! One load finds a frame, without hashing, and one its word; that a frame was never written is
-//! no special case for a reader. The slots of the first TiB are an array that grows with the
-//! highest frame written. Frames are given out from the bottom, so few are further up: those
-//! are in an ordered map.
+//! One load finds the slot of a frame, without hashing, and one more the word. A frame that has
+//! never been written is no special case for a read. The slots of the first TiB are an array that
+//! grows with the highest frame written. Frames are allocated from the bottom up, so only few are
+//! above 1 TiB; their slots are in an ordered map.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -22,10 +22,10 @@ const WORD_SHIFT: u32 = 3;
 const WORDS: usize = (FRAME.bytes() >> WORD_SHIFT) as usize;
 const NEAR_FRAMES_MIN: usize = 1 << 12;
 const NEAR_FRAMES_MAX: usize = 1 << 28;
-/// The frame that all frames share until they are written.
+/// The slot of the zero frame, which all frames share until they are written.
 const ZEROS: u32 = 0;
 
-/// Memory from address 0 to its size; what nobody has written reads as zeros.
+/// Memory from address 0 up to its size; bytes that have never been written read as zeros.
 pub struct SparseMemory {
     near: Vec<u32>,
     far: BTreeMap<usize, u32>,
@@ -34,8 +34,8 @@ pub struct SparseMemory {
 }
 
 impl SparseMemory {
-    /// Memory of `bytes` bytes, rounded up to whole frames of 4 KiB, none of which takes host
-    /// memory yet.
+    /// Memory of `bytes` bytes, rounded up to whole frames of 4 KiB. It takes no host memory for
+    /// frames yet.
     pub fn new(bytes: u64) -> SparseMemory {
         let bytes = bytes.checked_next_multiple_of(FRAME.bytes()).unwrap_or(u64::MAX);
         SparseMemory {
@@ -51,7 +51,7 @@ impl SparseMemory {
         self.bytes
     }
 
-    /// Bytes of frames that were written, which is about what it takes of the host's memory.
+    /// Bytes of the frames that have been written, which is about the host memory that it takes.
     pub fn resident_bytes(&self) -> u64 {
         (self.written.len() as u64 - 1) * FRAME.bytes()
     }
@@ -89,7 +89,8 @@ impl SparseMemory {
         self.far.get(&frame_number(addr)).copied().unwrap_or(ZEROS)
     }
 
-    /// The slot of a frame that is far or not written yet.
+    /// The slot of a frame, which is allocated if the frame is beyond the array or has not been
+    /// written yet.
     #[cold]
     fn populated_slot(&mut self, addr: PhysAddr) -> u32 {
         self.check(addr);
@@ -108,8 +109,7 @@ impl SparseMemory {
         *slot
     }
 
-    /// Makes the array of slots reach to `frame`, at the cost of the host's memory only for the
-    /// part in use.
+    /// Extends the array of slots to `frame`. It takes host memory only for the part in use.
     fn extend_near(&mut self, frame: usize) {
         if frame >= self.near.len() {
             let mut longer = vec![ZEROS; (frame + 1).next_power_of_two()];
@@ -214,7 +214,8 @@ mod tests {
 
     use super::*;
 
-    /// Every width against a map of bytes, around the seams of words and frames and of what is near.
+    /// Reads of every width against a map of bytes, around the boundaries of words, of frames and of
+    /// the array of slots.
     #[test]
     fn bytes_read_are_the_bytes_last_written() {
         let seed = 11;

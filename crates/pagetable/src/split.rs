@@ -12,10 +12,10 @@
 //!     +-------------+--------------------+-----+---+-----------+---+
 //! ```
 //!
-//! A table takes 8 bytes per entry and lies in a frame of its own of at least 4 KiB; with 18 bits
-//! an index that is a frame of 2 MiB. *Flattened* tables (Park et al. 2022) are such a split: two
-//! levels of 9 bits merged into one of 18, so that a walk has two references and not four.
-//! `pop.` is the population of the next table.
+//! A table takes 8 bytes per entry and a frame of its own of at least 4 KiB; with an index of 18
+//! bits the frame has 2 MiB. *Flattened* tables (Park et al. 2022) are such a split: two levels of
+//! 9 bits are merged into one of 18, so that a walk has two references instead of four. `pop.` is
+//! the population of the next table.
 
 use alloc::vec::Vec;
 
@@ -47,7 +47,8 @@ pub type Split = Radix<SplitEntries>;
 /// The entry layout of [`Split`].
 #[derive(Clone, Debug)]
 pub struct SplitEntries {
-    /// By level, from 1 on: log2 of what an entry covers, and the bits of an index.
+    /// For each level, from 1 on: log2 of the bytes that an entry covers, and the number of index
+    /// bits.
     shifts: [u32; LEVELS_MAX],
     index_bits: [u32; LEVELS_MAX],
     levels: u8,
@@ -57,11 +58,11 @@ pub struct SplitEntries {
 }
 
 impl Split {
-    /// A tree whose tables choose by so many bits each, from the root down, with pages as large
-    /// as what entries cover at the levels named in `superpage_levels`, beside those of 4 KiB
-    /// at level 1.
+    /// A tree whose tables have these numbers of index bits, from the root down. Pages are of 4 KiB
+    /// at level 1, and at the levels in `superpage_levels` also as large as what an entry there
+    /// covers.
     ///
-    /// Addresses of fewer than 64 bits are sign-extended. Walks leave the usage bits alone.
+    /// Addresses of fewer than 64 bits are sign-extended. Walks do not set usage bits.
     pub fn new(index_bits: &[u8], superpage_levels: &[u8]) -> Result<Split, Geometry> {
         SplitEntries::new(index_bits, superpage_levels).map(Radix::with_format)
     }
@@ -84,7 +85,8 @@ impl SplitEntries {
         SplitEntries::over(BASE, from_root, superpage_levels)
     }
 
-    /// The entries of a tree with base pages of the size `base`: see [`Split::new`] for the others.
+    /// The entries of a tree whose base pages have the size `base`; the other parameters are those
+    /// of [`Split::new`].
     pub(crate) fn over(
         base: PageSize,
         from_root: &[u8],
@@ -119,14 +121,14 @@ impl SplitEntries {
         SplitEntries { walk_sets_usage: true, ..self }
     }
 
-    /// These entries, for a table in which only addresses below `end` are used.
+    /// These entries, for a table in which all addresses are below `end`.
     pub(crate) fn below(mut self, end: u64) -> SplitEntries {
         self.spans = VirtRange::new(VirtAddr::new(0), end).into_iter().collect();
         self
     }
 }
 
-/// The sign-extended addresses of `bits` bits.
+/// The virtual addresses that are the sign extension of their lower `bits` bits.
 fn canonical(bits: u32) -> Vec<VirtRange> {
     if bits == u64::BITS {
         return Vec::from([VirtRange::ALL]);

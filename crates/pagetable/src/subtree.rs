@@ -1,4 +1,4 @@
-//! A second contract: operations on disjoint subtrees of a page table at once.
+//! A second contract: operations on disjoint subtrees of a page table at the same time.
 //!
 //! ```text
 //!   covering(range)  -->  level 2: whoever has the table of level 2 for this range alone, and
@@ -7,67 +7,68 @@
 //!   map, unmap, protect  <---+     by `&self`, over a memory that several processors share
 //! ```
 //!
-//! [`PageTable`](crate::PageTable) takes a table exclusively. In a tree, operations that lie below
-//! different tables have nothing in common but the way there: a lock for each table, taken by a reader on
-//! the way and by a writer where an operation begins, keeps apart just those that must be (Zheng et al.,
-//! "CortenMM", SOSP 2025, whose locks lie in the descriptors of the tables). Which table that is, the
-//! table itself says; who locks it, a caller.
+//! [`PageTable`](crate::PageTable) needs exclusive access to a table. In a tree, operations that stay
+//! below different tables share only the path to these tables. One lock per table separates exactly the
+//! operations that conflict: it is taken for reading on the path, and for writing at the table below
+//! which the operation stays (Zheng et al., "CortenMM", SOSP 2025, where the locks are in the descriptors
+//! of the tables). The page table determines which table that is; the caller takes the locks.
 //!
-//! Reads of entries on the way may meet what a processor, or an operation below, writes there at that time: such a
-//! memory reads and writes an entry in one piece. A format whose operations change entries elsewhere (a
-//! hashed one, or a guarded one, whose nodes move as it grows) has no subtrees.
+//! A read of an entry on the path may coincide with a write by a processor or by an operation further down.
+//! The memory must therefore read and write an entry as a whole. A format whose operations change entries
+//! elsewhere has no subtrees: a hashed table, or a guarded one, whose nodes move as it grows.
 
 use addr::{Frames, Memory, PageSize, Rights, VirtAddr, VirtRange};
 
 use crate::{Error, Flush, Mapping, Space, Translation, Usage};
 
-/// What an operation does to a range.
+/// What an operation will do to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
-    /// Pages of `size` come.
+    /// Pages of `size` will be mapped.
     Add {
         /// Their size.
         size: PageSize,
-        /// Whether all spaces share them.
+        /// Whether the pages are global.
         global: bool,
     },
-    /// Pages go.
+    /// Pages will be unmapped.
     Remove,
-    /// Pages change, or are looked at.
+    /// Pages will be changed but stay mapped, or will only be read.
     Change,
 }
 
-/// What becomes of the pages in a range.
+/// A change of the pages in a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubtreeEdit {
-    /// [`crate::PageTable::unmap`].
+    /// See [`crate::PageTable::unmap`].
     Unmap,
-    /// [`crate::PageTable::protect`].
+    /// See [`crate::PageTable::protect`].
     Protect(Rights),
-    /// [`crate::PageTable::clear_usage`].
+    /// See [`crate::PageTable::clear_usage`].
     ClearUsage(Usage),
 }
 
-/// A page table that has subtrees, over any memory.
+/// A page table with subtrees, generic over memory.
 pub trait SubtreeTable {
-    /// Levels of tables; the root's is the highest.
+    /// The number of levels of tables; the root has the highest level.
     fn levels(&self) -> u8;
 
-    /// log2 of the bytes that an entry of a table of `level` covers.
+    /// log2 of the bytes that one entry of a table of `level` covers.
     fn entry_shift(&self, level: u8) -> u32;
 
-    /// Which entry of a table of `level` leads on to `addr`.
+    /// The index of the entry for `addr` in a table of `level`.
     fn index(&self, level: u8, addr: VirtAddr) -> u64;
 
-    /// The level of the lowest table that such an operation on `range` stays below; that of the root
-    /// where it needs the whole space.
+    /// The level of the lowest table for which an operation with this `intent` on `range` changes
+    /// only entries of this table and of tables below it; the level of the root if the operation
+    /// needs the whole space.
     ///
-    /// It may be asked at any time; the answer is certain for whoever keeps others from changing the
-    /// tables from the root down to that one.
+    /// It may be called at any time. The answer stays true only while the caller prevents others
+    /// from changing the tables from the root down to that table.
     fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8;
 
-    /// [`crate::PageTable::map`] below the table of `level`, which is not the root's; with a note for each
-    /// page, or none.
+    /// [`crate::PageTable::map`] below the table of `level`, which is not the root, with a note for each
+    /// page (or with `notes` empty).
     fn map_below(
         &self,
         level: u8,
@@ -78,7 +79,7 @@ pub trait SubtreeTable {
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error>;
 
-    /// Changes the pages in a range there.
+    /// Changes the pages in a range, below the table of `level`, which is not the root.
     fn edit_below(
         &self,
         level: u8,
@@ -89,7 +90,7 @@ pub trait SubtreeTable {
     ) -> Result<Flush, Error>;
 }
 
-/// [`SubtreeTable`] in its memory, which several processors share: object-safe.
+/// A [`SubtreeTable`] together with its memory, which several processors share. Object-safe.
 pub trait Subtrees: Sync {
     /// See [`SubtreeTable::levels`].
     fn levels(&self) -> u8;
@@ -123,8 +124,8 @@ pub trait Subtrees: Sync {
     ) -> Result<Flush, Error>;
 }
 
-/// What [`Mount`](crate::Mount) can do with a table that has subtrees, by a shared memory: functions of
-/// `T`, which a table that has none has not.
+/// The operations of a table with subtrees in a shared memory, as pointers to functions of `T`: other
+/// tables lack them.
 #[derive(Debug)]
 pub(crate) struct SubtreeCalls<T, M> {
     pub(crate) levels: fn(&T) -> u8,
@@ -165,7 +166,7 @@ where
     };
 }
 
-/// Nobody asks a table for subtrees that has none.
+/// Never called: only tables with subtrees are asked for them.
 #[cold]
 pub(crate) fn missing(space: Space) -> Result<Flush, Error> {
     Err(Error::NoSpace(space))

@@ -1,4 +1,4 @@
-//! What a walk gives: its references on the way, a translation or a fault at the end.
+//! The results of a walk: its references in order, and a translation or a fault at the end.
 //!
 //! ```text
 //!            Node(root)         Node             Node
@@ -8,47 +8,48 @@
 //!          .leads -----------^               ...            .leads = Nowhere
 //! ```
 //!
-//! An MMU cache may remember any `Node` for the pages that agree in `va >> node.shift` and let
-//! the next walk start there.
+//! An MMU cache may hold any `Node` for all addresses that agree in `va >> node.shift`, and let a
+//! later walk start there.
 
 use core::fmt;
 
 use addr::{Attributes, Page, PhysAddr, Rights, VirtAddr};
 
-/// One memory access of a walk.
+/// One memory reference of a walk.
 ///
 /// Reading an entry and setting bits in it are two references to one address, the second with
-/// `write`: hardware does the second as a locked update, and only if a bit changes.
+/// `write` set: hardware sets the bits by a locked update, and only if a bit changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reference {
-    /// Where.
+    /// The physical address.
     pub addr: PhysAddr,
-    /// How many bytes.
+    /// How many bytes are read or written.
     pub bytes: u8,
-    /// Whether it changes the entry.
+    /// Whether the reference writes to the entry.
     pub write: bool,
-    /// In a tree, the level of the table that holds the entry: the root's is the number of
-    /// levels, that of base-page entries is 1. In other tables always 1, and 0 in a cache of
+    /// In a tree, the level of the table that holds the entry: the number of levels for the root, 1
+    /// for entries of base pages. In tables of other kinds always 1, and 0 in a cache of
     /// translations in front of a table.
     pub level: u8,
-    /// Where the entry read here leads.
+    /// Where the entry leads that was read.
     pub leads: Leads,
 }
 
-/// Where an entry leads that a walk has read.
+/// Where an entry that a walk has read leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leads {
-    /// To no table: the entry is empty or a page's, or the reference writes.
+    /// To no table: the entry is empty or a page's, or the reference is a write.
     Nowhere,
     /// To the table in which the walk goes on.
     To(Node),
-    /// To a table for other addresses: a guard that does not match ends the walk here. What
-    /// remembers the entry holds this node, and is right to.
+    /// To a table for other addresses than the walk's: a guard that does not match ends the walk
+    /// here. An MMU cache that holds the entry may hold this node, which is correct for those other
+    /// addresses.
     Elsewhere(Node),
 }
 
 impl Reference {
-    /// The table in which the walk goes on after this reference.
+    /// The table in which the walk continues after this reference.
     #[inline]
     pub const fn next(&self) -> Option<Node> {
         match self.leads {
@@ -58,25 +59,25 @@ impl Reference {
     }
 }
 
-/// A table of a tree, as reached on the way to an address: where a walk can start.
+/// A table of a tree, reached on the path to an address: a walk can start there.
 ///
-/// It is valid for every address of the space that agrees with that one in the bits from
-/// `shift` up, until the OS removes or restricts something there.
+/// It is valid for every address of the space that agrees with that address in the bits from
+/// `shift` up, until the OS removes or restricts an entry on the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its first byte.
+    /// The address of the table.
     pub table: PhysAddr,
-    /// Its level; see [`Reference::level`].
+    /// The level of the table; see [`Reference::level`].
     pub level: u8,
-    /// log2 of the bytes of virtual memory that it is valid for.
+    /// log2 of the bytes of virtual memory for which the node is valid.
     pub shift: u8,
-    /// What the entries on the way to it allow.
+    /// The rights that all entries on the path to the table allow.
     pub rights: Rights,
 }
 
 impl Node {
-    /// The bits of `va` that an address must share with it for the node to be valid for both: 0
-    /// for a node that is valid for every address.
+    /// The bits of `va` that an address must share with it for the node to be valid for both: 0 if
+    /// the node is valid for every address.
     #[inline]
     pub const fn prefix(&self, va: VirtAddr) -> u64 {
         match va.get().checked_shr(self.shift as u32) {
@@ -86,29 +87,30 @@ impl Node {
     }
 }
 
-/// What a walk finds: a page, its frame and what is allowed there.
+/// The result of a walk: a page, its frame and its attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation {
     /// The page that holds the address.
     pub page: Page,
     /// The first byte of its frame, which is as large as the page and aligned to its size.
     pub frame: PhysAddr,
-    /// What is allowed.
+    /// The accesses that the page allows.
     pub rights: Rights,
-    /// Whether it is the same in all spaces, so that a TLB need not compare the ASID.
+    /// Whether the page is global: the same in all spaces, so that a TLB need not compare the ASID.
     pub global: bool,
-    /// How its memory is accessed.
+    /// How the memory of the page is accessed.
     pub attributes: Attributes,
 }
 
 impl Translation {
-    /// A page of one space in ordinary memory.
+    /// A page that is not global, in ordinary memory.
     #[inline]
     pub const fn new(page: Page, frame: PhysAddr, rights: Rights) -> Translation {
         Translation { page, frame, rights, global: false, attributes: Attributes::NORMAL }
     }
 
-    /// The translation with these attributes: a framebuffer, mapped write-combining.
+    /// This translation with other attributes, for example for a framebuffer that is mapped
+    /// write-combining.
     ///
     /// ```
     /// use addr::{Attributes, Kind, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
@@ -153,20 +155,20 @@ impl Translation {
     }
 }
 
-/// Why a walk ends without a translation: the OS acts.
+/// Why a walk ends without a translation. The OS handles the fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// No valid entry leads on from the table of this level.
+    /// The entry in the table of this level is not valid.
     NotMapped {
         /// The level at which the walk ended; see [`Reference::level`].
         level: u8,
     },
-    /// The page is there and forbids the access.
+    /// The page is mapped but forbids the access.
     Denied {
-        /// What it does allow.
+        /// The translation, with the rights that the page has.
         translation: Translation,
     },
-    /// No table of this format can hold the address: it is not canonical.
+    /// The format cannot map the address: it is not canonical.
     Unfit,
 }
 

@@ -14,17 +14,16 @@
 //!      PAE: the same in 64 bits, the frame up to bit 51, and NX as bit 63
 //! ```
 //!
-//! *NA* (bit 9, with P = 0) and *MK* (bit 10) are the OS's, and bits 3 and 4 the memory type, as in
-//! [`crate::X86_64`]. Nothing is left for the
-//! population of a table: hardware ignores five bits of an entry that leads to one, and a table has up
-//! to 1024 entries.
+//! *NA* (bit 9, with P = 0) and *MK* (bit 10) are the OS's, and bits 3 and 4 are the memory type, as
+//! in [`crate::X86_64`]. There is no room for the population of a table: hardware ignores only five
+//! bits of an entry that leads to a table, and a table has up to 1024 entries.
 //!
-//! With PAE the root is four directories, which the processor finds by four pointers that it loads when
-//! the space changes (§4.4.1), and not in a walk. Here they are one table of 16K, so that a walk reads two
-//! entries, as in hardware, and the four pointers take no memory.
+//! With PAE the root is four directories. The processor finds them by four pointers that it loads when the
+//! space changes (§4.4.1), and not in a walk. Here the four directories are one table of 16K, so that a
+//! walk reads two entries, as in hardware, and the four pointers take no memory.
 //!
-//! In 32 bits there is no NX: what may be read may be executed. Frames end at 4 GiB; pages of 4M
-//! above, by the further address bits of PSE-36, are left out.
+//! In 32-bit paging there is no NX: a page that may be read may be executed. Frames are below 4
+//! GiB. Pages of 4M above that, with the additional address bits of PSE-36, are not supported.
 
 use alloc::vec::Vec;
 
@@ -51,15 +50,15 @@ const SIZES_PAE: [PageSize; 2] = [PageSize::SIZE_4K, PageSize::SIZE_2M];
 const FOUR_MIB: PageSize = PageSize::from_shift(22).expect("a power of two");
 const ROOT_PAE: PageSize = PageSize::from_shift(14).expect("a power of two");
 
-/// The page table of x86 in 32 bits: two levels, `PAE` or not, under walkers that set the accessed and dirty
-/// bits or that do not.
+/// The page table of x86 in 32 bits: two levels, with or without `PAE`. With `MARKS`, walkers set the
+/// accessed and dirty bits.
 pub type X86_32<const PAE: bool = false, const MARKS: bool = true> =
     Radix<X86Entries32<PAE, MARKS>>;
 
 /// The entry layout of [`X86_32`].
 #[derive(Clone, Debug)]
 pub struct X86Entries32<const PAE: bool, const MARKS: bool> {
-    /// All addresses, or those below and above the area.
+    /// The addresses outside the area: all addresses, or those below and those above it.
     spans: Vec<VirtRange>,
     area: Option<VirtRange>,
 }
@@ -70,7 +69,7 @@ impl<const PAE: bool, const MARKS: bool> X86_32<PAE, MARKS> {
         Radix::with_format(X86Entries32 { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
-    /// A table without spaces, with an area in which spaces see tables of other spaces: see
+    /// A table without spaces, with an area in which a space can see other spaces' tables: see
     /// [`crate::PageTable::lend`]. The area's ends are multiples of what an entry of the directory covers.
     pub fn with_area(area: VirtRange) -> Result<X86_32<PAE, MARKS>, Error> {
         let size = if PAE { PageSize::SIZE_2M } else { FOUR_MIB };
@@ -79,7 +78,7 @@ impl<const PAE: bool, const MARKS: bool> X86_32<PAE, MARKS> {
     }
 }
 
-/// What addresses of 32 bits have on both sides of an area, whose ends are multiples of `size`.
+/// The 32-bit addresses on either side of an area, whose ends are multiples of `size`.
 pub(crate) fn beside(area: VirtRange, size: PageSize) -> Result<Vec<VirtRange>, Error> {
     if !area.is_aligned(size) {
         return Err(Error::Misaligned { addr: area.start().get(), size });
@@ -92,7 +91,7 @@ pub(crate) fn beside(area: VirtRange, size: PageSize) -> Result<Vec<VirtRange>, 
     Ok(sides.map(|(from, to)| between(from, to)).collect())
 }
 
-/// The addresses from `start` to below `end`.
+/// The addresses from `start` up to, but not including, `end`.
 pub(crate) fn between(start: u64, end: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), end - start).expect("it ends at 4 GiB or below")
 }
@@ -105,7 +104,7 @@ impl<const PAE: bool, const MARKS: bool> Default for X86_32<PAE, MARKS> {
 
 impl<const PAE: bool, const MARKS: bool> X86Entries32<PAE, MARKS> {
     const ENTRY_SHIFT: u32 = if PAE { 3 } else { 2 };
-    /// Bits of the address that choose in a table of level 1.
+    /// The number of index bits of a table of level 1.
     const INDEX_BITS: u32 = if PAE { 9 } else { 10 };
     const PHYSICAL_BITS: u32 = if PAE { 52 } else { 32 };
     const FRAME: u64 = (1 << Self::PHYSICAL_BITS) - (1 << FRAME_SHIFT);
@@ -119,7 +118,7 @@ impl<const PAE: bool, const MARKS: bool> X86Entries32<PAE, MARKS> {
         present | bit(Rights::WRITE, WRITABLE) | bit(Rights::USER, USER) | no_execute
     }
 
-    /// What an entry allows, or several together of which all are present.
+    /// The rights of an entry, or of several present entries combined.
     #[inline]
     fn rights(entry: u64) -> Rights {
         let right = |bit, right| if entry & bit != 0 { right } else { Rights::NONE };
@@ -131,8 +130,9 @@ impl<const PAE: bool, const MARKS: bool> X86Entries32<PAE, MARKS> {
             | execute
     }
 
-    /// The bits of a page's entry that are inverted, as [`crate::X86_64`] has them: those of its frame,
-    /// if it is not present. Frames of 32 bits have no upper half without memory.
+    /// The bits of a page's entry that are stored inverted, as in [`crate::X86_64`]: those of its
+    /// frame, if the entry is not present. With 32-bit frames there are none: the upper half may be
+    /// memory.
     #[inline]
     fn hidden(entry: u64) -> u64 {
         if PAE && entry & PRESENT == 0 { Self::FRAME } else { 0 }

@@ -16,26 +16,27 @@
 //!                             2M: from bit 21, 1G: from bit 30; PS = 1 at levels 2 and 3
 //! ```
 //!
-//! Three fields are the OS's, in bits that hardware ignores. *population* (52 to 61 of an entry
-//! that leads to a table) counts the entries in use there. *NA* (bit 9, with P = 0) marks a page
-//! that is mapped and allows nothing, which hardware sees as not present. *MK* (bit 10) is the mark of a
-//! page, such as B10 section 6.2.1 has for pages in reservations.
+//! Three fields are the OS's, in bits that hardware ignores. *population* (bits 52 to 61 of an entry
+//! that leads to a table) counts the entries in use in that table. *NA* (bit 9, with P = 0) marks a page
+//! that is mapped but allows no access, which hardware sees as not present. *MK* (bit 10) is the page's
+//! mark, such as B10 section 6.2.1 uses for pages in reservations.
 //!
-//! Such an entry has the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
-//! (Intel 2018, CVE-2018-3620) look the frame of an entry up in the first-level cache before they
+//! An NA entry stores the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
+//! (Intel 2018, CVE-2018-3620) look up the frame of an entry in the first-level cache before they
 //! see that P is 0. The inverse of a frame in the lower half of the physical addresses lies in the
-//! upper half, where no memory is, so that nothing is found. Linux does the same ("PTE inversion",
-//! Documentation/admin-guide/hw-vuln/l1tf.rst).
+//! upper half, where there is no memory, so that nothing is found. Linux does the same ("PTE
+//! inversion", Documentation/admin-guide/hw-vuln/l1tf.rst).
 //!
 //! A walker sets A and D, both in the lower half of an entry, by a locked update of the entry (SDM
-//! vol. 3A, "Automatic Locking"). No store of the OS can fall into such an update, so that a plain
-//! store to the upper half, where the population is, loses no bit of the lower.
+//! vol. 3A, "Automatic Locking"). No store of the OS can take effect in the middle of such an
+//! update. A plain store to the upper half, where the population is, therefore loses no bit of the
+//! lower half.
 //!
-//! *MT* is PWT and PCD (bits 3 and 4), which choose one of the first four fields of the register IA32_PAT: a
-//! kernel loads [`X86Entries::PAT`] there (SDM vol. 3A §12.12). Bit PAT (7, or 12 in larger pages) stays 0. *key* is
-//! the protection key (bits 59 to 62, §4.6.2), which processors read with CR4.PKE or CR4.PKS set and ignore
-//! else; a walk here gives it and takes no right away, since the register with the rights of keys is the
-//! thread's.
+//! *MT* is PWT and PCD (bits 3 and 4), which select one of the first four fields of the register IA32_PAT: a
+//! kernel loads [`X86Entries::PAT`] there (SDM vol. 3A §12.12). Bit PAT (7, or 12 in larger pages) is always
+//! 0. *key* is the protection key (bits 59 to 62, §4.6.2), which processors use if CR4.PKE or CR4.PKS is set
+//! and ignore otherwise. A walk here returns the key and does not apply it, since the register with the keys'
+//! rights is part of a thread's state.
 //!
 //! x86-64 cannot express a page that may be written or executed but not read.
 
@@ -47,7 +48,7 @@ use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves};
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-/// PWT and PCD: the number of the memory type.
+/// The position of PWT and PCD, which hold the number of the memory type.
 const MEMORY_SHIFT: u32 = 3;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
@@ -72,11 +73,12 @@ const INDEX_BITS: u32 = 9;
 const ENTRY_SHIFT: u32 = 3;
 const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
 
-/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G. With `MARKS` walkers
+/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G. With `MARKS`, walkers
 /// set the accessed and dirty bits.
 ///
-/// With one of the `HALVES`, the upper half of each root is a kernel's own: no operation but a walk looks
-/// there, and a page there is refused. A kernel writes these entries when a space is new, and they stay.
+/// If `HALVES` is 1, the upper half of each root belongs to the kernel: no operation except a walk reads
+/// it, and mapping a page there is refused. A kernel writes these entries when it creates a space, and
+/// does not change them later.
 pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true, const HALVES: usize = 2> =
     Radix<X86Entries<LEVELS, MARKS, HALVES>>;
 
@@ -84,11 +86,12 @@ pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true, const HALVES: us
 #[derive(Clone, Debug)]
 pub struct X86Entries<const LEVELS: u8, const MARKS: bool, const HALVES: usize = 2> {
     spans: [VirtRange; HALVES],
-    /// The bits of an entry that say whether it leads to a table, and to which: a value, since
-    /// from a constant the compiler makes two masks, and the second costs a twentieth of a walk.
+    /// The bits of an entry that tell whether it leads to a table, and to which. It is a field and
+    /// not a constant, since the compiler would split a constant into two masks, and the second
+    /// mask costs 5 % of a walk.
     next_bits: u64,
-    /// A population of one, and the bits of any: values, since each such constant is an instruction
-    /// of its own.
+    /// `one` is a population of one, and the next field the mask of a population. They are fields,
+    /// since each such constant would take an instruction of its own.
     one: u64,
     population: u64,
 }
@@ -116,8 +119,9 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Default
 }
 
 impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> X86Entries<LEVELS, MARKS, HALVES> {
-    /// What IA32_PAT must hold for the memory types of pages: write-back, write-combining, uncached
-    /// (UC-), device (UC), and behind them the fields that no entry here chooses. Linux loads the same.
+    /// The value for IA32_PAT, with one type for each [`MemoryType`] in the order of
+    /// their numbers: write-back, write-combining, uncached (UC-), device (UC). The other fields are
+    /// never selected by the entries here. Linux loads the same value.
     pub const PAT: u64 = 0x0407_0506_0007_0106;
 
     const ADDRESS_BITS: u32 = {
@@ -325,14 +329,15 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
     }
 }
 
-/// The bits of a page's entry that are inverted: those of its frame, if it is not present.
+/// The bits of a page's entry that are stored inverted: those of its frame, if the entry is not
+/// present.
 #[inline]
 fn hidden(entry: u64) -> u64 {
     if entry & PRESENT == 0 { FRAME } else { 0 }
 }
 
-/// What an entry allows. One that is not present is that of a page without rights but for the
-/// user bit: it has RW clear and NX set.
+/// The rights of an entry. An entry that is not present is that of a page that allows no access,
+/// which has RW clear and NX set; only its user bit is significant.
 #[inline]
 fn rights(entry: u64) -> Rights {
     let right = |bit, right| if entry & bit != 0 { right } else { Rights::NONE };

@@ -1,7 +1,7 @@
-//! A kernel's half: physical memory under size lists on two nodes, without std.
+//! The kernel's part of using physical memory with size lists on two nodes, without std.
 //!
-//! This is a library with a panic handler of its own. Should anything below it pull std in,
-//! there would be two, and it would not compile; every run of the tests builds it.
+//! This is a library with its own panic handler. If anything below it linked std, there would be
+//! two panic handlers, and it would not compile; every run of the tests builds it.
 #![no_std]
 
 use core::panic::PanicInfo;
@@ -17,7 +17,7 @@ fn halt(_: &PanicInfo<'_>) -> ! {
 /// The memory of a machine of two nodes.
 pub type Memory = Physmem<Nodes<SizeLists>>;
 
-/// Finds all frames of a machine free.
+/// The memory of a machine with `bytes` bytes, all frames free.
 pub fn begin(bytes: u64) -> Result<Memory, GeometryError> {
     let sizes = [PageSize::SIZE_4K, PageSize::SIZE_2M];
     Physmem::<SizeLists>::with_nodes(PhysAddr::new(0), bytes, sizes[0], 2, |frames| {
@@ -25,7 +25,7 @@ pub fn begin(bytes: u64) -> Result<Memory, GeometryError> {
     })
 }
 
-/// A page of 2 MiB for a buffer that a device will fill: on the node next to it, wired.
+/// A wired page of 2 MiB for a buffer that a device will fill, on the node next to the device.
 pub fn buffer(memory: &mut Memory, node: u8) -> Result<PhysAddr, OutOfFrames> {
     let node = Some(Home { node, strict: true });
     let order = memory.table().order(PageSize::SIZE_2M);

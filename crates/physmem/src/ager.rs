@@ -1,4 +1,4 @@
-//! An aged memory: one that a machine has after a long time of use.
+//! Aged memory: physical memory that is fragmented as after a long time of use.
 //!
 //! ```text
 //!   fill memory with objects of 1 to 32 pages, some of them wired
@@ -6,10 +6,10 @@
 //!   free movable ones at random until the wanted share is free
 //! ```
 //!
-//! Everything goes through the machine's own allocator, a base frame at a time as a kernel's
-//! objects grow: how fragmented the memory becomes is the allocator's doing. (Setting free lists
-//! as if memory were fragmented would judge no allocator.) The sizes of objects are an
-//! assumption: 1 to 32 pages, each size twice as frequent as its double.
+//! All requests go to the machine's own allocator, one base frame at a time, as a kernel's objects
+//! grow: the degree of fragmentation is therefore a result of the allocator. (Setting up free lists
+//! as if memory were fragmented would not test the allocator.) The sizes of objects are an
+//! assumption: 1 to 32 pages, each size half as frequent as half that size.
 
 use alloc::vec::Vec;
 
@@ -20,27 +20,27 @@ use crate::{
     request::Request,
 };
 
-/// How memory is to be after ageing; shares are in thousandths of all frames.
+/// The state that memory should have after ageing. Shares are in thousandths of all frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aging {
-    /// Frames that are free.
+    /// The share of free frames.
     pub free_permille: u16,
-    /// Frames that cannot be moved.
+    /// The share of wired frames, which cannot be moved.
     pub wired_permille: u16,
-    /// Where the random choices begin.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
-/// What fills an aged memory.
+/// The contents of an aged memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Aged {
-    /// Movable base frames in use, without mappings.
+    /// Movable base frames in use; no page maps them.
     pub movable: u64,
-    /// Base frames in use that stay.
+    /// Wired base frames in use, which stay where they are.
     pub wired: u64,
 }
 
-/// Shares that together are more than the whole.
+/// The requested shares add up to more than 1000 thousandths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMuch;
 
@@ -52,10 +52,10 @@ impl core::fmt::Display for TooMuch {
 
 impl core::error::Error for TooMuch {}
 
-/// The owner of the frames that ageing leaves in use.
+/// The object that owns the frames which ageing leaves in use.
 pub const AGED_OBJECT: u32 = u32::MAX;
 
-/// Ages a memory of which nothing is in use yet.
+/// Ages a memory in which no frame is in use yet.
 pub fn age<A: Allocator>(physmem: &mut Physmem<A>, aging: Aging) -> Result<Aged, TooMuch> {
     if aging.free_permille.saturating_add(aging.wired_permille) > 1000 {
         return Err(TooMuch);
@@ -84,7 +84,7 @@ pub fn age<A: Allocator>(physmem: &mut Physmem<A>, aging: Aging) -> Result<Aged,
     Ok(past.aged)
 }
 
-/// What has been allocated so far.
+/// The frames that ageing has allocated so far.
 struct Past {
     random: u64,
     wired_wanted: u64,
@@ -125,7 +125,7 @@ impl Past {
         }
     }
 
-    /// Frees an object chosen at random, and says how many frames that were.
+    /// Frees an object chosen at random and returns its number of frames.
     fn free_one<A: Allocator>(&mut self, physmem: &mut Physmem<A>) -> u64 {
         let choice = self.next() % (self.movable.len() + self.wired.len()) as u64;
         let choice = choice as usize;
@@ -148,7 +148,7 @@ impl Past {
         (object.len() as u64).max(1)
     }
 
-    /// The kernel takes over movable frames until it has the wanted share.
+    /// Wires movable frames for the kernel until wired frames have the requested share.
     fn wire_rest<A: Allocator>(&mut self, physmem: &mut Physmem<A>) {
         while self.aged.wired < self.wired_wanted {
             let Some(frame) = self.pop_movable() else { return };
@@ -157,7 +157,7 @@ impl Past {
         }
     }
 
-    /// Frees movable frames, object by object, until `free` frames are.
+    /// Frees movable frames, object by object, until `free` frames are free.
     fn free_down_to<A: Allocator>(&mut self, physmem: &mut Physmem<A>, free: u64) {
         while physmem.table().count(State::Free) < free {
             let Some(frame) = self.pop_movable() else { return };
@@ -165,8 +165,8 @@ impl Past {
         }
     }
 
-    /// The last frame of the object that stands last; an object chosen at random takes its
-    /// place when that is used up.
+    /// Removes and returns the last frame of the current movable object. When that object has no
+    /// frame left, an object chosen at random becomes the current one.
     fn pop_movable(&mut self) -> Option<FrameId> {
         while let Some(object) = self.movable.last_mut() {
             if let Some(frame) = object.pop() {

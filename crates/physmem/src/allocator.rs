@@ -5,48 +5,49 @@ use crate::{
     table::FrameTable,
 };
 
-/// Who chooses which free frames are given out: one strategy over a range of memory.
+/// A strategy that chooses which free frames of a range of memory are allocated.
 ///
-/// An allocator sees descriptors and frame numbers only. It keeps the *free* blocks: a frame
-/// leaves them by [`Allocator::allocate`] or [`Allocator::take`] and returns by
-/// [`Allocator::free`]. What a frame is used for in between is entered by [`crate::Physmem`],
-/// through which every request goes.
+/// An allocator sees descriptors and frame numbers only. It keeps the *free* blocks:
+/// [`Allocator::allocate`] and [`Allocator::take`] remove frames from them, and [`Allocator::free`]
+/// adds frames. What a frame is used for in between is recorded by [`crate::Physmem`], through
+/// which every request goes.
 ///
 /// The first four methods are what every allocator has. The others are for what some have: watermarks, NUMA
 /// nodes, page blocks, reservations, places for regions. An allocator that passes requests on to another one says
 /// so by [`Allocator::inner`], and has what that one has.
 ///
-/// # Memory that is allocated
+/// # Memory that the allocator itself needs
 ///
-/// A kernel whose heap takes its pages from a [`crate::Physmem`] must not take them while it holds that
-/// memory's lock: it sets memory aside for the following, which is all that is allocated on the way of a
-/// request.
+/// A kernel whose heap gets its pages from a [`crate::Physmem`] must not allocate from the heap while it
+/// holds that memory's lock. It therefore sets memory aside for the following list, which has all
+/// allocations that a request can cause:
 ///
-/// * [`crate::FrameTable`], below every allocator: the descriptors of 512 frames when one of them is first
-///   changed by itself (16 KiB), and a list of chunks that grows with the highest frame in use.
+/// * [`crate::FrameTable`], below every allocator: the descriptors of 512 frames when one of them is
+///   first changed on its own (16 KiB), and a list of chunks that grows with the highest frame in use.
 /// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these is first taken (4 KiB).
-/// * [`crate::Reservations`]: a reservation with its bitmap when it is made, the list of reservations of its
-///   size, which grows with the highest block, and an entry in the list of broken ones.
-/// * [`crate::Contiguous::place`](crate::Places::place): a list of the free runs, while it searches.
-/// * [`crate::Physmem::set_zeroed`] enters a block in an ordered set, and a request that takes a part of such
-///   a block collects their numbers.
+/// * [`crate::Reservations`]: a reservation with its bitmap when it is made; the list of reservations of
+///   its size, which grows with the highest block; and an entry in the list of broken reservations.
+/// * [`crate::Contiguous::place`](crate::Places::place): a list of the free runs, during the search.
+/// * [`crate::Physmem::set_zeroed`]: an entry for the block in an ordered set. A request that takes a part
+///   of such a block collects the numbers of these blocks.
 ///
 /// [`crate::Buddy`], [`crate::PageBlocks`], [`crate::Magazine`], [`crate::Apart`], [`crate::Restrictive`],
-/// [`crate::Scattered`] and [`crate::Nodes`] allocate when they are made and not afterwards. Nothing is
-/// allocated by [`Allocator::free`] but descriptors and a part of a bitmap, as above.
+/// [`crate::Scattered`] and [`crate::Nodes`] allocate only when they are created. [`Allocator::free`]
+/// allocates nothing but descriptors and parts of a bitmap, as listed above.
 pub trait Allocator {
-    /// Takes a block of `2^request.order` free frames.
+    /// Allocates a block of `2^request.order` free frames.
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId>;
 
-    /// Enters `2^order` frames from `first`, aligned to their number, whose descriptors say
-    /// already that they are free.
+    /// Frees the `2^order` frames from `first`, which is aligned to their number. Their descriptors
+    /// must be marked as free already.
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32);
 
-    /// Takes exactly these `2^order` frames if all are free: for targets of migrations, frames
-    /// at a wished place, and frames that are to be offline.
+    /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether it
+    /// did. Used for targets of migrations, for frames at a requested place, and for frames that go
+    /// offline.
     fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool;
 
-    /// How many free blocks there are of exactly `2^order` frames.
+    /// The number of free blocks of exactly `2^order` frames.
     fn free_blocks(&self, order: u32) -> u64;
 
     /// The order of the largest free block.
@@ -64,68 +65,71 @@ pub trait Allocator {
         None
     }
 
-    /// How many free blocks of `2^order` frames more it should have: none, unless it has watermarks.
+    /// How many more free blocks of `2^order` frames the allocator wants: 0, unless it has
+    /// watermarks.
     fn wanted(&self, order: u32) -> u64 {
         self.inner().map_or(0, |inner| inner.wanted(order))
     }
 
-    /// How many of the aligned `2^order` frames from `first` are in use, counted no further than
-    /// `enough`; `enough` where it keeps no bitmap.
+    /// How many of the `2^order` frames from `first`, which is aligned, are in use. Counting stops
+    /// at `enough`; an allocator without a bitmap always returns `enough`.
     fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
         self.inner().map_or(enough, |inner| inner.frames_in_use(first, order, enough))
     }
 
-    /// Joins the aligned `2^order` frames from `first` into one free block, if all are free and in
-    /// smaller ones, and if it wants one.
+    /// Joins the `2^order` frames from `first`, which is aligned, into one free block, if all of
+    /// them are free in smaller blocks and the allocator wants such a block. Returns whether it
+    /// did.
     fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
         self.inner_mut().is_some_and(|inner| inner.join(table, first, order))
     }
 
-    /// Whether the `2^order` frames from `first` are one free block, or part of one.
+    /// Whether the `2^order` frames from `first` are a free block or part of one.
     fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
         self.inner().is_some_and(|inner| inner.has_block(table, first, order))
     }
 
-    /// Requests without a node are of a processor of `node` from here on.
+    /// Announces that requests which name no node come from a processor of `node` from now on.
     fn on_node(&mut self, node: u8) {
         if let Some(inner) = self.inner_mut() {
             inner.on_node(node);
         }
     }
 
-    /// How many frames of a node are free, if it keeps nodes apart.
+    /// The number of free frames of `node`, if the allocator keeps nodes apart.
     fn free_on(&self, node: u8) -> Option<u64> {
         self.inner()?.free_on(node)
     }
 
-    /// Of the frames in use at `frame`, `change` more can be moved than before.
+    /// Announces that the number of frames in use around `frame` that can be migrated has changed
+    /// by `change`.
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         if let Some(inner) = self.inner_mut() {
             inner.migratable_changed(frame, change);
         }
     }
 
-    /// Its reservations, if it has some.
+    /// Its reservations, if it has them.
     fn reserver(&self) -> Option<&dyn Reserver> {
         self.inner()?.reserver()
     }
 
-    /// Mutable access to its reservations, if it has some.
+    /// Mutable access to its reservations, if it has them.
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
         self.inner_mut()?.reserver_mut()
     }
 
-    /// Its page blocks, if it has some.
+    /// Its page blocks, if it has them.
     fn blocks(&self) -> Option<&dyn Blocks> {
         self.inner()?.blocks()
     }
 
-    /// Mutable access to its page blocks, if it has some.
+    /// Mutable access to its page blocks, if it has them.
     fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
         self.inner_mut()?.blocks_mut()
     }
 
-    /// Where it places regions, if it does that.
+    /// Its placement of regions, if it supports that.
     fn places(&mut self) -> Option<&mut dyn Places> {
         self.inner_mut()?.places()
     }

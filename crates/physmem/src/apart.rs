@@ -4,15 +4,16 @@ use crate::{
     allocator::Allocator, buddy::Buddy, frame::FrameId, request::Request, table::FrameTable,
 };
 
-/// Frames that are only taken by their numbers, and others for whoever asks for any.
+/// Two parts of memory: frames that are taken only by their numbers, and frames for all other
+/// requests.
 ///
 /// ```text
 ///   0 ............................ from ............ end
 ///   |  taken one by one: `take`     |  `allocate`      |
 /// ```
 ///
-/// For a memory whose pages lie where somebody else has said (a trace with physical addresses): its
-/// page tables must lie somewhere, and in no frame that will be wanted.
+/// For a memory whose pages have given frames (a trace with physical addresses). Page tables need
+/// frames too, and must not get one that the trace uses later.
 pub struct Apart {
     from: u32,
     taken: Buddy,
@@ -20,18 +21,19 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Over `frames`, of which the last sixteenth is for whoever asks for any; at least one.
+    /// An allocator over `frames`. The last sixteenth (at least one frame) is for requests that
+    /// name no frame.
     pub fn new(frames: Range<u32>) -> Apart {
         let from = Apart::first_given(&frames);
         Apart { from, taken: Buddy::new(frames.start..from), given: Buddy::new(from..frames.end) }
     }
 
-    /// The first of `frames` that is given to whoever asks for any.
+    /// The first of `frames` that is for requests which name no frame.
     pub fn first_given(frames: &Range<u32>) -> u32 {
         frames.end - (frames.len() as u32).div_ceil(16)
     }
 
-    /// The part that has all of the `2^order` frames from `first`, if one does.
+    /// The part that contains all of the `2^order` frames from `first`, if one does.
     fn part(&mut self, first: FrameId, order: u32) -> Option<&mut Buddy> {
         if first.0 >= self.from {
             Some(&mut self.given)

@@ -7,14 +7,16 @@ const CHUNK_BITS: usize = CHUNK_WORDS * 64;
 
 /// One bit per base frame, set while the frame is free (G98 section 6.4.1).
 ///
-/// Chunks exist where a frame was ever taken; elsewhere all bits are set.
+/// The bitmap is allocated in chunks, when a frame of the chunk is first taken; all bits of other
+/// chunks are set.
 #[derive(Default)]
 pub(crate) struct Bitmap {
     chunks: Vec<Option<Box<[u64; CHUNK_WORDS]>>>,
 }
 
 impl Bitmap {
-    /// Sets or clears the bits of `2^order` frames from `first`, which is aligned to them.
+    /// Sets or clears the bits of the `2^order` frames from `first`, which is aligned to that
+    /// number.
     pub(crate) fn set(&mut self, first: FrameId, order: u32, free: bool) {
         let (at, bits) = (first.0 as usize, 1usize << order);
         if bits < 64 {
@@ -43,7 +45,8 @@ impl Bitmap {
         self.clear_bits(first, order, 1) == 0
     }
 
-    /// How many of the bits are clear; stops counting at `enough`.
+    /// How many of the bits of the `2^order` frames from `first` are clear; stops counting at
+    /// `enough`.
     pub(crate) fn clear_bits(&self, first: FrameId, order: u32, enough: u64) -> u64 {
         let mut clear = 0;
         let (mut at, end) = (u64::from(first.0), u64::from(first.0) + (1 << order));
@@ -61,7 +64,7 @@ impl Bitmap {
     }
 }
 
-/// `bits` ones from the place of bit `at` in its word.
+/// A mask of `bits` ones that begins at the position of bit `at` in its word.
 const fn mask(at: u64, bits: u64) -> u64 {
     (u64::MAX >> (64 - bits)) << (at % 64)
 }

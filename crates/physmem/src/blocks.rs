@@ -1,4 +1,5 @@
-//! A buddy system that keeps frames that move apart from frames that stay (Linux's `mm/page_alloc.c`).
+//! A buddy system that groups movable frames and frames that must stay in separate page blocks
+//! (Linux's `mm/page_alloc.c`).
 //!
 //! ```text
 //!   page block       | movable      | unmovable    | movable      |      2M each where frames have 4K
@@ -10,11 +11,12 @@
 //!     steal   otherwise the smallest that is large enough, whose page block stays what it is
 //! ```
 //!
-//! Of a type's own free blocks one of the smallest that are large enough is taken, as in [`Buddy`](crate::Buddy).
-//! Blocks are joined up to the largest order; what is larger is looked for among adjacent free blocks.
+//! From a type's own free blocks, one of the smallest that are large enough is taken, as in
+//! [`Buddy`](crate::Buddy). Blocks are joined up to the largest order; a larger request is searched for among
+//! adjacent free blocks of that order.
 //!
-//! Left out: free blocks that enter at a list's end where their buddy is nearly free too, lists of single
-//! frames per processor, the reserve of high orders, and zones.
+//! Not modelled: inserting a free block at the list's end if its buddy is nearly free as well,
+//! per-processor lists of single frames, the reserve of high orders, and zones.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -33,9 +35,9 @@ const ORDERS: usize = 32;
 /// A buddy system with page blocks.
 pub struct PageBlocks {
     frames: Range<u32>,
-    /// log2 of the frames of a page block ...
+    /// log2 of the number of frames of a page block.
     block_order: u32,
-    /// ... and of the largest free block.
+    /// log2 of the number of frames of the largest free block.
     order_max: u32,
     types: Vec<BlockType>,
     lists: [FreeLists<ORDERS>; BlockType::ALL.len()],
@@ -45,8 +47,9 @@ pub struct PageBlocks {
 }
 
 impl PageBlocks {
-    /// Over the base frames `frames`, none of them free yet, with page blocks of `2^block_order` and free
-    /// blocks up to `2^order_max` frames. All page blocks are movable, as when a kernel boots.
+    /// An allocator over the base frames `frames`, none of them free yet, with page blocks of
+    /// `2^block_order` frames and free blocks of up to `2^order_max` frames. All page blocks are movable,
+    /// as when a kernel boots.
     pub fn new(frames: Range<u32>, block_order: u32, order_max: u32) -> PageBlocks {
         let count = (frames.end as usize).div_ceil(1 << block_order);
         PageBlocks {
@@ -69,7 +72,7 @@ impl PageBlocks {
         &mut self.lists[of as usize]
     }
 
-    /// The page blocks of `2^order` frames from `first` are of this type from here on.
+    /// Sets the type of the page blocks in the `2^order` frames from `first`.
     fn set_type(&mut self, first: FrameId, order: u32, to: BlockType) {
         let block = (first.0 >> self.block_order) as usize;
         let count = 1 << order.saturating_sub(self.block_order);
@@ -80,7 +83,7 @@ impl PageBlocks {
         }
     }
 
-    /// Takes a free block out of its list.
+    /// Removes a free block from its list.
     fn remove(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
         let of = self.type_of(block);
         self.list(of).remove(table, block, order);
@@ -91,8 +94,8 @@ impl PageBlocks {
         self.list(of).push(table, block, order);
     }
 
-    /// Splits a free block that has left its list until `first` begins one of `order`, and enters what
-    /// is left of it.
+    /// Splits a free block of order `from`, which has been removed from its list, until `first` begins
+    /// a block of `order`. Inserts the other parts into their lists.
     fn split_to(
         &mut self,
         table: &mut FrameTable,
@@ -113,7 +116,7 @@ impl PageBlocks {
         }
     }
 
-    /// A part of a free block that is in the list of `of`.
+    /// Splits the frames for `request` off a free block that is in the list of the type `of`.
     fn cut(
         &mut self,
         table: &mut FrameTable,
@@ -126,7 +129,7 @@ impl PageBlocks {
         first
     }
 
-    /// The smallest block of a type that is large enough (`__rmqueue_smallest`).
+    /// The smallest free block of a type that is large enough (`__rmqueue_smallest`).
     fn smallest(
         &self,
         table: &FrameTable,
@@ -142,8 +145,8 @@ impl PageBlocks {
         orders.find_map(|order| Some((self.block_in(table, of, order, request)?, order)))
     }
 
-    /// A free block of a type and an order in which the request can be served. Linux knows no colours: one
-    /// is looked for only where nothing else will do.
+    /// A free block of the given type and order that can serve the request. Linux has no cache colours: a
+    /// block with the requested colour is searched for only if no other colour is acceptable.
     fn block_in(
         &self,
         table: &FrameTable,
@@ -155,12 +158,14 @@ impl PageBlocks {
         self.lists[of as usize].choose(table, order, color, request.order)
     }
 
-    /// Whether what is left of a block may be claimed for `of` (`should_try_claim_block`).
+    /// Whether a request for the type `of` may claim a free block of `order` from another type
+    /// (`should_try_claim_block`).
     const fn may_claim(&self, of: BlockType, order: u32) -> bool {
         order >= self.block_order / 2 || !matches!(of, BlockType::Movable)
     }
 
-    /// Takes a block of another type, and with it the page block (`__rmqueue_claim`).
+    /// Takes a block of another type and claims its page block for the type `of`
+    /// (`__rmqueue_claim`).
     fn claim(
         &mut self,
         table: &mut FrameTable,
@@ -192,8 +197,8 @@ impl PageBlocks {
         None
     }
 
-    /// Has the page block of `frame` go over from one type to another if half of it is free or alike
-    /// (`try_to_claim_block`).
+    /// Changes the type of the page block of `frame` from one type to another, if half of it is free
+    /// or already of a compatible use (`try_to_claim_block`). Returns whether it did.
     fn take_over(
         &mut self,
         table: &mut FrameTable,
@@ -239,7 +244,8 @@ impl PageBlocks {
         true
     }
 
-    /// Takes frames out of a block of another type, which stays what it is (`__rmqueue_steal`).
+    /// Takes frames from a block of another type, whose page block keeps its type
+    /// (`__rmqueue_steal`).
     fn steal(
         &mut self,
         table: &mut FrameTable,
@@ -254,7 +260,8 @@ impl PageBlocks {
         Some(self.cut(table, found, request))
     }
 
-    /// Adjacent free blocks of the largest order, for more than that.
+    /// Takes adjacent free blocks of the largest order, for a request that is larger than one
+    /// block.
     fn adjacent(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
         let order = request.order;
         let step = 1u64.checked_shl(order)?;
@@ -274,13 +281,13 @@ impl PageBlocks {
         None
     }
 
-    /// Whether all of the `2^order` frames from `first` are its own.
+    /// Whether all of the `2^order` frames from `first` belong to this allocator.
     fn has_frames(&self, first: FrameId, order: u32) -> bool {
         let end = 1u64.checked_shl(order).map(|count| u64::from(first.0) + count);
         first.0 >= self.frames.start && end.is_some_and(|end| end <= self.frames.end.into())
     }
 
-    /// The free block that the frames from `first` are part of.
+    /// The free block that contains the frame `first`.
     fn around(&self, table: &FrameTable, first: FrameId, order: u32) -> Option<(FrameId, u32)> {
         (order..=self.order_max).find_map(|from| {
             let block = FrameId(first.0 >> from << from);

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A block of order k is 2^k base frames and aligned to its size; its buddy is the other half of
-//! the block of order k+1 that both lie in. Of the blocks that are large enough one of the
-//! smallest is taken, the one that entered last. Free blocks are linked through their
-//! descriptors, so that every operation takes time in proportion to the number of orders.
+//! the block of order k+1 that contains both. A request gets one of the smallest blocks that are
+//! large enough: the one that was inserted last. Free blocks are linked through their descriptors,
+//! so that the time of every operation is proportional to the number of orders.
 
 use core::ops::Range;
 
@@ -23,10 +23,10 @@ use crate::{
     table::FrameTable,
 };
 
-/// Orders of blocks: up to half of the frames that a number of 32 bits can name.
+/// The number of orders: the largest block is half of the frames that 32 bits can number.
 const ORDERS: usize = 32;
 
-/// No block is larger: 2^31 base frames, 8 TiB of 4 KiB.
+/// The order of the largest block: 2^31 base frames, 8 TiB of 4 KiB.
 const MAX_ORDER: u32 = ORDERS as u32 - 1;
 
 /// The binary buddy system.
@@ -41,14 +41,14 @@ impl Buddy {
         Buddy { frames, lists: FreeLists::new() }
     }
 
-    /// The block that entered last of the smallest that have `2^order` frames.
+    /// A smallest free block with at least `2^order` frames: the one that was inserted last.
     fn smallest(&self, order: u32) -> Option<(FrameId, u32)> {
         let order = self.lists.at_least(order)?;
         Some((self.lists.first(order)?, order))
     }
 
-    /// Splits a free block that has left its list until `first` begins one of `order`, and
-    /// enters what is left of it.
+    /// Splits a free block of order `from`, which has been removed from its list, until `first`
+    /// begins a block of `order`. Inserts the other parts into their lists.
     fn split_to(
         &mut self,
         table: &mut FrameTable,

@@ -1,5 +1,5 @@
-//! What some allocators can be asked beside frames: what became of page blocks, of reservations, and where a
-//! region should lie.
+//! What some allocators offer besides frames: statistics of page blocks and of reservations, and placement
+//! of regions.
 
 use alloc::vec::Vec;
 
@@ -8,23 +8,23 @@ use crate::{
     table::FrameTable,
 };
 
-/// What frames of a page block are for.
+/// The kind of frames that a page block is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BlockType {
-    /// They stay where they are.
+    /// Frames that cannot be moved or reclaimed.
     Unmovable,
-    /// They can be moved.
+    /// Frames that can be moved.
     Movable,
-    /// They stay, and are given back where that is asked for.
+    /// Frames that cannot be moved, but are freed on request.
     Reclaimable,
 }
 
 impl BlockType {
-    /// All of them, in the order of their numbers.
+    /// All types, in the order of their numbers.
     pub const ALL: [BlockType; 3] =
         [BlockType::Unmovable, BlockType::Movable, BlockType::Reclaimable];
 
-    /// The type of frames that are to be in `state`.
+    /// The type of page block for frames in `state`.
     pub const fn of(state: State) -> BlockType {
         match state {
             State::Movable | State::InTransit => BlockType::Movable,
@@ -35,7 +35,7 @@ impl BlockType {
         }
     }
 
-    /// Its name in results.
+    /// The name of this type in results.
     pub const fn name(self) -> &'static str {
         match self {
             BlockType::Unmovable => "unmovable",
@@ -44,7 +44,8 @@ impl BlockType {
         }
     }
 
-    /// Whose frames are taken where a type has none left, in this order (`fallbacks`).
+    /// The types from which frames are taken when none of this type is left, in this order
+    /// (`fallbacks`).
     pub(crate) const fn fallbacks(self) -> [BlockType; 2] {
         match self {
             BlockType::Unmovable => [BlockType::Reclaimable, BlockType::Movable],
@@ -54,18 +55,18 @@ impl BlockType {
     }
 }
 
-/// What has become of page blocks.
+/// Counts of what happened to page blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCounts {
     /// Page blocks by type, in the order of [`BlockType::ALL`].
     pub blocks: [u64; BlockType::ALL.len()],
-    /// Page blocks that went over to another type.
+    /// Page blocks whose type was changed to serve a request.
     pub claimed: u64,
-    /// Frames that were taken out of page blocks of another type, which stayed what they were.
+    /// Frames that were taken from page blocks of another type, which kept their type.
     pub stolen: u64,
 }
 
-/// What can be asked of an allocator that has page blocks.
+/// The operations of an allocator that has page blocks.
 pub trait Blocks {
     /// log2 of the frames of a page block.
     fn block_order(&self) -> u32;
@@ -73,15 +74,15 @@ pub trait Blocks {
     /// The type of the page block of a frame.
     fn block_type(&self, frame: FrameId) -> BlockType;
 
-    /// Whether a request of `2^order` movable frames would be served without a steal: where
-    /// compaction ends (`compact_finished`).
+    /// Whether a request for `2^order` movable frames could be served without a steal, so that
+    /// compaction can stop (`compact_finished`).
     fn is_suitable(&self, order: u32) -> bool;
 
-    /// Claims of parts of page blocks, also those that failed, since it was asked last: each boosts the
-    /// watermark.
+    /// The number of attempts, successful or not, to claim a part of a page block since the last call.
+    /// Each of them boosts the watermark.
     fn take_boosts(&mut self) -> u64;
 
-    /// What has become of page blocks.
+    /// Counts of what happened to page blocks.
     fn counts(&self) -> BlockCounts;
 }
 
@@ -89,25 +90,26 @@ pub trait Blocks {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Unplaced {
-    /// The reservation would begin before the object.
+    /// The reservation would begin before the object does.
     Start,
-    /// It would reach beyond the end of an object that does not grow.
+    /// The reservation would extend beyond the end of an object that does not grow.
     End,
-    /// Its pages overlap those of another reservation of the object, or a page of the object that has a
-    /// frame elsewhere.
+    /// The reservation would overlap another reservation of the object, or a page of the object that
+    /// has a frame elsewhere.
     Neighbor,
-    /// The page's own frame is taken, by what was this page of the object before.
+    /// The page's frame in the reservation is in use: the object had another page with this index
+    /// before.
     Taken,
-    /// There is no free block of its size.
+    /// There is no free block of the reservation's size.
     NoBlock,
 }
 
 impl Unplaced {
-    /// Each of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Unplaced; 5] =
         [Unplaced::Start, Unplaced::End, Unplaced::Neighbor, Unplaced::Taken, Unplaced::NoBlock];
 
-    /// Its name in results.
+    /// The name of this reason in results.
     pub const fn name(self) -> &'static str {
         match self {
             Unplaced::Start => "start",
@@ -123,19 +125,19 @@ impl Unplaced {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Broken {
-    /// Somebody wanted a base frame and none was free.
+    /// A base frame was requested and none was free.
     Frame,
-    /// Somebody wanted more than one frame in a row, and this reservation had them.
+    /// Several contiguous frames were requested, and this reservation had enough of them unused.
     Block,
-    /// Somebody wanted just these frames.
+    /// Exactly these frames were requested.
     Wanted,
 }
 
 impl Broken {
-    /// Each of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Broken; 3] = [Broken::Frame, Broken::Block, Broken::Wanted];
 
-    /// Its name in results.
+    /// The name of this reason in results.
     pub const fn name(self) -> &'static str {
         match self {
             Broken::Frame => "frame",
@@ -145,51 +147,53 @@ impl Broken {
     }
 }
 
-/// What can be asked of an allocator that has reservations.
+/// The operations of an allocator that has reservations.
 pub trait Reserver {
     /// The sizes of its reservations as log2 of their frames, the largest first.
     fn orders(&self) -> Vec<u32>;
 
-    /// What has become of the reservations of each size, the largest first, with log2 of its frames.
+    /// For each size of reservation, the largest first: log2 of its frames, and its counts.
     fn counts(&self) -> Vec<(u32, ReservationCounts)>;
 
-    /// Begins to count anew; reservations stay.
+    /// Resets the counts to zero; reservations stay.
     fn forget_counts(&mut self);
 
-    /// The largest page around `frame` all of whose frames are taken, as a power of two of
-    /// frames: what can be mapped as one page, as far as frames go.
+    /// log2 of the frames of the largest aligned block around `frame` in which all frames are
+    /// taken: such a block can be mapped as one page, as far as its frames are concerned.
     fn full_order(&self, frame: FrameId) -> Option<u32>;
 
-    /// The first frame and log2 of the frames of the reservation that `frame` lies in, and which page of
-    /// which object its first frame is for.
+    /// The reservation that contains `frame`: its first frame, log2 of its frames, the object it belongs
+    /// to, and the page of the object that its first frame is for.
     fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)>;
 
-    /// The reservations that were broken since the last call: first frame and log2 of their frames.
+    /// The reservations that were broken since the last call: the first frame of each and log2 of
+    /// its frames.
     fn take_broken(&mut self) -> Vec<(FrameId, u32)>;
 }
 
-/// What has become of the reservations of one size.
+/// Counts of what happened to the reservations of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReservationCounts {
-    /// How many were made.
+    /// Reservations made.
     pub made: u64,
-    /// How often one became full.
+    /// Times that a reservation became full.
     pub filled: u64,
-    /// How many were given back whole, since their last page was freed.
+    /// Reservations that were freed as a whole, since their last page had been freed.
     pub emptied: u64,
-    /// How many were broken, by reason ([`Broken`] as a number).
+    /// Reservations broken, by reason (indexed by [`Broken`] as a number).
     pub broken: [u64; Broken::ALL.len()],
-    /// Frames that these breaks made free.
+    /// Frames that became free when reservations were broken.
     pub broken_frames: u64,
-    /// Pages that were placed in one.
+    /// Pages that were placed in a reservation.
     pub placed: u64,
-    /// Pages that were not, by reason ([`Unplaced`] as a number).
+    /// Pages that were not placed in a reservation, by reason (indexed by [`Unplaced`] as a
+    /// number).
     pub unplaced: [u64; Unplaced::ALL.len()],
 }
 
-/// What can be asked of an allocator that places regions.
+/// The operations of an allocator that places regions.
 pub trait Places {
-    /// Where `frames` frames could begin (next fit over runs of the largest free blocks). The largest
-    /// run of those that were seen, if none is long enough; nothing if there is none.
+    /// Where a region of `frames` frames could begin: next fit over runs of free blocks of the
+    /// largest order. If no run is long enough, the longest run seen; `None` if there is none.
     fn place(&mut self, table: &FrameTable, frames: u64) -> Option<FrameId>;
 }

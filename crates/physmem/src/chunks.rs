@@ -1,4 +1,5 @@
-//! Chunks in the order of their migratable pages (G98 section 6.4.4).
+//! Free pages by chunk, with chunks ordered by their number of migratable pages (G98 section
+//! 6.4.4).
 //!
 //! ```text
 //!   migratable pages   0          3        17              4096
@@ -7,10 +8,11 @@
 //!          kernel memory comes from here      movable memory comes from here
 //! ```
 //!
-//! What cannot be moved gathers in few chunks, so that the others can be emptied by migration.
-//! The paper gives the order and not what breaks a tie: in a bucket the chunks that hold pages
-//! which stay are last; movable pages take the first chunk, all others the last. Chunks without
-//! a free frame are in no bucket. A chunk's count is of the migratable pages that are in use.
+//! Frames that cannot be moved are concentrated in few chunks, so that the other chunks can be
+//! emptied by migration. The paper gives the order but not how to break ties. Here, the chunks of a
+//! bucket that hold immovable pages are last; movable pages are taken from the first chunk, all
+//! other pages from the last. Chunks without a free frame are in no bucket. A chunk's count is the
+//! number of migratable pages in use.
 
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -26,7 +28,7 @@ struct Chunk {
     lists: FreeLists<32>,
     free_frames: u32,
     migratable: u32,
-    /// Previous and next in the bucket, by number.
+    /// The numbers of the previous and next chunk in the bucket.
     links: [u32; 2],
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct Chunks {
     order: u32,
     first: u32,
     chunks: Vec<Chunk>,
-    /// First and last chunk of each bucket.
+    /// The first and last chunk of each bucket.
     buckets: Vec<[u32; 2]>,
     counts: [u64; 32],
 }
@@ -64,9 +66,10 @@ impl Chunks {
         self.counts.get(order as usize).copied().unwrap_or(0)
     }
 
-    /// The free page of one of `orders`, ascending, that a movable page or another should come
-    /// from or be split from, with its order. Only pages in which `2^wanted` frames of `color` begin,
-    /// if that is given.
+    /// The free page, with its order, that a request should be served from. Its order is one of
+    /// `orders`, which ascend. `movable` says whether the request is for a movable page, which
+    /// decides from which chunk the page comes. If `color` is given, `2^wanted` frames of that colour
+    /// must begin in the page.
     pub(crate) fn choose(
         &self,
         table: &FrameTable,
@@ -140,7 +143,8 @@ impl Chunks {
         (frame.0 >> self.order) - self.first
     }
 
-    /// Enters a chunk behind the others of its bucket if it holds pages that stay, else before.
+    /// Inserts a chunk into its bucket: at the end if it holds immovable pages, otherwise at the
+    /// front.
     fn enter(&mut self, number: u32) {
         let Chunk { free_frames, migratable, .. } = self.chunks[number as usize];
         let behind = free_frames + migratable < 1 << self.order;

@@ -1,4 +1,5 @@
-//! The coalescing daemon of IRIX: which chunks of memory it would empty (G98 section 6.4.3).
+//! The coalescing daemon of IRIX: it chooses the chunks of memory to be emptied for large pages
+//! (G98 section 6.4.3).
 //!
 //! ```text
 //!   pass      weak   mild   weak   mild   ...   strong      after passes that made nothing
@@ -7,31 +8,32 @@
 //!             whatever is in use                                        strong
 //! ```
 //!
-//! It works on chunks of each page size, as far as their watermarks want more, and goes on where it
-//! stopped. How many migrations a chunk would take are the clear bits of the allocator's bitmap. It
-//! knows no owner of a page: whether a page can move is seen when it is to be moved.
+//! It processes the chunks of each page size whose watermark wants more free pages, and continues
+//! where the last pass stopped. The number of migrations that a chunk needs is the number of clear
+//! bits in the allocator's bitmap. The daemon does not know the owner of a page: whether a page can
+//! be moved is known only when the migration is tried.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::frame::FrameId;
 
-/// How far it goes for a large page.
+/// How much the daemon moves to make a large page free.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
     /// No page is moved.
     Weak,
-    /// Up to a threshold of pages per chunk is moved.
+    /// A chunk is emptied if it has at most a threshold of pages in use.
     Mild,
-    /// All pages of a chunk are moved.
+    /// A chunk is emptied however many pages are in use.
     Strong,
 }
 
 impl Level {
-    /// All of them, in their order.
+    /// All levels, in their order.
     pub const ALL: [Level; 3] = [Level::Weak, Level::Mild, Level::Strong];
 
-    /// Its name in results.
+    /// The name of this level in results.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Weak => "weak",
@@ -41,15 +43,15 @@ impl Level {
     }
 }
 
-/// What the daemon remembers from one pass to the next.
+/// The state of the daemon between passes.
 #[derive(Clone, Debug)]
 pub struct Coalesced {
     frames: Range<u32>,
     classes: Vec<Class>,
-    /// Passes that make nothing, after which one is strong.
+    /// After this number of passes that made no large page, one pass is strong.
     strong_after: u32,
     fruitless: u32,
-    /// The most that it goes to by itself.
+    /// The highest level at which the daemon runs unless a process waits for a page.
     level_max: Level,
     passes: [u64; Level::ALL.len()],
     made: [u64; Level::ALL.len()],
@@ -58,24 +60,25 @@ pub struct Coalesced {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     order: u32,
-    /// Migrations per chunk that a mild pass makes at most.
+    /// The most migrations per chunk that a mild pass makes.
     threshold: u64,
     cursor: u32,
 }
 
-/// What a scan has come to.
+/// The result of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scanned {
-    /// Chunks that were looked at.
+    /// The number of chunks examined.
     pub chunks: u64,
-    /// The chunk to empty, by its first frame, and its frames in use; `None`: no more in this pass.
+    /// The chunk to empty, as its first frame and its number of frames in use; `None` if this pass
+    /// finds no more.
     pub found: Option<(FrameId, u64)>,
 }
 
 impl Coalesced {
-    /// A daemon over `frames` for pages of `2^order` base frames each, with the migrations that a mild
-    /// pass makes at most for one of them. Passes are weak and mild in turn; after `strong_after` of
-    /// them that made nothing, one is strong.
+    /// A daemon over `frames`. Each of `thresholds` is a page size, as log2 of base frames, and the
+    /// most migrations that a mild pass makes for one page of that size. Passes are weak and mild in
+    /// turn. After `strong_after` passes that made no large page, one is strong.
     pub fn new(frames: Range<u32>, thresholds: &[(u32, u64)], strong_after: u32) -> Coalesced {
         let class = |&(order, threshold): &(u32, u64)| Class { order, threshold, cursor: 0 };
         let mut classes: Vec<Class> = thresholds.iter().map(class).collect();
@@ -92,14 +95,14 @@ impl Coalesced {
         self
     }
 
-    /// Passes by level, and the large free pages that were made in them.
+    /// For each level: the level, the number of passes, and the large free pages that they made.
     pub fn passes(&self) -> impl Iterator<Item = (Level, u64, u64)> + '_ {
         Level::ALL
             .into_iter()
             .map(|level| (level, self.passes[level as usize], self.made[level as usize]))
     }
 
-    /// The level of the pass that begins.
+    /// The level of the next pass.
     pub fn next_level(&self) -> Level {
         let done: u64 = self.passes.iter().sum();
         let level = match self.fruitless >= self.strong_after {
@@ -110,19 +113,19 @@ impl Coalesced {
         level.min(self.level_max)
     }
 
-    /// The orders of its pages, the largest first.
+    /// The page sizes that the daemon makes, as log2 of base frames, the largest first.
     pub fn orders(&self) -> Vec<u32> {
         self.classes.iter().map(|class| class.order).collect()
     }
 
-    /// How many chunks of `2^order` frames there are.
+    /// The number of chunks of `2^order` frames.
     pub fn chunks(&self, order: u32) -> u64 {
         u64::from((self.frames.end >> order).saturating_sub(self.first(order) >> order))
     }
 
-    /// Looks for the next chunk of `2^order` frames that `level` would empty, through `chunks` chunks at
-    /// most, which are counted down, and with at most `moves_max` migrations. `in_use` counts a chunk's
-    /// frames in use, no further than asked.
+    /// Searches for the next chunk of `2^order` frames that a pass of `level` empties. It examines at
+    /// most `chunks` chunks, which it decrements, and accepts a chunk that needs at most `moves_max`
+    /// migrations. `in_use` counts the frames in use in a chunk, up to the number given to it.
     pub fn scan(
         &mut self,
         order: u32,
@@ -160,7 +163,7 @@ impl Coalesced {
         scanned
     }
 
-    /// A pass is over that made `made` large free pages; `missing` are wanted still.
+    /// Reports the end of a pass that made `made` large free pages when `missing` more are wanted.
     pub fn passed(&mut self, level: Level, made: u64, missing: u64) {
         self.passes[level as usize] += 1;
         self.made[level as usize] += made;

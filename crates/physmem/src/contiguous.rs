@@ -1,5 +1,5 @@
 //! Contiguity-aware placement (Alverti and others 2020, "CA paging"): frames at the place that a request
-//! wishes, and a place for what begins.
+//! names, and a place for each new region.
 //!
 //! ```text
 //!   free runs of the largest blocks   | ======== |   | ===== |        | ============ |
@@ -8,7 +8,8 @@
 //!   its pages, one by one             each at the region's offset, as long as that is free
 //! ```
 //!
-//! Who asks knows the region's offset ([`Request::near`]); here it is kept where the next region may begin.
+//! The caller keeps the offset of each region between pages and frames ([`Request::near`]). This module
+//! keeps where the next region may begin.
 
 use alloc::vec::Vec;
 
@@ -16,16 +17,16 @@ use crate::{
     allocator::Allocator, capabilities::Places, frame::FrameId, request::Request, table::FrameTable,
 };
 
-/// Another allocator, which gives frames at wished places too.
+/// An allocator that adds frames at requested places to another allocator.
 pub struct Contiguous<A> {
     inner: A,
-    /// log2 of the frames of the blocks that runs consist of.
+    /// log2 of the frames of the blocks that free runs consist of.
     order: u32,
     rover: u32,
 }
 
 impl<A: Allocator> Contiguous<A> {
-    /// `inner`, with runs of free blocks of `2^order` frames.
+    /// `inner` with placement, with runs of free blocks of `2^order` frames.
     pub const fn new(inner: A, order: u32) -> Contiguous<A> {
         Contiguous { inner, order, rover: 0 }
     }

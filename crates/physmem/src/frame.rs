@@ -2,36 +2,36 @@ use core::fmt;
 
 /// The number of a base frame: its physical address divided by the base page size.
 ///
-/// 32 bits number 16 TiB of 4 KiB frames, less the last one.
+/// With 32 bits and frames of 4 KiB, all frames of 16 TiB except the last have a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameId(pub u32);
 
-/// Who uses a base frame, and so whether its contents may be moved.
+/// Who uses a base frame; this determines whether its contents may be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum State {
-    /// Nobody: the allocator's.
+    /// Free: the allocator has it.
     #[default]
     Free,
     /// Held back for an object that is expected to use it (FreeBSD's reservations).
     Reserved,
-    /// User or page-cache memory, reached through mappings only: it can be migrated.
+    /// User or page-cache memory that is accessed only through mappings: it can be migrated.
     Movable,
-    /// The kernel's, or locked for it: pointers lead to it, so it stays where it is.
+    /// The kernel's, or locked for it: the kernel has pointers to it, so it cannot be moved.
     Kernel,
-    /// A page table's, or other memory of the HAT layer: it stays too.
+    /// A page table's, or other memory of the HAT layer: it cannot be moved.
     Table,
-    /// The target of a migration whose copy is not complete: a fault on it waits.
+    /// The target of a migration whose copy is not complete: a fault on the page waits.
     InTransit,
-    /// Not to be used.
+    /// Not available for use.
     Offline,
-    /// The kernel's, which gives it back where that is asked for (caches of what is on a disk): it stays
-    /// while it is in use.
+    /// The kernel's, and freed on request (caches of what is on a disk). It cannot be moved while it is
+    /// in use.
     Reclaimable,
 }
 
 impl State {
-    /// Every state, in the order of their numbers.
+    /// All states, in the order of their numbers.
     pub const ALL: [State; 8] = [
         State::Free,
         State::Reserved,
@@ -43,25 +43,25 @@ impl State {
         State::Reclaimable,
     ];
 
-    /// Whether a frame in this state can be given to another owner by moving its contents,
-    /// wired counts aside.
+    /// Whether a frame in this state can be freed by moving its contents to another frame, if it is
+    /// not wired.
     pub const fn is_migratable(self) -> bool {
         matches!(self, State::Movable)
     }
 }
 
-/// What a frame holds: page `index` of the memory object `object`.
+/// What a frame holds: the base page `index` of the memory object `object`.
 ///
-/// The numbers are the memory manager's; this crate only keeps them.
+/// The memory manager defines the numbers; this crate only stores them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Identity {
     /// The memory object, 0 for none.
     pub object: u32,
-    /// Which base page of it.
+    /// The number of the base page in the object.
     pub index: u64,
 }
 
-/// A page-frame descriptor: what is known of one base frame.
+/// A page-frame descriptor: what is recorded about one base frame.
 ///
 /// ```text
 ///   bytes  0..8    links: the neighbours in the one list that the frame is in
@@ -70,32 +70,32 @@ pub struct Identity {
 ///         22       state    23 order (of a free block's first frame)    24 node    25 flags
 /// ```
 ///
-/// It holds no page size (G98 section 6.1): a large page is the adjacent descriptors of its base
-/// frames. Only a *free* block has an order, in the descriptor of its first frame, so that the
-/// free lists need no memory of their own.
+/// It holds no page size (G98 section 6.1): a large page is represented by the adjacent descriptors
+/// of its base frames. Only a *free* block has an order, which is in the descriptor of its first
+/// frame, so that the free lists need no memory of their own.
 ///
-/// Aligned so that two buddies of one frame share a line of 64 bytes of the processor's cache.
+/// Aligned so that the descriptors of two buddies of one frame share a 64-byte cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(align(32))]
 pub struct Pfdat {
-    /// Previous and next in a list: of free blocks while the frame is free, of the owner's
-    /// making otherwise.
+    /// The previous and next frame in a list: the list of free blocks while the frame is free,
+    /// otherwise a list of its owner.
     pub links: [u32; 2],
-    /// What it holds.
+    /// What the frame holds.
     pub identity: Identity,
-    /// How many reasons there are not to move or reclaim it.
+    /// The number of reasons not to move or reclaim the frame.
     pub wired: u16,
     state: State,
     order: u8,
     node: u8,
-    /// Bits that belong to the owner of the frame.
+    /// Bits for the owner of the frame.
     pub flags: u8,
 }
 
 /// The end of a list: no frame has this number.
 pub const NO_FRAME: u32 = u32::MAX;
 
-/// The order of a frame that is no free block's first.
+/// The order of a frame that is not the first of a free block.
 const NO_ORDER: u8 = u8::MAX;
 
 impl Pfdat {
@@ -111,25 +111,25 @@ impl Pfdat {
         }
     }
 
-    /// Who uses it.
+    /// Who uses the frame.
     #[inline]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// The NUMA node that it belongs to.
+    /// The NUMA node of the frame.
     #[inline]
     pub const fn node(&self) -> u8 {
         self.node
     }
 
-    /// Whether its contents may be moved elsewhere.
+    /// Whether the frame's contents may be moved to another frame.
     #[inline]
     pub const fn is_migratable(&self) -> bool {
         self.state.is_migratable() && self.wired == 0
     }
 
-    /// The order of the free block that begins here, if one does.
+    /// The order of the free block that begins with this frame, if one does.
     #[inline]
     pub(crate) const fn free_order(&self) -> Option<u32> {
         if matches!(self.state, State::Free) && self.order != NO_ORDER {
@@ -143,7 +143,8 @@ impl Pfdat {
         self.order = order.map_or(NO_ORDER, |order| order as u8);
     }
 
-    /// The descriptor of this frame for a new owner: in `state`, without identity, wired counts and flags.
+    /// The descriptor of this frame for a new owner: in `state`, with no identity, no wired counts and no
+    /// flags.
     pub(crate) const fn handed_over(self, state: State) -> Pfdat {
         Pfdat { state, ..Pfdat::free(self.node) }
     }

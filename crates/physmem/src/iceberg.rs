@@ -1,5 +1,6 @@
-//! Mosaic's constrained placement: the few frames that a page may have, and its number among them (Gosakan
-//! and others 2023, "Mosaic Pages"; its hash table is the iceberg of Bender and others).
+//! Mosaic's constrained placement: the few frames that each page may have, and which of them it has
+//! (Gosakan and others 2023, "Mosaic Pages"; its hash table is the iceberg hash table of Bender and
+//! others).
 //!
 //! ```text
 //!   memory  | bucket 0            | bucket 1            | bucket 2            | ...
@@ -9,15 +10,15 @@
 //!           number       0 ... 55                        56 ... 103
 //! ```
 //!
-//! A page has 56 + 6 x 8 = 104 frames to choose from, so that 7 bits say which one it has: that is what an
-//! entry of a TLB keeps of it. The paper's circuit hashes by tables of random numbers; a mixer of 64 bits
-//! stands in for it here.
+//! A page has 56 + 6 x 8 = 104 possible frames, so that 7 bits identify the one that it has; a TLB entry
+//! keeps only these bits. The paper's circuit hashes by tables of random numbers; here a 64-bit mixing
+//! function takes its place.
 
 use core::ops::Range;
 
 use crate::frame::FrameId;
 
-/// Where pages may lie.
+/// The frames in which each page may be placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Iceberg {
     first: u32,
@@ -27,18 +28,18 @@ pub struct Iceberg {
     choices: u32,
 }
 
-/// The frame that a page gets.
+/// The frame chosen for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Berth {
-    /// Which one.
+    /// The frame.
     pub frame: FrameId,
-    /// Whether it lies in a back yard.
+    /// Whether the frame is in a back yard.
     pub is_back: bool,
 }
 
 impl Iceberg {
-    /// Buckets of `front` and `back` frames each over all of `frames`, and so many `choices` of a back
-    /// yard; nothing where there is no bucket, or a page would have no frame.
+    /// Buckets that together have all of `frames`, each of `front` and `back` frames. A page has
+    /// `choices` back yards. `None` if there is no bucket, or if a page would have no frame.
     pub const fn new(frames: Range<u32>, front: u32, back: u32, choices: u32) -> Option<Iceberg> {
         if front == 0 || front > 1 << 16 || back > 1 << 16 || choices > 1 << 8 {
             return None;
@@ -50,12 +51,13 @@ impl Iceberg {
         Some(Iceberg { first: frames.start, buckets, front, back, choices })
     }
 
-    /// Frames that a page may have.
+    /// The number of frames that a page may have.
     pub const fn numbers(&self) -> u32 {
         self.front + self.choices * self.back
     }
 
-    /// The bucket of the page called `key` by the hash function with this number; the front yard's is 0.
+    /// The bucket of the page `key` by the hash function number `function`; function 0 gives the bucket
+    /// of its front yard.
     fn bucket(&self, key: u64, function: u32) -> u32 {
         let mut mixed = key ^ u64::from(function + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -70,7 +72,7 @@ impl Iceberg {
         self.first + bucket * (self.front + self.back)
     }
 
-    /// The frame that is meant by `number`.
+    /// The frame that a page `key` has if its number is `number`.
     pub fn frame(&self, key: u64, number: u32) -> FrameId {
         if number < self.front {
             return FrameId(self.start(self.bucket(key, 0)) + number);
@@ -79,7 +81,7 @@ impl Iceberg {
         FrameId(self.start(self.bucket(key, 1 + choice)) + self.front + slot)
     }
 
-    /// The number of `frame` among those that the page may have, if it is one of them.
+    /// The number of `frame` among the frames that the page `key` may have, if it is one of them.
     pub fn number(&self, key: u64, frame: FrameId) -> Option<u32> {
         let at = frame.0.checked_sub(self.first)?;
         let (bucket, slot) = (at / (self.front + self.back), at % (self.front + self.back));
@@ -90,8 +92,8 @@ impl Iceberg {
         Some(self.front + choice * self.back + (slot - self.front))
     }
 
-    /// The frame that the page gets: of its front yard the first that `is_free`, else the first of the back
-    /// yard that has most such frames.
+    /// The frame for a page: the first of its front yard for which `is_free` is true, otherwise the first
+    /// such frame of the back yard that has most of them.
     pub fn choose(&self, key: u64, is_free: impl Fn(FrameId) -> bool) -> Option<Berth> {
         let front = self.start(self.bucket(key, 0));
         if let Some(frame) = (front..front + self.front).map(FrameId).find(|&at| is_free(at)) {

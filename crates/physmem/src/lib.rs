@@ -1,4 +1,4 @@
-//! Physical memory: who uses which frame, and which free frame is given out next.
+//! Physical memory: descriptors that record who uses each frame, and allocators of free frames.
 //!
 //! ```text
 //!                  Physmem
@@ -12,11 +12,11 @@
 //!                                         Restrictive, or a Magazine
 //! ```
 //!
-//! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
-//! frames. Allocators keep their free lists inside the descriptors of free frames. Which operations
-//! allocate memory of their own, such as that for descriptors that are touched for the first time, is
-//! listed at [`Allocator`].
-//! Whom a frame's contents belong to and where it is mapped is for the memory manager to know.
+//! Descriptors have no page size (G98 section 6.1): a large page is adjacent, aligned base frames.
+//! Allocators keep their free lists inside the descriptors of free frames. Which operations allocate
+//! memory of their own, for example for descriptors that are used for the first time, is listed at
+//! [`Allocator`]. The memory manager keeps track of whom a frame's contents belong to and where the
+//! frame is mapped.
 //!
 //! ```
 //! use addr::{PageSize, PhysAddr};

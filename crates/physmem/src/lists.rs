@@ -4,19 +4,20 @@ use crate::{
     table::FrameTable,
 };
 
-/// Free lists, one per order, whose links lie in the descriptors of the blocks' first frames.
+/// Free lists, one per order. The links are in the descriptors of the blocks' first frames.
 ///
 /// ```text
 ///   heads[2] --> pfdat of frame 8 <--> pfdat of frame 64        blocks of four base frames
 ///   heads[0] --> pfdat of frame 3                               blocks of one
 /// ```
 ///
-/// Entering, leaving and taking the first take constant time and no memory.
+/// Inserting a block, removing a block and finding the first block take constant time and no
+/// memory.
 #[derive(Clone)]
 pub(crate) struct FreeLists<const ORDERS: usize> {
     heads: [u32; ORDERS],
     counts: [u32; ORDERS],
-    /// A bit per order that has a block.
+    /// One bit per order, set if the list of that order has a block.
     present: u32,
 }
 
@@ -26,26 +27,26 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         FreeLists { heads: [NO_FRAME; ORDERS], counts: [0; ORDERS], present: 0 }
     }
 
-    /// How many blocks of `order` there are.
+    /// The number of blocks of `order`.
     pub(crate) fn count(&self, order: u32) -> u32 {
         self.counts.get(order as usize).copied().unwrap_or(0)
     }
 
-    /// The block of `order` that entered last.
+    /// The block of `order` that was inserted last.
     #[inline]
     pub(crate) fn first(&self, order: u32) -> Option<FrameId> {
         let head = self.heads[order as usize];
         (head != NO_FRAME).then_some(FrameId(head))
     }
 
-    /// The smallest order of at least `order` that has a block.
+    /// The smallest order, from `order` up, whose list has a block.
     #[inline]
     pub(crate) fn at_least(&self, order: u32) -> Option<u32> {
         let larger = self.present.checked_shr(order).filter(|&larger| larger != 0)?;
         Some(order + larger.trailing_zeros())
     }
 
-    /// Enters a block.
+    /// Inserts a block.
     #[inline]
     pub(crate) fn push(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
         let next = self.heads[order as usize];
@@ -60,7 +61,7 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         self.present |= 1 << order;
     }
 
-    /// Takes a block out that is in the list of `order`.
+    /// Removes a block from the list of `order`.
     #[inline]
     pub(crate) fn remove(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
         let pfdat = table.get_mut(block);
@@ -81,9 +82,9 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         self.counts[order as usize] -= 1;
     }
 
-    /// The block of `order` that entered last; where `color` is given, the one that entered last
-    /// among those in which `2^wanted` frames of that colour begin, if one of the first blocks of the
-    /// list is such.
+    /// The block of `order` that was inserted last. If `color` is given, the one inserted last of
+    /// those in which `2^wanted` frames of that colour begin; only the first [`COLOR_LOOKS`] blocks
+    /// of the list are examined.
     pub(crate) fn choose(
         &self,
         table: &FrameTable,
@@ -106,11 +107,11 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
     }
 }
 
-/// How many blocks of a list are looked at for a colour.
+/// How many blocks of a list are examined for a colour.
 const COLOR_LOOKS: usize = 64;
 
-/// Where in a block of `from` that has left its list the part of `order` begins that `request`
-/// gets: at the wished colour if that is there.
+/// The first frame of the part that `request` gets from a block of order `from`, which has been
+/// removed from its list: a part with the requested colour if there is one.
 pub(crate) fn part(block: FrameId, from: u32, request: &Request) -> FrameId {
     let colored = request.color.and_then(|color| color.within(block, from, request.order));
     colored.unwrap_or(block)

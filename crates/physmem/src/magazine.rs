@@ -1,4 +1,4 @@
-//! Base frames in hand, before another allocator.
+//! A magazine: a stack of free base frames in front of another allocator.
 //!
 //! ```text
 //!   free(5) --> [ 9 3 7 5 ] --> allocate() -> 5      the frame that was freed last
@@ -7,37 +7,39 @@
 //!               free lists, joined as ever
 //! ```
 //!
-//! A program that frees a page often touches another one soon. A frame that waits in hand for that is
-//! neither joined with its buddy nor split off again, and the line of the processor's cache with its
-//! descriptor is the only one that both touch. Bonwick and Adams 2001 call the array a magazine; Linux
-//! has one per processor (`pcp`), and Lee and Barkley 1989 delay joining in the buddy system itself.
+//! A program that frees a page often touches another one soon. A frame that waits in the magazine
+//! meanwhile is neither joined with its buddy nor split off again, and its descriptor is likely still
+//! in the processor's cache. Bonwick and Adams 2001 call the array a magazine; Linux has one per
+//! processor (`pcp`), and Lee and Barkley 1989 delay joining in the buddy system itself.
 //!
-//! Frames in hand are free, and no large page is refused for them: they go to the free lists where a
-//! request cannot be answered without them. What is given out is what was freed last, whatever it
-//! will be used for, so that it does not go with an allocator that keeps movable frames apart.
+//! Frames in the magazine are free, and no request for a large page fails because of them: they are
+//! returned to the free lists when a request cannot be served otherwise. A request gets the frame
+//! freed last, whatever it is for. A magazine is therefore not suitable in front of an allocator
+//! that separates movable frames.
 
 use crate::{allocator::Allocator, frame::FrameId, request::Request, table::FrameTable};
 
-/// How many frames one holds, as the smaller magazines of Bonwick and Adams do.
+/// The capacity of a magazine, that of the smaller magazines of Bonwick and Adams.
 const ROUNDS: usize = 64;
 
-/// Another allocator, with some base frames in hand.
+/// Another allocator with a magazine of base frames in front.
 pub struct Magazine<A> {
     inner: A,
-    /// The first `count` are free frames, the one that was freed last at the end.
+    /// The first `count` elements are free frames; the one freed last is at the end.
     rounds: [FrameId; ROUNDS],
     count: usize,
-    /// Whether frames were given out: what is entered before is new to `inner`, and goes there.
+    /// Whether frames have ever been allocated. Frames that are freed before are new to `inner` and
+    /// go there directly.
     is_in_use: bool,
 }
 
 impl<A: Allocator> Magazine<A> {
-    /// `inner`, and no frame in hand.
+    /// `inner` with an empty magazine.
     pub const fn new(inner: A) -> Magazine<A> {
         Magazine { inner, rounds: [FrameId(0); ROUNDS], count: 0, is_in_use: false }
     }
 
-    /// Enters the `count` frames that have been in hand longest into the free lists.
+    /// Returns the `count` frames that have been in the magazine longest to the free lists.
     fn give_back(&mut self, table: &mut FrameTable, count: usize) {
         for &frame in &self.rounds[..count] {
             self.inner.free(table, frame, 0);
@@ -46,7 +48,7 @@ impl<A: Allocator> Magazine<A> {
         self.count -= count;
     }
 
-    /// How many of the `2^order` frames from `first` are in hand.
+    /// How many of the `2^order` frames from `first` are in the magazine.
     fn within(&self, first: FrameId, order: u32) -> u64 {
         let mine =
             self.rounds[..self.count].iter().filter(|frame| frame.0 >> order == first.0 >> order);

@@ -8,33 +8,34 @@ use crate::{
     table::FrameTable,
 };
 
-/// Memory of several NUMA nodes, with an allocator each.
+/// Memory of several NUMA nodes, with one allocator per node.
 ///
 /// ```text
 ///   node 0: A over frames 0..n      node 1: A over frames n..2n      ...
 /// ```
 ///
-/// A request is served by its home node. Where that has nothing and the request allows it, the
-/// frames are borrowed from the nearest node, and from the one after that (G98 section 6.5: IRIX
+/// A request is served by its home node. If that node has no suitable frames and the request allows
+/// it, frames are borrowed from the nearest node, then from the next nearest (G98 section 6.5: IRIX
 /// borrows a large page from an adjacent node unless locality matters more). A request with a
-/// colour says whether it would rather go without the colour or without the node ([`Rather`]).
+/// colour says whether to give up the colour or the node first ([`Rather`]).
 pub struct Nodes<A> {
     parts: Vec<(Range<u32>, A)>,
-    /// For each node, all nodes in the order in which they are asked.
+    /// For each node, all nodes in the order in which they are tried.
     nearest: Vec<Vec<usize>>,
-    /// The node of requests that name none.
+    /// The node for requests that name none.
     home: usize,
 }
 
 impl<A: Allocator> Nodes<A> {
-    /// Nodes by number, with the frames that each has. Each is nearest to the next in number.
+    /// An allocator over the nodes in `parts`, each with its frames and its allocator. The nearest
+    /// node to each is the one with the next number.
     pub fn new(parts: Vec<(Range<u32>, A)>) -> Nodes<A> {
         Nodes::with_distances(parts, |_, _| 0)
     }
 
-    /// Nodes by number, with the frames that each has and the distance from one node to another. Where a node
-    /// has no frame left, the nearest node with a free frame is used; of nodes equally far, the next in
-    /// number.
+    /// An allocator over the nodes in `parts`, each with its frames and its allocator, and with the given
+    /// distances between nodes. If a node has no free frame, the nearest node that has one is used; of nodes
+    /// equally far away, the one with the next number.
     pub fn with_distances(
         parts: Vec<(Range<u32>, A)>,
         distance: impl Fn(usize, usize) -> u32,

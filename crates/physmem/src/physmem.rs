@@ -12,64 +12,65 @@ use crate::{
     table::FrameTable,
 };
 
-/// A range of physical memory: the descriptors of its frames and the allocator of the free ones.
+/// A range of physical memory: the descriptors of its frames, and the allocator of its free frames.
 ///
 /// ```text
 ///   allocate(request) -> allocator chooses -> descriptors: free -> request.state
 ///   free(frame, size) -> descriptors: free -> allocator enters
 /// ```
 ///
-/// Every request goes through here, so that descriptors and free lists always agree: a frame is
-/// free in both or in neither. A frame has one owner; a second free of it is an error.
+/// Every request goes through this type, so that descriptors and free lists always agree on which
+/// frames are free. A frame has one owner; freeing it twice is an error.
 pub struct Physmem<A = Buddy> {
     table: FrameTable,
     allocator: A,
-    /// Free blocks that have been filled with zeros, by their first frames, and log2 of their frames.
+    /// The free blocks that have been filled with zeros, as the numbers of their first frames, and
+    /// log2 of their number of frames.
     zeroed: BTreeSet<u32>,
     zeroed_order: u32,
-    /// Whether the block that was handed out last is one of these.
+    /// Whether the block that was allocated last is one of these.
     was_zeroed: bool,
 }
 
 /// Why a range of memory cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeometryError {
-    /// It does not begin and end on base-frame boundaries.
+    /// The range does not begin and end on base-frame boundaries.
     Misaligned {
         /// The base frame's size.
         base: PageSize,
     },
-    /// It runs past the end of the physical address space.
+    /// The range extends past the end of the physical address space.
     Wraps,
-    /// It has more frames than 32 bits can number.
+    /// The range has more frames than 32 bits can number.
     TooLarge {
         /// The base frame's size.
         base: PageSize,
     },
 }
 
-/// Why frames cannot be taken back. Nothing has changed.
+/// Why frames cannot be freed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
-    /// They are not all frames of this memory, or not aligned to their size.
+    /// They are not all frames of this memory, or are not aligned to their size.
     Foreign {
-        /// The first of them.
+        /// The first of the frames.
         frame: PhysAddr,
     },
-    /// One of them is free already: it was freed before, or never given out.
+    /// A frame is free already: it was freed before, or never allocated.
     NotOut {
-        /// That frame.
+        /// The frame that is free.
         frame: PhysAddr,
     },
-    /// One of them is wired.
+    /// A frame is wired.
     Wired {
-        /// That frame.
+        /// The frame that is wired.
         frame: PhysAddr,
     },
 }
 
 impl Physmem<Buddy> {
-    /// `bytes` bytes of memory from `start`, all free, whose smallest frame is `base`, under the
+    /// `bytes` bytes of memory from `start`, all free, with base frames of size `base`, under the
     /// buddy system.
     pub fn buddy(
         start: PhysAddr,
@@ -81,8 +82,8 @@ impl Physmem<Buddy> {
 }
 
 impl<A: Allocator> Physmem<A> {
-    /// `bytes` bytes of memory from `start`, all free, whose smallest frame is `base`; `allocator`
-    /// makes its allocator from the numbers of the frames.
+    /// `bytes` bytes of memory from `start`, all free, with base frames of size `base`. `allocator`
+    /// creates the allocator from the numbers of the frames.
     pub fn new(
         start: PhysAddr,
         bytes: u64,
@@ -135,12 +136,12 @@ impl<A: Allocator> Physmem<A> {
         Ok(physmem)
     }
 
-    /// The descriptors.
+    /// The descriptors of all frames.
     pub const fn table(&self) -> &FrameTable {
         &self.table
     }
 
-    /// The descriptor of a frame, for its owner to write to.
+    /// Mutable access to the descriptor of a frame, for the frame's owner.
     pub fn pfdat_mut(&mut self, frame: FrameId) -> &mut Pfdat {
         self.table.get_mut(frame)
     }
@@ -150,12 +151,12 @@ impl<A: Allocator> Physmem<A> {
         &self.allocator
     }
 
-    /// The allocator, with the descriptors that its own operations need.
+    /// The allocator, together with the descriptors that its operations need.
     pub fn allocator_mut(&mut self) -> (&mut A, &mut FrameTable) {
         (&mut self.allocator, &mut self.table)
     }
 
-    /// The smallest frame that there is.
+    /// The size of the base frame, the smallest that can be allocated.
     pub const fn base(&self) -> PageSize {
         self.table.base()
     }
@@ -165,23 +166,23 @@ impl<A: Allocator> Physmem<A> {
         self.table.frames().len() as u64 * self.base().bytes()
     }
 
-    /// Bytes that are free, in pieces of any size.
+    /// Free memory in bytes, in blocks of any size.
     pub fn free_bytes(&self) -> u64 {
         self.table.count(State::Free) * self.base().bytes()
     }
 
-    /// Bytes that are held back for objects that are expected to use them, and free where memory
-    /// runs out.
+    /// Reserved memory in bytes: held back for objects that are expected to use it, and freed if
+    /// memory runs out.
     pub fn reserved_bytes(&self) -> u64 {
         self.table.count(State::Reserved) * self.base().bytes()
     }
 
-    /// Bytes that are in use or held back.
+    /// Memory in use or reserved, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.bytes() - self.free_bytes()
     }
 
-    /// How many frames of exactly `size` are free, those inside larger ones not counted.
+    /// The number of free blocks of exactly `size`; parts of larger free blocks are not counted.
     pub fn free_frames(&self, size: PageSize) -> u64 {
         match size.shift().checked_sub(self.base().shift()) {
             Some(order) => self.allocator.free_blocks(order),
@@ -189,12 +190,12 @@ impl<A: Allocator> Physmem<A> {
         }
     }
 
-    /// The size of the largest free frame.
+    /// The size of the largest free block.
     pub fn largest_free(&self) -> Option<PageSize> {
         self.size(self.allocator.largest_free()?)
     }
 
-    /// Takes frames for a new owner; their contents are arbitrary.
+    /// Allocates frames; their contents are arbitrary.
     pub fn allocate(&mut self, request: &Request) -> Result<FrameId, OutOfFrames> {
         let found = self.allocator.allocate(&mut self.table, request);
         let first = found.ok_or_else(|| self.out_of_frames(request.order))?;
@@ -208,7 +209,8 @@ impl<A: Allocator> Physmem<A> {
         Ok(self.table.address(first))
     }
 
-    /// Takes exactly the `2^order` frames from `first` if all are free. Says whether it did.
+    /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether it
+    /// did.
     pub fn take(&mut self, first: FrameId, order: u32, state: State) -> bool {
         let taken =
             self.is_block(first, order) && self.allocator.take(&mut self.table, first, order);
@@ -218,8 +220,8 @@ impl<A: Allocator> Physmem<A> {
         taken
     }
 
-    /// Takes frames back. They need not have been given out together: a page that was split
-    /// comes back in parts.
+    /// Frees frames. They need not have been allocated together: a page that was split is freed in
+    /// parts.
     pub fn try_free(&mut self, first: FrameId, order: u32) -> Result<(), FreeError> {
         let frame = self.table.address(first);
         if !self.is_block(first, order) {
@@ -257,28 +259,28 @@ impl<A: Allocator> Physmem<A> {
         Ok(())
     }
 
-    /// Changes what frames in use are used for.
+    /// Changes the state of frames in use.
     ///
     /// # Panics
-    /// If one of them is free.
+    /// If one of the frames is free.
     pub fn set_state(&mut self, first: FrameId, order: u32, state: State) {
         let before = self.migratable(first, order);
         self.table.set_state(first, 1 << order, state);
         self.tell_migratable(first, order, before);
     }
 
-    /// One reason more not to move or reclaim a frame: a lock in memory, or a transfer that is
-    /// under way.
+    /// Wires a frame: adds a reason not to move or reclaim it, such as a lock in memory or a
+    /// transfer under way.
     pub fn wire(&mut self, frame: FrameId) {
         let before = self.migratable(frame, 0);
         self.table.get_mut(frame).wired += 1;
         self.tell_migratable(frame, 0, before);
     }
 
-    /// One reason less.
+    /// Unwires a frame: removes a reason not to move or reclaim it.
     ///
     /// # Panics
-    /// If there was none.
+    /// If the frame is not wired.
     pub fn unwire(&mut self, frame: FrameId) {
         let before = self.migratable(frame, 0);
         let pfdat = self.table.get_mut(frame);
@@ -307,11 +309,11 @@ impl<A: Allocator> Physmem<A> {
         }
     }
 
-    /// The free block of `2^order` frames from `first` has been filled with zeros. All such blocks have
-    /// one order.
+    /// Records that the free block of `2^order` frames from `first` has been filled with zeros. All
+    /// such blocks must have the same order.
     ///
     /// # Panics
-    /// If it is in use.
+    /// If the block is in use.
     pub fn set_zeroed(&mut self, first: FrameId, order: u32) {
         let frames = first.0..first.0 + (1 << order);
         let mut states = frames.map(|number| self.table.get(FrameId(number)).state());
@@ -320,13 +322,14 @@ impl<A: Allocator> Physmem<A> {
         self.zeroed.insert(first.0);
     }
 
-    /// Whether a block that is free has been filled with zeros.
+    /// Whether the free block that begins with `first` has been filled with zeros.
     pub fn is_zeroed(&self, first: FrameId) -> bool {
         self.zeroed.contains(&first.0)
     }
 
-    /// Whether all frames that were handed out last lie in a block that has been filled with zeros, and
-    /// are as many. What is left of a block that is taken in part counts as filled no more.
+    /// Whether the frames that were allocated last are exactly one block, or several, that had been
+    /// filled with zeros. When a part of such a block is allocated, the whole block no longer counts as
+    /// zeroed.
     pub const fn was_zeroed(&self) -> bool {
         self.was_zeroed
     }
@@ -345,7 +348,7 @@ impl<A: Allocator> Physmem<A> {
         Physmem { table, allocator, zeroed: BTreeSet::new(), zeroed_order: 0, was_zeroed: false }
     }
 
-    /// Enters frames as free in the largest blocks that fit.
+    /// Frees a range of frames, in the largest aligned blocks that fit.
     fn cover(&mut self, frames: Range<u32>) {
         let mut first = frames.start;
         while first < frames.end {
@@ -370,7 +373,7 @@ impl<A: Allocator> Physmem<A> {
     }
 }
 
-/// Frames for page tables and whoever else does not say what they are for.
+/// Allocation of frames for page tables, and for callers that do not state a use.
 impl<A: Allocator> Frames for Physmem<A> {
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
         self.allocate_page(size, State::Table)

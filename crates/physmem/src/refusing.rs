@@ -1,26 +1,26 @@
 use crate::{allocator::Allocator, frame::FrameId, request::Request, table::FrameTable};
 
-/// Another allocator, one of whose allocations can be made to fail: a rare path that a parameter
-/// forces.
+/// An allocator that forwards to another one and makes a chosen allocation fail, to test a rare
+/// path.
 pub struct Refusing<A> {
     inner: A,
-    /// How many more allocations it takes to the one that fails.
+    /// The number of allocations until the one that fails, which is counted.
     until_refusal: Option<u64>,
     has_refused: bool,
 }
 
 impl<A> Refusing<A> {
-    /// `inner`, which refuses nothing yet.
+    /// `inner`, with no failure requested yet.
     pub const fn new(inner: A) -> Refusing<A> {
         Refusing { inner, until_refusal: None, has_refused: false }
     }
 
-    /// Has the `number`th allocation from here on fail, counted from 1.
+    /// Makes the `number`th allocation from now on fail, counted from 1.
     pub const fn refuse(&mut self, number: u64) {
         self.until_refusal = Some(number);
     }
 
-    /// Whether that allocation has come and failed.
+    /// Whether the requested failure has happened.
     pub const fn has_refused(&self) -> bool {
         self.has_refused
     }

@@ -1,73 +1,76 @@
-//! What a memory manager asks an allocator of frames for.
+//! A request to an allocator of frames.
 
 use crate::frame::{FrameId, State};
 
-/// What a memory manager asks an allocator for.
+/// A memory manager's request to an allocator of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// log2 of how many base frames: contiguous, and aligned to their number.
+    /// log2 of the number of base frames, which are contiguous and aligned to their number.
     pub order: u32,
-    /// What they will be used for; some allocators keep movable and other frames apart.
+    /// What the frames will be used for; some allocators keep movable frames separate.
     pub state: State,
-    /// The node that they should come from, and whether another node will do.
+    /// The requested node, and whether another node is acceptable.
     pub node: Option<Home>,
-    /// The cache colour that the first of them should have. It is a wish: frames of another
-    /// colour are given rather than none.
+    /// The requested cache colour of the first frame. If no such frame is free, a frame of another
+    /// colour is allocated, unless `rather` forbids it.
     pub color: Option<Color>,
-    /// What gives way where the wished node has no frame of that colour.
+    /// Which requirement is given up if the requested node has no frame of the requested colour.
     pub rather: Rather,
     /// The page of an object that a base frame is for, if the frame may come from a reservation.
     pub place: Option<ObjectPage>,
-    /// The first of the frames that are wished: these or none. Allocators that place regions heed it.
+    /// The requested first frame: the request gets exactly these frames or fails. Only allocators
+    /// that place regions obey it.
     pub near: Option<FrameId>,
 }
 
-/// What matters most of frames that have a wished colour and a wished node.
+/// The priority between the requested colour and the requested node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rather {
-    /// The node: a frame of another colour there, before one of another node.
+    /// The node: a frame of another colour on this node is preferred to a frame on another node.
     #[default]
     Near,
-    /// The colour: a frame of it from another node, before one of another colour.
+    /// The colour: a frame of this colour on another node is preferred to a frame of another
+    /// colour.
     Colored,
-    /// The colour, and nothing else will do.
+    /// The colour is required.
     ColoredOnly,
 }
 
-/// A NUMA node that frames should come from.
+/// The NUMA node that frames should come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Home {
-    /// Its number.
+    /// The number of the node.
     pub node: u8,
-    /// Whether frames of another node are refused.
+    /// Whether frames of other nodes are refused.
     pub strict: bool,
 }
 
 impl Request {
-    /// A request for `2^order` frames from anywhere.
+    /// A request for `2^order` frames without requirements on their place.
     pub const fn new(order: u32, state: State) -> Request {
         let (node, color, place, near) = (None, None, None, None);
         Request { order, state, node, color, rather: Rather::Near, place, near }
     }
 
-    /// Whether frames of another colour will do.
+    /// Whether frames of another colour are acceptable.
     pub(crate) fn takes_any_color(&self) -> bool {
         self.color.is_none() || self.rather != Rather::ColoredOnly
     }
 }
 
-/// A cache colour: frames whose number leaves the remainder `value` when it is divided by `of`
-/// fall into the same sets of a physically indexed cache.
+/// A cache colour: frames whose number has the remainder `value` when divided by `of` map to the
+/// same sets of a physically indexed cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Color {
     /// The remainder.
     pub value: u32,
-    /// How many colours there are.
+    /// The number of colours.
     pub of: u32,
 }
 
 impl Color {
-    /// The first frame of this colour among the `2^order` from `block` that is aligned to `2^wanted`.
+    /// The first frame of this colour among the `2^order` frames from `block` that is aligned to
+    /// `2^wanted` frames.
     pub(crate) fn within(self, block: FrameId, order: u32, wanted: u32) -> Option<FrameId> {
         let behind = block.0.checked_rem(self.of)?;
         let distance = u64::from((self.value % self.of + self.of - behind) % self.of);
@@ -79,30 +82,32 @@ impl Color {
     }
 }
 
-/// The page of a memory object that a frame is for, and how far the object reaches.
+/// The page of a memory object that a frame is for, and the extent of the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectPage {
     /// The memory object.
     pub object: u32,
-    /// The base page of it, numbered so that pages which are aligned in virtual memory have
-    /// aligned numbers (what FreeBSD's `pg_color` is for): an object need not begin with 0.
+    /// The number of the base page in the object. Pages that are aligned in virtual memory have
+    /// aligned numbers (FreeBSD's `pg_color` serves this purpose), so an object need not begin with
+    /// page 0.
     pub index: u64,
-    /// Its first page. One that a reservation may reach before begins with 0.
+    /// The first page of the object. If it is 0, a reservation may begin before the object's first
+    /// page.
     pub first: u64,
-    /// The page behind its last one.
+    /// The page after the last page of the object.
     pub end: u64,
-    /// Whether a reservation may reach beyond the object's end, which the object may grow to.
+    /// Whether the object may grow, so that a reservation may extend beyond its end.
     pub grows: bool,
     /// The nearest page of the object below `index` that has a frame.
     pub before: Option<Neighbor>,
-    /// The nearest one above.
+    /// The nearest page of the object above `index` that has a frame.
     pub after: Option<Neighbor>,
 }
 
 /// A page of an object that has a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbor {
-    /// Which page.
+    /// The number of the page.
     pub index: u64,
     /// Its frame.
     pub frame: FrameId,

@@ -1,5 +1,5 @@
-//! Reservations: room for a large page that fills up base page by base page (Navarro et al. 2002;
-//! FreeBSD's `vm_reserv`; B10 section 6.1.1).
+//! Reservations: a block of frames for a large page that is filled base page by base page (Navarro
+//! et al. 2002; FreeBSD's `vm_reserv`; B10 section 6.1.1).
 //!
 //! ```text
 //!   object      | 510 | 511 | 512 | 513 | 514 | ...        pages that have been touched: 513, 514
@@ -11,10 +11,10 @@
 //!   partly filled, by the last change:   oldest <--> ... <--> newest     broken from the left
 //! ```
 //!
-//! The first page of an object that may come to fill a large page takes a whole block, and each
-//! further page finds its frame by arithmetic. A block of which all frames are taken can be mapped as
-//! one large page where it is. Where memory runs out, the reservation that has not changed for
-//! longest is broken: what is not taken of it becomes free.
+//! When a page of an object is touched that could become part of a large page, a whole block is
+//! reserved; the frame of each further page follows from its index. A block in which all frames are
+//! taken can be mapped as one large page without copying. If memory runs out, the reservation that
+//! has not changed for the longest time is broken: its untaken frames become free.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
@@ -26,12 +26,13 @@ use crate::{
     table::FrameTable,
 };
 
-/// Another allocator, with reservations for pages that say which object they are of.
+/// Another allocator with reservations, for requests that name a page of an object.
 pub struct Reservations<A> {
     inner: A,
-    /// By size, the largest first.
+    /// The reservations of each size, the largest first.
     levels: Vec<Level>,
-    /// First frames of reservations that were broken since somebody asked.
+    /// The reservations broken since the last [`Reserver::take_broken`]: first frame and log2 of
+    /// the number of frames.
     broken: Vec<(FrameId, u32)>,
 }
 
@@ -40,29 +41,29 @@ struct Level {
     order: u32,
     /// The number of the first block.
     first_block: u32,
-    /// By block, from the first on.
+    /// The reservation of each block, from the first block on.
     blocks: Vec<Option<Box<Reservation>>>,
-    /// Least and most recently changed of those that are partly filled.
+    /// The least recently and the most recently changed of the reservations that are partly filled.
     oldest: u32,
     newest: u32,
     counts: ReservationCounts,
 }
 
-/// A block that is held for pages of one object.
+/// A reservation: a block that is held for pages of one object.
 struct Reservation {
     object: u32,
-    /// Which page of the object its first frame is for.
+    /// The page of the object that the block's first frame is for.
     index: u64,
     taken: u32,
-    /// A bit per frame that is taken.
+    /// One bit per frame, set if the frame is taken.
     map: Box<[u64]>,
-    /// The blocks changed before and after it.
+    /// The previous and next block in the list, by the time of the last change.
     links: [u32; 2],
 }
 
 impl<A: Allocator> Reservations<A> {
-    /// `inner` over `frames`, with reservations of `2^order` frames for each of `orders`: the
-    /// largest that a page can have is tried first.
+    /// `inner` over `frames`, with reservations of `2^order` frames for each of `orders`. For each
+    /// page the largest size is tried first.
     pub fn new(inner: A, frames: core::ops::Range<u32>, orders: &[u32]) -> Reservations<A> {
         let mut orders: Vec<u32> = orders.iter().copied().filter(|order| *order > 0).collect();
         orders.sort_unstable_by(|a, b| b.cmp(a));
@@ -79,15 +80,15 @@ impl<A: Allocator> Reservations<A> {
         Reservations { inner, levels, broken: Vec::new() }
     }
 
-    /// Breaks the reservation that has not changed for longest, of the largest size that has one.
-    /// Says whether there was one.
+    /// Breaks the least recently changed reservation of the largest size that has a partly filled
+    /// one. Returns whether there was one.
     fn relieve(&mut self, table: &mut FrameTable) -> bool {
         let level = self.levels.iter().position(|level| level.oldest != NO_FRAME);
         let oldest = level.map(|level| (level, self.levels[level].oldest));
         oldest.map(|(level, block)| self.break_up(table, level, block, Broken::Frame)).is_some()
     }
 
-    /// The level and the block of the reservation that `frame` lies in.
+    /// The reservation that contains `frame`, as the indices of its level and block.
     fn around(&self, frame: FrameId) -> Option<(usize, u32)> {
         self.levels.iter().enumerate().find_map(|(place, level)| {
             let block = frame.0 >> level.order;
@@ -95,7 +96,7 @@ impl<A: Allocator> Reservations<A> {
         })
     }
 
-    /// The frame that a page has in a reservation, made for it if there is none.
+    /// The frame for a page from a reservation; a new reservation is made if there is none.
     fn place(
         &mut self,
         table: &mut FrameTable,
@@ -116,7 +117,7 @@ impl<A: Allocator> Reservations<A> {
         None
     }
 
-    /// The reservation of one of the neighbours that the page belongs into.
+    /// The existing reservation of a neighbouring page to which this page belongs.
     fn existing(&self, place: &ObjectPage) -> Option<(usize, u32)> {
         [place.before, place.after].into_iter().flatten().find_map(|neighbor| {
             let (level, block) = self.around(neighbor.frame)?;
@@ -126,7 +127,7 @@ impl<A: Allocator> Reservations<A> {
         })
     }
 
-    /// A new reservation, with the page in it.
+    /// Makes a new reservation and takes the page's frame in it.
     fn reserve(
         &mut self,
         table: &mut FrameTable,
@@ -144,7 +145,8 @@ impl<A: Allocator> Reservations<A> {
         level.populate(first.0 >> order, place)
     }
 
-    /// Which page of the object a new reservation around `place` begins with, if there is room for one.
+    /// The page of the object with which a new reservation around `place` begins, if there is room for
+    /// it.
     fn room(&self, place: &ObjectPage, order: u32) -> Result<u64, Unplaced> {
         let pages = 1u64 << order;
         let first = place.index & !(pages - 1);
@@ -162,8 +164,8 @@ impl<A: Allocator> Reservations<A> {
         Ok(first)
     }
 
-    /// The pages of the object that a neighbour keeps a new reservation from: all those of its
-    /// reservation, or itself.
+    /// The pages of the object that a new reservation must not overlap because of a neighbour: all
+    /// pages of the neighbour's reservation, or only the neighbour.
     fn extent(&self, place: &ObjectPage, neighbor: Neighbor) -> core::ops::Range<u64> {
         let own = self.around(neighbor.frame).and_then(|(level, block)| {
             let held = self.levels[level].get(block)?;
@@ -173,7 +175,7 @@ impl<A: Allocator> Reservations<A> {
         own.unwrap_or(neighbor.index..neighbor.index + 1)
     }
 
-    /// Frees what is not taken of a reservation, and forgets it.
+    /// Breaks a reservation: frees its untaken frames and removes it.
     fn break_up(&mut self, table: &mut FrameTable, number: usize, block: u32, why: Broken) {
         let level = &mut self.levels[number];
         let first = block << level.order;
@@ -197,8 +199,8 @@ impl<A: Allocator> Reservations<A> {
         }
     }
 
-    /// Breaks the reservation, least recently changed of those of the smallest size first, that has
-    /// room for a block of `order`. Says whether there was one.
+    /// Breaks a reservation that has a free block of `order`: of the smallest suitable size, the
+    /// least recently changed one. Returns whether there was one.
     fn break_for(&mut self, table: &mut FrameTable, order: u32) -> bool {
         if order == 0 {
             return self.relieve(table);
@@ -247,7 +249,7 @@ impl Level {
         self.append(block);
     }
 
-    /// Takes the frame of a page that belongs into `block`.
+    /// Takes the frame of a page that belongs to the reservation of `block`.
     fn populate(&mut self, block: u32, place: &ObjectPage) -> Result<FrameId, Unplaced> {
         let (order, frames) = (self.order, 1 << self.order);
         let held = self.get_mut(block).ok_or(Unplaced::NoBlock)?;
@@ -285,7 +287,7 @@ impl Level {
         self.newest = block;
     }
 
-    /// Takes a block out of the list of those that are partly filled, if it is there.
+    /// Removes a block from the list of partly filled reservations, if it is in it.
     fn unlink(&mut self, block: u32) {
         let Some(held) = self.get_mut(block) else { return };
         let [before, after] = core::mem::replace(&mut held.links, [NO_FRAME; 2]);
@@ -308,7 +310,7 @@ impl Reservation {
         self.map[at as usize / 64] >> (at % 64) & 1 == 1
     }
 
-    /// Changes the bit of a frame. Says whether it was otherwise before.
+    /// Sets the bit of a frame to `taken`. Returns whether that changed it.
     fn set(&mut self, at: u32, taken: bool) -> bool {
         let changes = self.bit(at) != taken;
         if changes {
@@ -326,7 +328,8 @@ impl Reservation {
         self.all(at, order, 0)
     }
 
-    /// Whether the bits of `2^order` frames from `at`, aligned, are those of `word`.
+    /// Whether the bits of the `2^order` frames from `at`, which is aligned, are equal to those of
+    /// `word`.
     fn all(&self, at: u32, order: u32, word: u64) -> bool {
         if order >= 6 {
             let words = at as usize / 64..(at as usize + (1 << order)) / 64;

@@ -1,5 +1,5 @@
-//! Restrictive segments: parts of memory in which a page's address says which few frames it may have
-//! (Kanellopoulos and others 2023, "Utopia").
+//! Restrictive segments: parts of memory in which a page's address determines the few frames that it
+//! may have (Kanellopoulos and others 2023, "Utopia").
 //!
 //! ```text
 //!   memory   | flexible segment: any page anywhere | restrictive segment                    |
@@ -7,9 +7,9 @@
 //!   page number modulo sets ------------------------------------------^
 //! ```
 //!
-//! Whoever asks for a frame in its page's set wishes it by number ([`Request::near`]). All other requests
-//! are served by the flexible segment. Where that is full the restrictive ones lend frames, once a page
-//! was placed there: what memory was used for before is kept out of them.
+//! A caller that wants a frame in its page's set requests it by number ([`Request::near`]). All other
+//! requests are served by the flexible segment. When that is full, frames of the restrictive segments are
+//! used, but only once a page has been placed there: memory that was in use before stays out of them.
 
 use crate::{
     allocator::Allocator, buddy::Buddy, frame::FrameId, request::Request, table::FrameTable,
@@ -18,58 +18,59 @@ use crate::{
 /// Frames in sets, for pages of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Its first frame.
+    /// The first frame of the segment.
     pub first: FrameId,
-    /// How many sets it has.
+    /// The number of sets.
     pub sets: u32,
-    /// How many pages a set has room for.
+    /// The number of pages per set.
     pub ways: u32,
-    /// log2 of the frames of a page.
+    /// log2 of the number of frames of a page.
     pub order: u32,
 }
 
 impl Segment {
-    /// The frame behind its last.
+    /// The frame after the last frame of the segment.
     pub const fn end(&self) -> u32 {
         self.first.0 + ((self.sets * self.ways) << self.order)
     }
 
-    /// The set of the page with the number `page`, in pages of its size.
+    /// The set for the page number `page`, in units of the segment's page size.
     pub const fn set_of(&self, page: u64) -> u32 {
         (page % self.sets as u64) as u32
     }
 
-    /// The first frames of the places that a set has, way by way.
+    /// The first frame of each of a set's places, one per way.
     pub fn places(&self, set: u32) -> impl Iterator<Item = FrameId> + use<> {
         let (first, order) = (self.first.0 + ((set * self.ways) << self.order), self.order);
         (0..self.ways).map(move |way| FrameId(first + (way << order)))
     }
 
-    /// Whether `frame` is the first of a place that the page may have.
+    /// Whether `frame` is the first frame of a place that the page `page` may have.
     pub fn may_have(&self, page: u64, frame: FrameId) -> bool {
         self.places(self.set_of(page)).any(|place| place == frame)
     }
 }
 
-/// An allocator with segments, which lie side by side at the end of its frames.
+/// An allocator with restrictive segments, which are adjacent, at the end of its frames.
 pub struct Restrictive<A> {
     flexible: A,
-    /// The first frame of the segments.
+    /// The first frame of the first segment.
     from: u32,
     restrictive: Buddy,
-    /// Whether a page was placed.
+    /// Whether a page has been placed in a segment.
     is_used: bool,
 }
 
 impl<A: Allocator> Restrictive<A> {
-    /// Frames from `from` to `end` are those of segments; those of `flexible` end there.
+    /// An allocator whose frames from `from` to `end` are those of the segments; the frames of
+    /// `flexible` end at `from`.
     pub fn new(flexible: A, from: FrameId, end: FrameId) -> Restrictive<A> {
         let restrictive = Buddy::new(from.0..end.0);
         Restrictive { flexible, from: from.0, restrictive, is_used: false }
     }
 
-    /// Whether all of the `2^order` frames from `first` are of segments, or none of them; nothing where
-    /// both is wrong.
+    /// Whether all of the `2^order` frames from `first` are in segments (`true`) or none of them
+    /// (`false`); `None` if some are and some are not.
     fn is_restrictive(&self, first: FrameId, order: u32) -> Option<bool> {
         match (first.0 >= self.from, u64::from(first.0) + (1 << order) > self.from.into()) {
             (true, _) => Some(true),

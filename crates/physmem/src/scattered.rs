@@ -7,31 +7,31 @@ use crate::{
     table::FrameTable,
 };
 
-/// Frames set aside. Neighbours in the order of requests then differ in the bits by which a
-/// cache of up to sixteen pages per way is indexed.
+/// The number of frames set aside. With 16, frames for consecutive requests differ in the index
+/// bits of a cache of up to sixteen pages per way.
 const ASIDE: usize = 16;
 
-/// Another allocator, whose base frames are given out in a seeded order.
+/// An allocator that gives out the base frames of another one in a seeded random order.
 ///
-/// Which frame a page gets decides which lines of a physically indexed cache it shares. So that
-/// an experiment can tell its result from the luck of one layout, sixteen base frames are set
-/// aside, and each request for one takes one of these at random. Larger blocks are not
+/// The frame of a page decides which lines of a physically indexed cache the page competes for. To
+/// let an experiment distinguish its result from the effect of one layout, sixteen base frames are
+/// set aside, and each request for a base frame gets one of them at random. Larger blocks are not
 /// scattered. Frames set aside count as free.
 pub struct Scattered<A> {
     inner: A,
-    /// The state of a generator of Marsaglia's xorshift64 family, never 0.
+    /// The state of a random generator of Marsaglia's xorshift64 family; never 0.
     random: u64,
     aside: Vec<FrameId>,
 }
 
 impl<A: Allocator> Scattered<A> {
-    /// `inner` with base frames in an order that `seed` decides.
+    /// `inner` with base frames in an order that depends on `seed`.
     pub fn new(inner: A, seed: u64) -> Scattered<A> {
         let random = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed >> 32) | 1;
         Scattered { inner, random, aside: Vec::with_capacity(ASIDE) }
     }
 
-    /// One of the frames set aside, any of them as likely as another.
+    /// One of the frames set aside, all equally likely.
     fn pick(&mut self) -> Option<FrameId> {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -40,7 +40,8 @@ impl<A: Allocator> Scattered<A> {
         Some(self.aside.swap_remove(place as usize))
     }
 
-    /// Gives all frames set aside back, since one of them may keep a larger block apart.
+    /// Returns all frames set aside to `inner`, since one of them may prevent a larger block from
+    /// being joined.
     fn give_back(&mut self, table: &mut FrameTable) {
         for frame in self.aside.drain(..) {
             self.inner.free(table, frame, 0);

@@ -9,14 +9,14 @@
 //!             then its pieces leave their lists and it enters its own as one page
 //! ```
 //!
-//! A *high watermark* per size bounds how many free pages of the size joining makes, and can be
-//! changed at any time; at zero for all sizes above the base page this is a plain free list of
-//! base pages. Joining needs no record of how a page was split, so that a page that was taken
-//! apart and freed piece by piece is found again. A request between two sizes is cut from a page
-//! of the larger one.
+//! A *high watermark* per size limits how many free pages of that size joining makes; it can be
+//! changed at any time. With watermarks of zero for all sizes above the base page, this is a plain
+//! free list of base pages. Joining does not need a record of how a page was split, so that a page
+//! that was split and freed piece by piece is joined again. A request of a size between two page
+//! sizes is cut from a page of the larger one.
 //!
-//! With *migratable ordering* (section 6.4.4) each chunk of the largest size has lists of its
-//! own, see [`crate::chunks`].
+//! With *migratable ordering* (section 6.4.4) each chunk of the largest size has its own lists, see
+//! [`crate::chunks`].
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -33,38 +33,38 @@ use crate::{
     table::FrameTable,
 };
 
-/// One page size that there is a free list for.
+/// A page size that has a free list.
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    /// log2 of its base frames.
+    /// log2 of the number of base frames of a page.
     order: u32,
-    /// No page of this size is made by joining while so many are free.
+    /// While this many pages of the size are free, joining makes no more of them.
     high_watermark: u64,
 }
 
 /// A free list per page size, a bitmap of base frames, and watermarks.
 pub struct SizeLists {
     frames: Range<u32>,
-    /// Ascending; the first is the base page.
+    /// The page sizes, ascending; the first is the base page.
     classes: Vec<Class>,
     bitmap: Bitmap,
     lists: Lists,
 }
 
-/// Where the free pages are listed.
+/// How the free pages are listed.
 enum Lists {
-    /// In one list per size.
+    /// One list per page size.
     Together(FreeLists<32>),
-    /// Chunk by chunk, in the order of their migratable pages.
+    /// Lists for each chunk, with chunks ordered by their number of migratable pages.
     ByChunk(Chunks),
 }
 
-/// Page sizes or watermarks that cannot be.
+/// Why page sizes or watermarks are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeListError {
     /// The smallest size is not the base page, or the sizes do not ascend.
     Sizes,
-    /// There is no list for this size.
+    /// No free list has this page size.
     NoList(PageSize),
 }
 
@@ -82,8 +82,8 @@ impl core::fmt::Display for SizeListError {
 impl core::error::Error for SizeListError {}
 
 impl SizeLists {
-    /// Empty lists for pages of `sizes`, ascending from `base`, over the base frames `frames`.
-    /// There are no watermarks yet: joining is not limited.
+    /// Empty lists for pages of `sizes`, which ascend and begin with `base`, over the base frames
+    /// `frames`. There are no watermarks: joining is not limited.
     pub fn new(
         frames: Range<u32>,
         base: PageSize,
@@ -110,8 +110,9 @@ impl SizeLists {
         self
     }
 
-    /// Joins pages of `2^order` base frames only while fewer than `pages` are free. Pages that
-    /// are free already stay as they are.
+    /// Limits joining: pages of `2^order` base frames are joined only while fewer than `pages` of
+    /// them are free. Pages that are free already stay as they are. Returns whether there is a list
+    /// for this size.
     pub fn set_high_watermark(&mut self, order: u32, pages: u64) -> bool {
         match self.classes.iter_mut().find(|class| class.order == order) {
             Some(class) => class.high_watermark = pages,
@@ -124,7 +125,7 @@ impl SizeLists {
         self.classes.last().map_or(0, |class| class.order)
     }
 
-    /// The free page of at least `2^order` frames that holds `first`.
+    /// The free page of at least `2^order` frames that contains `first`.
     fn holder(&self, table: &FrameTable, first: FrameId, order: u32) -> Option<(FrameId, u32)> {
         let larger = self.classes.iter().filter(|class| class.order >= order);
         larger.map(|class| (FrameId(first.0 >> class.order << class.order), class.order)).find(
@@ -132,8 +133,8 @@ impl SizeLists {
         )
     }
 
-    /// Enters what is left of a page of `from` that has left its list, without the `2^order`
-    /// frames from `first`.
+    /// Inserts the remainder of a free page, which has been removed from its list, without the
+    /// `2^order` frames from `first`.
     fn enter_rest(
         &mut self,
         table: &mut FrameTable,
@@ -163,7 +164,8 @@ impl SizeLists {
         }
     }
 
-    /// Enters free frames as pages of the largest sizes that there are lists and room for.
+    /// Inserts free frames as pages of the largest sizes that have lists and whose watermark allows
+    /// it.
     fn enter(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
         let mut at = u64::from(first.0);
         let end = at + (1 << order);
@@ -244,7 +246,7 @@ impl Allocator for SizeLists {
         self.lists.count(order)
     }
 
-    /// As many as are missing to the high watermark.
+    /// The number of pages missing to the high watermark.
     fn wanted(&self, order: u32) -> u64 {
         let class = self.classes.iter().find(|class| class.order == order);
         class.map_or(0, |class| class.high_watermark.saturating_sub(self.free_blocks(order)))

@@ -5,12 +5,13 @@ use addr::{PageSize, PhysAddr};
 
 use crate::frame::{FrameId, Pfdat, State};
 
-/// A chunk is a page of 2M where base frames have 4K: what is given out whole most.
+/// A chunk is 512 base frames: a page of 2M with base frames of 4K, the most frequent size of a
+/// large allocation.
 const CHUNK_SHIFT: u32 = 9;
 const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 
-/// The page-frame descriptors of one range of physical memory: the array of *pfdats* of G98
-/// section 6.1, made chunk by chunk where memory is used.
+/// The page-frame descriptors of a range of physical memory: the array of *pfdats* of G98 section
+/// 6.1, allocated chunk by chunk where memory is used.
 ///
 /// ```text
 ///   frame number  | chunk (23 bits) | place in it (9 bits) |
@@ -20,13 +21,14 @@ const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 ///                        +--> [   -   | pfdat | ... | pfdat | ... ]   512 of 32 bytes
 /// ```
 ///
-/// A frame number and its descriptor are found from each other by arithmetic, as in IRIX.
+/// The number of a frame and the address of its descriptor are computed from each other, as in
+/// IRIX.
 ///
-/// Where a chunk changes its owner as a whole, its first descriptor and one state for the others are
-/// written. They are written themselves when one of them is first asked for to be changed, so that
-/// a page of 2M costs its owner two writes for as long as it is one. First descriptors lie side by
-/// side: chunk by chunk they would be 16 KiB apart, where few sets of a processor's caches hold them
-/// all, and each on a page of its own.
+/// When a whole chunk changes its owner, only its first descriptor is written, and one state that
+/// stands for all others. The other descriptors are written when one of them must first be changed
+/// on its own. A page of 2M therefore costs its owner two writes as long as it stays a whole. The
+/// first descriptors of all chunks are in one array: inside the chunks they would be 16 KiB apart,
+/// so that they would map to few sets of a processor's caches and lie on a page each.
 pub struct FrameTable {
     base: PageSize,
     frames: Range<u32>,
@@ -34,19 +36,20 @@ pub struct FrameTable {
     nodes: Vec<u32>,
     firsts: Vec<Pfdat>,
     others: Vec<Others>,
-    /// Base frames by state.
+    /// The number of base frames in each state.
     counts: [u64; State::ALL.len()],
 }
 
-/// The descriptors of a chunk but the first.
+/// The descriptors of a chunk except the first.
 enum Others {
-    /// All have this state and hold nothing else; the memory they had when they differed is kept.
+    /// All are equal: they have this state and hold nothing else. The memory in which they were
+    /// written out before, if any, is kept.
     Alike(State, Option<Box<Chunk>>),
-    /// Each its own.
+    /// Each is written out.
     Written(Box<Chunk>),
 }
 
-/// Descriptors by their place; that of the first is not in use.
+/// The descriptors of a chunk, by position; the first element is not used.
 type Chunk = [Pfdat; CHUNK_FRAMES];
 
 impl FrameTable {
@@ -64,7 +67,8 @@ impl FrameTable {
         }
     }
 
-    /// Divides the frames among nodes that end before `ends`, ascending.
+    /// Divides the frames among nodes. `ends`, ascending, has the number after the last frame of
+    /// each node.
     pub(crate) fn set_nodes(&mut self, ends: &[u32]) {
         debug_assert!(self.firsts.is_empty(), "nodes are set before any frame is used");
         self.nodes = ends.to_vec();
@@ -86,13 +90,13 @@ impl FrameTable {
         self.nodes.len()
     }
 
-    /// Base frames in `state`.
+    /// The number of base frames in `state`.
     #[inline]
     pub const fn count(&self, state: State) -> u64 {
         self.counts[state as usize]
     }
 
-    /// The frame that begins at `addr` or holds it, if it is one of these.
+    /// The frame that contains `addr`, if it is one of these frames.
     #[inline]
     pub fn frame_at(&self, addr: PhysAddr) -> Option<FrameId> {
         let number = addr.get() >> self.base.shift();
@@ -100,19 +104,19 @@ impl FrameTable {
         inside.then_some(FrameId(number as u32))
     }
 
-    /// The first byte of a frame.
+    /// The address of the first byte of a frame.
     #[inline]
     pub const fn address(&self, frame: FrameId) -> PhysAddr {
         PhysAddr::new((frame.0 as u64) << self.base.shift())
     }
 
-    /// How many base frames a page of `size` takes, as a power of two.
+    /// log2 of the number of base frames of a page of `size`.
     #[inline]
     pub const fn order(&self, size: PageSize) -> u32 {
         size.shift().saturating_sub(self.base.shift())
     }
 
-    /// The descriptor of `frame` as it is.
+    /// The descriptor of `frame`, by value.
     #[inline]
     pub fn get(&self, frame: FrameId) -> Pfdat {
         let (number, place) = split(frame.0);
@@ -138,7 +142,7 @@ impl FrameTable {
         }
     }
 
-    /// The descriptor of `frame`.
+    /// Mutable access to the descriptor of `frame`.
     #[inline]
     pub fn get_mut(&mut self, frame: FrameId) -> &mut Pfdat {
         let (number, place) = split(frame.0);
@@ -151,11 +155,11 @@ impl FrameTable {
         }
     }
 
-    /// Gives frames that are in use the state `state`: a page that the kernel takes over, or
-    /// the target of a migration.
+    /// Sets the state of frames in use: of a page that the kernel takes over, or of the target of a
+    /// migration.
     ///
     /// # Panics
-    /// If one of them is free or is to become free; that is the allocator's.
+    /// If one of the frames is free, or `state` is free: only the allocator changes that.
     pub fn set_state(&mut self, first: FrameId, count: u32, state: State) {
         assert!(state != State::Free, "frames are freed by their allocator");
         for number in first.0..first.0 + count {
@@ -168,12 +172,12 @@ impl FrameTable {
         }
     }
 
-    /// Takes `count` frames, free or reserved, for a new owner.
+    /// Allocates `count` frames, which are free or reserved, to a new owner.
     pub(crate) fn hand_out(&mut self, first: FrameId, count: u32, state: State) {
         self.change_owner(first, count, state);
     }
 
-    /// Takes `count` frames back from their owner.
+    /// Marks `count` frames of an owner as free.
     pub(crate) fn take_back(&mut self, first: FrameId, count: u32) {
         self.change_owner(first, count, State::Free);
     }
@@ -190,7 +194,8 @@ impl FrameTable {
         self.change_parts(first, count, state);
     }
 
-    /// Changes a whole chunk, as a page of 2M is one; whether it was one, and its descriptors alike.
+    /// Changes the state of a whole chunk. Returns whether `first` begins a chunk whose descriptors
+    /// (except the first) are equal; otherwise nothing is changed.
     #[inline]
     fn change_alike(&mut self, first: FrameId, state: State) -> bool {
         let (number, _) = split(first.0);
@@ -210,7 +215,8 @@ impl FrameTable {
         true
     }
 
-    /// The first descriptor of a whole chunk, and the state of all others, if they are alike.
+    /// The first descriptor of a whole chunk, and the state of its other frames, if their
+    /// descriptors are equal.
     #[inline]
     pub(crate) fn alike(&self, first: FrameId, count: u32) -> Option<(&Pfdat, State)> {
         let (number, _) = split(first.0);
@@ -250,10 +256,11 @@ impl FrameTable {
         self.uncount(before, 1);
     }
 
-    /// So many frames have this state no more.
+    /// Subtracts `frames` from the number of frames in the state `before`.
     ///
-    /// Nearly all were free or movable, which a processor foresees. A count whose place is read out of
-    /// the descriptor would have all that follows wait for the line of memory that it lies in.
+    /// Nearly all frames were free or movable, which a processor predicts. A count whose position were
+    /// read from the descriptor would make all later instructions wait for the descriptor's cache
+    /// line.
     #[inline]
     fn uncount(&mut self, before: State, frames: u64) {
         match before {
@@ -269,7 +276,7 @@ impl FrameTable {
         self.counts[before as usize] -= frames;
     }
 
-    /// Takes one frame back from its owner, if `check` allows it.
+    /// Marks one frame of an owner as free, if `check` accepts its descriptor.
     #[inline]
     pub(crate) fn take_back_one<E>(
         &mut self,
@@ -285,7 +292,7 @@ impl FrameTable {
         Ok(())
     }
 
-    /// Changes the owner of all frames of the chunk `number` but its first.
+    /// Changes the owner of all frames of the chunk `number` except the first.
     #[inline]
     fn change_others(&mut self, number: usize, state: State) {
         match &mut self.others[number] {
@@ -304,7 +311,8 @@ impl FrameTable {
         }
     }
 
-    /// Changes the owner of the frames `part` of the chunk `number`, one descriptor after the other.
+    /// Changes the owner of the frames `part` of the chunk `number`, writing one descriptor after
+    /// the other.
     fn change_written(&mut self, number: usize, part: Range<usize>, state: State) {
         let part = &mut self.written(number)[part];
         // A block has one state nearly always: its frames are counted together.
@@ -316,8 +324,9 @@ impl FrameTable {
         self.counts.iter_mut().zip(gone).for_each(|(count, gone)| *count -= gone);
     }
 
-    /// The descriptors of the frames from `first` up to `end`, each with how many adjacent ones are the
-    /// same, until `each` gives an error: for that many from the frame whose number it gets.
+    /// Calls `each` for the descriptors of the frames from `first` to before `end`, once for each run
+    /// of equal adjacent descriptors: with the number of the run's first frame, the descriptor and the
+    /// length of the run. Stops if `each` returns an error.
     pub(crate) fn runs<E>(
         &self,
         first: u32,
@@ -338,7 +347,7 @@ impl FrameTable {
         Ok(())
     }
 
-    /// The descriptors of a chunk but the first, each its own from here on.
+    /// The descriptors of a chunk except the first, which are written out if they were not.
     #[inline]
     fn written(&mut self, number: usize) -> &mut Chunk {
         if let Others::Alike(..) = self.others[number] {
@@ -377,13 +386,13 @@ impl FrameTable {
     }
 }
 
-/// Descriptors of a chunk, made where they stay: on a kernel's stack there is no room for 16 KiB.
+/// Descriptors of a chunk, created directly on the heap: a kernel's stack has no room for 16 KiB.
 fn new_chunk() -> Box<Chunk> {
     let chunk: Box<[Pfdat]> = alloc::vec![Pfdat::free(0); CHUNK_FRAMES].into();
     chunk.try_into().unwrap_or_else(|_| unreachable!("they are as many as asked for"))
 }
 
-/// The chunk that a frame's descriptor is in, and its place there.
+/// The number of the chunk that has a frame's descriptor, and the descriptor's position in it.
 const fn split(frame: u32) -> (usize, usize) {
     (frame as usize >> CHUNK_SHIFT, frame as usize % CHUNK_FRAMES)
 }

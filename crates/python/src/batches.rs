@@ -7,7 +7,8 @@ use trace::{Batch, Event};
 
 use crate::open::{Opened, Reading, open};
 
-/// Rows and the columns addr, size, kind, thread, instructions, paddr, process in native byte order.
+/// The number of rows, and the columns addr, size, kind, thread, instructions, paddr and process,
+/// each in native byte order.
 type Columns<'py> = (
     usize,
     Bound<'py, PyBytes>,
@@ -23,10 +24,10 @@ type Columns<'py> = (
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Batches {
     state: Mutex<State>,
-    /// Whether physical addresses are known, as far as the first batch tells.
+    /// Whether the first batch has physical addresses.
     #[pyo3(get)]
     has_paddr: bool,
-    /// Whether there are several processes.
+    /// Whether the trace has several processes.
     #[pyo3(get)]
     has_process: bool,
 }
@@ -34,14 +35,14 @@ pub(crate) struct Batches {
 struct State {
     source: Opened,
     batch: Batch,
-    /// The process that begins the batch.
+    /// The process at the beginning of the batch.
     process: u32,
-    /// Whether `batch` holds rows that have not been handed out yet.
+    /// Whether `batch` holds rows that were not returned yet.
     waiting: bool,
 }
 
 impl State {
-    /// Makes `batch` the next one that has rows; `false` at the end.
+    /// Reads batches until `batch` has rows; `false` at the end.
     fn advance(&mut self) -> Result<bool, trace::Error> {
         if std::mem::take(&mut self.waiting) {
             return Ok(true);
@@ -91,7 +92,8 @@ impl Batches {
     }
 }
 
-/// The columns of `batch`, which process `number` begins; whoever ends it is `number` then.
+/// The columns of `batch`. `number` is the process at the beginning of the batch, and is set to the
+/// process at its end.
 fn columns<'py>(
     py: Python<'py>,
     batch: &Batch,
@@ -136,7 +138,7 @@ fn columns<'py>(
     Ok((rows, addr, size, kind, thread, instructions, paddr, process))
 }
 
-/// A column of `rows` values of `N` bytes, written where Python keeps it.
+/// A column of `rows` values of `N` bytes, written directly into memory of Python.
 fn fill<'py, const N: usize>(
     py: Python<'py>,
     rows: usize,

@@ -8,7 +8,7 @@ use crate::{
     machine::Machine,
 };
 
-/// Clients in small spaces, more of them than slots, at the prices of `machine`; the outcome as JSON.
+/// Runs clients in small spaces, with more clients than slots, at the prices of `machine`. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
     *, machine, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,

@@ -1,4 +1,4 @@
-//! Tables that Python reads: their columns come in as bytes and make a source like any other.
+//! Tables that Python reads: their columns are passed as bytes and form a source like any other.
 //!
 //! ```text
 //!   Parquet --pyarrow--> pull() --bytes--> ColumnSource --> run, info, Writer --> FILE.pwt
@@ -17,7 +17,7 @@ use crate::{
     raised::Raised,
 };
 
-/// The columns of `trace::import::COLUMNS` in their order, `u64` in native byte order each.
+/// The columns of `trace::import::COLUMNS` in that order, each as `u64` in native byte order.
 type Pulled<'py> = (
     Bound<'py, PyBytes>,
     Option<Bound<'py, PyBytes>>,
@@ -27,15 +27,15 @@ type Pulled<'py> = (
     Option<Bound<'py, PyBytes>>,
 );
 
-/// A table, and who knows the digest of its file.
+/// A table, and the function that computes the digest of its file.
 struct TableReader<S> {
     rows: S,
     digest: Py<PyAny>,
     done: bool,
 }
 
-/// Opens a Parquet file by `pagewalk.parquet`. What it raises besides our own errors goes to
-/// `raised`.
+/// Opens a Parquet file by `pagewalk.parquet`. Exceptions other than Pagewalk's own errors are
+/// stored in `raised`.
 pub(crate) fn open_table(
     path: &Path,
     options: &Options,

@@ -10,11 +10,11 @@ use crate::{
     progress::Progress,
 };
 
-/// What is looked up, the page size in bytes, lookups, cold misses, and the misses of TLBs of
-/// 1, 2, 3, ... entries as `u64` in native byte order.
+/// The kind of lookups, the page size in bytes, the lookups, the cold misses, and the misses of
+/// TLBs of 1, 2, 3, ... entries as `u64` in native byte order.
 type Curve<'py> = (&'static str, u64, u64, u64, Bound<'py, PyBytes>);
 
-/// The curves of `trace` and what must be known of it besides.
+/// The curves of `trace`, and notes on the trace.
 #[pyfunction]
 #[pyo3(signature = (trace, reading, *, lookups, page_sizes, entries_max, progress))]
 pub(crate) fn trace_curves<'py>(
@@ -47,18 +47,19 @@ pub(crate) fn trace_curves<'py>(
     Ok((curves.iter().map(|curve| told(py, curve)).collect(), warnings))
 }
 
-/// A curve as Python has it.
+/// A curve as a Python value.
 fn told<'py>(py: Python<'py>, curve: &machine::curve::Curve) -> Curve<'py> {
     let misses: Vec<u8> = curve.misses().flat_map(u64::to_ne_bytes).collect();
     let misses = PyBytes::new(py, &misses);
     (curve.lookups.name(), curve.page_size.bytes(), curve.total, curve.cold, misses)
 }
 
-/// A curve of a sample of pages, as above, one in how many pages that was, and where not all accesses were looked at:
-/// after how many, and one in how many.
+/// A curve from a sample of pages; the number of pages per sampled page; and, if not all accesses were looked
+/// up: the number of accesses at the beginning that all were, and the number of accesses per looked-up access
+/// after them.
 pub(crate) type Sample<'py> = (Curve<'py>, u64, Option<(u64, u64)>);
 
-/// The curves of a run's sample as Python has them.
+/// The curves of a run's sample as Python values.
 pub(crate) fn sampled<'py>(py: Python<'py>, curves: &[SampledCurve]) -> Vec<Sample<'py>> {
     let gaps = |one: &SampledCurve| one.gaps.map(|gaps| (gaps.after, gaps.one_in));
     curves.iter().map(|one| (told(py, &one.curve), one.one_in, gaps(one))).collect()

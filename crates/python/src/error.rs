@@ -1,4 +1,4 @@
-//! One exception for everything that can go wrong, and one kind of it.
+//! The exception for everything that can go wrong, and its subclass for wrong requests.
 
 use pyo3::{PyErr, create_exception, exceptions::PyException};
 
@@ -15,17 +15,17 @@ create_exception!(
     "The request was good and the work failed: a damaged trace, a full disk, a failed check."
 );
 
-/// The request itself is wrong.
+/// An error in the request itself.
 pub(crate) fn refused(error: impl std::fmt::Display) -> PyErr {
     Error::new_err(one_line(&error.to_string()))
 }
 
-/// The work failed after the request had been accepted.
+/// An error in the work, after the request had been accepted.
 pub(crate) fn failed(error: impl std::fmt::Display) -> PyErr {
     WorkError::new_err(one_line(&error.to_string()))
 }
 
-/// The text with line breaks and runs of blanks as single blanks.
+/// The text with line breaks and runs of blanks replaced by single blanks.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

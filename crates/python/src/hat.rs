@@ -1,4 +1,4 @@
-//! Memory management on many processors, in virtual time and on this host's.
+//! Memory management on several processors, in virtual time and on this host.
 
 use hat::ContextLimit;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::{
     progress::Progress,
 };
 
-/// Runs one load on one number of processors under one scheme; the outcome as JSON.
+/// Runs a load on one number of processors under one locking scheme. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
     *, cpus, scheme, load, skeleton, table, hat_only, pool_bytes, lock_per_list, shootdowns, contexts,
@@ -55,7 +55,7 @@ pub(crate) fn hat_run(
     serde_json::to_string(&outcome).map_err(failed)
 }
 
-/// Runs one load on this host's processors, beside its control; the outcome as JSON.
+/// Runs a load on this host's processors, with its control. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (*, threads, scheme, load, skeleton, table, hat_only, rounds, seed))]
 #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
@@ -75,7 +75,7 @@ pub(crate) fn hat_run_on_host(
     serde_json::to_string(&outcome).map_err(failed)
 }
 
-/// The skeleton of the trace at `path` as text, and what it has as JSON.
+/// The skeleton of the trace at `path` as text, and a summary of it as JSON.
 #[pyfunction]
 #[pyo3(signature = (path, reading, *, progress))]
 pub(crate) fn skeleton(
@@ -111,7 +111,8 @@ pub(crate) fn skeleton(
     })
 }
 
-/// Schemes, loads, page tables, kinds of shootdown and of lock, and the most processors.
+/// The names of locking schemes, loads, page tables, kinds of shootdown and kinds of lock; and the
+/// largest number of processors.
 #[pyfunction]
 pub(crate) fn hat_names() -> (Vec<Vec<&'static str>>, usize) {
     fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {

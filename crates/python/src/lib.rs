@@ -5,9 +5,9 @@
 //!        JSON text, columns as bytes  <--
 //! ```
 //!
-//! Thin on purpose. Documents cross the border as JSON, columns of accesses as bytes that
-//! pyarrow uses in place, errors as one exception. Whatever takes long runs without the
-//! interpreter's lock and looks for signals now and then.
+//! This layer is thin on purpose. Documents are passed as JSON, columns of accesses as bytes that
+//! pyarrow uses in place, errors as one exception type. Long work runs without the interpreter's
+//! lock and checks for signals now and then.
 
 mod batches;
 mod clients;
@@ -30,7 +30,7 @@ mod worlds;
 
 use pyo3::prelude::*;
 
-/// The native half of `pagewalk`.
+/// The native module of `pagewalk`.
 #[pymodule]
 mod _native {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Programs: recorded into traces, or simulated while they run.
+//! Programs that are recorded into traces, or simulated while they run.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::{
     told::told,
 };
 
-/// What to record of which program.
+/// Which program to record, and what of it.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Recording {
     pub(crate) options: Options,
@@ -20,14 +20,14 @@ pub(crate) struct Recording {
 
 #[pymethods]
 impl Recording {
-    /// What the document `options` says, which has all fields of [`Options`].
+    /// Reads the JSON document `options`, which has all fields of [`Options`].
     #[new]
     fn new(options: &str) -> PyResult<Recording> {
         Ok(Recording { options: told(options)? })
     }
 }
 
-/// Records a program and its children into `output`; the outcome as JSON.
+/// Records a program and its children into `output`. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (recording, output, force, progress))]
 pub(crate) fn record(
@@ -48,7 +48,7 @@ pub(crate) fn record(
     })
 }
 
-/// The exception for `error`: whether the request or the work was at fault.
+/// The exception for `error`: of the request or of the work.
 pub(crate) fn sorted(error: capture::Error) -> PyErr {
     use capture::Error::{Garbled, Injection, Kept, NoProcess, NotEntered, Refused, System, Trace};
     match error {

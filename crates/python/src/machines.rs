@@ -18,7 +18,7 @@ use crate::{
     progress::Progress,
 };
 
-/// Entries that the curves of a sample go to.
+/// The largest number of TLB entries in curves from a sample.
 const ENTRIES_MAX: u32 = 1 << 16;
 
 /// A machine that has been read and checked.
@@ -27,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) machine: machine::Machine,
 }
 
-/// Name and file of every machine that comes with Pagewalk.
+/// Name and text of every built-in machine.
 #[pyfunction]
 pub(crate) fn builtin_machines() -> Vec<(&'static str, &'static str)> {
     machine::BUILTIN.iter().map(|builtin| (builtin.name, builtin.text)).collect()
@@ -64,18 +64,18 @@ impl Machine {
         machine::sweep::front_digest(&self.machine)
     }
 
-    /// The description after the settings, as JSON.
+    /// The description with the settings applied, as JSON.
     fn description(&self) -> PyResult<String> {
         serde_json::to_string(self.machine.description()).map_err(failed)
     }
 
-    /// The arrays of its MMU cache with the bits they take, as JSON.
+    /// The arrays of its MMU cache with their sizes in bits, as JSON.
     fn mmu_cache_arrays(&self) -> PyResult<String> {
         serde_json::to_string(&self.machine.mmu_cache_arrays()).map_err(failed)
     }
 
-    /// Runs a trace; the results as JSON, what must be known of the trace besides, and a curve of a sample
-    /// for each of `page_sizes`.
+    /// Runs a trace. Returns the results as JSON, notes on the trace, and a curve from a sample for each
+    /// of `page_sizes`.
     #[pyo3(signature = (trace, reading, check, progress, names, page_sizes))]
     #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
     fn run<'py>(
@@ -101,8 +101,8 @@ impl Machine {
         Ok((results, warnings, sampled(py, &curves)))
     }
 
-    /// Runs a program while it is recorded; results as JSON, exit status, notes, and a curve of a sample for
-    /// each of `page_sizes`.
+    /// Runs a program while it is recorded. Returns the results as JSON, the exit status, notes, and a curve
+    /// from a sample for each of `page_sizes`.
     #[pyo3(signature = (recording, warmup, check, progress, names, page_sizes))]
     #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
     fn run_live<'py>(
@@ -156,13 +156,13 @@ impl Machine {
     }
 }
 
-/// Page sizes by their names.
+/// The page sizes of these names.
 fn sizes(names: &[String]) -> PyResult<Vec<PageSize>> {
     names.iter().map(|name| name.parse().map_err(refused)).collect()
 }
 
-/// Gives names to allocation sites, and to the code that missed if `code` says so, by the files that
-/// are still the same.
+/// Adds names to allocation sites, and to the code that missed if `code`. Uses only files that were
+/// not rebuilt.
 fn name(results: &mut machine::Results, code: bool) {
     let mut symbols = Symbols::new();
     results.name_origins(&mut |place, is_return| match is_return || code {
@@ -174,7 +174,7 @@ fn name(results: &mut machine::Results, code: bool) {
     }
 }
 
-/// The functions and lines at a place in code, as [`machine::Results::name_origins`] wants them.
+/// The functions and lines at a place in code, as [`machine::Results::name_origins`] needs them.
 pub(crate) fn names(symbols: &mut Symbols, place: &CodePlace, is_return: bool) -> Vec<FrameName> {
     let Some(path) = &place.object else { return Vec::new() };
     let identity = place.identity.as_deref();
@@ -194,7 +194,7 @@ impl Machine {
         &self.machine
     }
 
-    /// Which accesses of a program need only be counted, or why each is to be told.
+    /// Which accesses of a program need only be counted, or the reason why all have to be recorded.
     fn sure(&self, recording: &Recording, warmup: u64, check: bool) -> Result<SurePages, String> {
         let told = if recording.options.tells_all {
             Some("it was asked for")
@@ -211,7 +211,7 @@ impl Machine {
         }
     }
 
-    /// Runs `source`, and counts a curve of a sample of it for each of `page_sizes`.
+    /// Runs `source`, and estimates a curve from a sample for each of `page_sizes`.
     fn run_sampled(
         &self,
         source: &mut dyn Source,

@@ -1,4 +1,4 @@
-//! From what a user calls a trace to a source of accesses.
+//! Opens a source of accesses from the name that a user gives for a trace.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -17,10 +17,10 @@ use crate::{
     told::told,
 };
 
-/// How often a signal is looked for while a file or a pipe is being opened.
+/// The time between two checks for signals while a file or a pipe is being opened.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How a trace of another tool is read.
+/// Options for reading traces of other tools.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Reading {
     options: Options,
@@ -28,26 +28,27 @@ pub(crate) struct Reading {
 
 #[pymethods]
 impl Reading {
-    /// What the document `options` says, which has all fields of [`Options`].
+    /// Reads the JSON document `options`, which has all fields of [`Options`].
     #[new]
     fn new(options: &str) -> PyResult<Reading> {
         Ok(Reading { options: told(options)? })
     }
 }
 
-/// A source that may go to another thread, and what Python raised while it was asked.
+/// A source that can be moved to another thread, and the exception that Python raised while it was
+/// read.
 pub(crate) struct Opened {
     source: Box<dyn Source + Send>,
     raised: Raised,
 }
 
 impl Opened {
-    /// The error to raise for `error`, which came from the source or from what was done with it.
+    /// The exception to raise for `error` from the source or from its processing.
     pub(crate) fn failed(&self, error: impl std::fmt::Display) -> PyErr {
         self.raised.or(failed(error))
     }
 
-    /// What Python raises while the source is asked.
+    /// The exception that Python raised while the source was read.
     pub(crate) fn raised(&self) -> Raised {
         self.raised.clone()
     }
@@ -69,7 +70,7 @@ impl DerefMut for Opened {
 
 /// Opens what `trace` names: see [`trace::open`].
 ///
-/// A pipe may have nothing to give for long: waiting for it ends with a signal.
+/// A pipe may give nothing for a long time; a signal ends the wait.
 pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
     let options = reading.options.clone();
     let raised = Raised::default();
@@ -88,7 +89,7 @@ pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
     Ok(Opened { source, raised })
 }
 
-/// Does `work` on a thread of its own while this one looks for signals.
+/// Does `work` on another thread, while this thread checks for signals.
 fn patiently<T: Send + 'static>(
     raised: &Raised,
     work: impl FnOnce() -> T + Send + 'static,

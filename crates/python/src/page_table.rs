@@ -1,4 +1,4 @@
-//! A page table by itself: operations in, what they did to memory out.
+//! A page table alone: applies operations and returns their effects on memory.
 
 use addr::Rights;
 use machine::Work;
@@ -9,7 +9,7 @@ use crate::{
     machines::Machine,
 };
 
-/// A machine's page table on the bench; see `machine::PageTableBench`.
+/// A machine's page table, outside a run; see `machine::PageTableBench`.
 #[pyclass(unsendable, module = "pagewalk._native")]
 pub(crate) struct PageTable {
     bench: machine::PageTableBench,
@@ -64,7 +64,7 @@ impl PageTable {
         json(self.bench.walk(space, &addresses).map_err(failed)?)
     }
 
-    /// Bytes of tables in use, and of frames taken for them.
+    /// The bytes of tables in use, and the bytes of frames allocated for them.
     fn footprint(&self) -> (u64, u64) {
         let footprint = self.bench.footprint();
         (footprint.table_bytes, footprint.frame_bytes)

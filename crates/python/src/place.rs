@@ -1,4 +1,4 @@
-//! Programs that run with other page sizes, and those that run already.
+//! Runs programs with other page sizes, and changes the pages of running programs.
 
 use std::ffi::OsString;
 
@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::error::{failed, refused};
 
-/// A rule of a place file: its line, what it is for, a name, the line of a site, a range, the size in bytes, whether it
-/// waits, and whether it says something of nodes.
+/// A rule of a place file: its line, its kind, a name, the line of an allocation site, a range, the page size
+/// in bytes, whether it waits, and whether it says something about memory nodes.
 type Written = (usize, &'static str, String, u32, (u64, u64), u64, bool, bool);
 
-/// The rules of a place file, the most special first.
+/// The rules of a place file, the most specific first.
 #[pyfunction]
 pub(crate) fn place_rules(text: &str) -> PyResult<Vec<Written>> {
     let rules = machine::written_rules(text).map_err(refused)?;
@@ -24,13 +24,13 @@ pub(crate) fn place_rules(text: &str) -> PyResult<Vec<Written>> {
     Ok(plain.collect())
 }
 
-/// Whether programs that this one starts may be traced by it.
+/// Whether this process may trace programs that it starts.
 #[pyfunction]
 pub(crate) fn may_trace() -> bool {
     place::may_trace()
 }
 
-/// Runs a program and all that it starts with rules; what became of it as JSON.
+/// Runs a program and its children with rules. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (command, rules, environment, *, inherit, only, fixed, look))]
 #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
@@ -112,13 +112,14 @@ pub(crate) fn launch(
     serde_json::to_string(&document).map_err(failed)
 }
 
-/// Collapses ranges of a process that runs: the system's number of an error for each, or 0.
+/// Collapses ranges of a running process into large pages. Returns the system's error number for
+/// each range, or 0.
 #[pyfunction]
 pub(crate) fn collapse(py: Python<'_>, pid: i32, ranges: Vec<(u64, u64)>) -> PyResult<Vec<i32>> {
     Ok(py.detach(|| place::collapse(pid, &ranges))?)
 }
 
-/// What `prctl(PR_GET_THP_DISABLE)` gives in the process `pid`.
+/// The result of `prctl(PR_GET_THP_DISABLE)` in the process `pid`.
 #[pyfunction]
 pub(crate) fn thp_disabled(py: Python<'_>, pid: i32) -> PyResult<u64> {
     Ok(py.detach(|| place::thp_disabled(pid))?)

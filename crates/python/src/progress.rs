@@ -1,14 +1,15 @@
-//! Progress from a run without the lock to a Python function, and signals the other way.
+//! Reports the progress of a run to a Python function, and stops the run at signals.
 
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How often Python is asked.
+/// The time between two calls of the Python function.
 const INTERVAL: Duration = Duration::from_millis(80);
 
-/// Calls a Python function with the accesses done and in all, at most twelve times per second,
-/// and keeps what it raises: an exception, or the `KeyboardInterrupt` of a signal.
+/// Calls a Python function with the number of accesses done and the number in all, at most twelve
+/// times per second. Keeps the exception that the function raises, or the `KeyboardInterrupt` of a
+/// signal.
 pub(crate) struct Progress {
     function: Option<Py<PyAny>>,
     called: Instant,
@@ -20,7 +21,7 @@ impl Progress {
         Progress { function, called: Instant::now(), raised: None }
     }
 
-    /// Reports; `false` asks the work to stop. Called without the interpreter's lock.
+    /// Reports progress; `false` asks the work to stop. Called without the interpreter's lock.
     pub(crate) fn report(&mut self, done: u64, total: Option<u64>) -> bool {
         if self.called.elapsed() < INTERVAL {
             return true;
@@ -46,7 +47,8 @@ impl Progress {
         }
     }
 
-    /// What was raised while the work went on, in place of the error that stopped it.
+    /// The exception raised during the work, or else `other`. The exception replaces the error by
+    /// which it stopped the work.
     pub(crate) fn error_or(self, other: impl FnOnce() -> PyErr) -> PyErr {
         self.raised.unwrap_or_else(other)
     }

@@ -1,20 +1,21 @@
-//! Exceptions that Python raises while Rust waits for something.
+//! Exceptions that Python raises while Rust waits.
 
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 
-/// An exception that ended a wait, the `KeyboardInterrupt` of a signal for instance.
+/// The exception that ended a wait, such as the `KeyboardInterrupt` of a signal.
 #[derive(Clone, Default)]
 pub(crate) struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
-    /// Keeps `error` until somebody can raise it.
+    /// Keeps `error` until it can be raised.
     pub(crate) fn set(&self, error: PyErr) {
         *self.0.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(error);
     }
 
-    /// What was raised, in place of the error that came of it.
+    /// The exception that was kept, or else `error`. The kept one replaces the error that it
+    /// caused.
     pub(crate) fn or(&self, error: PyErr) -> PyErr {
         self.take().unwrap_or(error)
     }
@@ -23,7 +24,7 @@ impl Raised {
         self.0.lock().unwrap_or_else(|poison| poison.into_inner()).take()
     }
 
-    /// Whether no signal asks to stop; keeps the exception if one does.
+    /// Whether to continue: no signal asks to stop. Keeps the exception of a signal that does.
     pub(crate) fn go_on(&self) -> bool {
         match Python::attach(|py| py.check_signals()) {
             Ok(()) => true,

@@ -1,4 +1,4 @@
-//! Stored traces: what is in them, what makes them, and other tools' files made of them.
+//! Stored traces: their contents, storing and exporting.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -15,7 +15,7 @@ use crate::{
     progress::Progress,
 };
 
-/// Header as JSON, accesses if known, digest if known.
+/// The header as JSON; the number of accesses and the digest, if known.
 #[pyfunction]
 pub(crate) fn trace_header(
     trace: &str,
@@ -26,7 +26,7 @@ pub(crate) fn trace_header(
     Ok((header, source.total(), source.digest()))
 }
 
-/// Everything that `pagewalk info` counts, as JSON.
+/// All counts of `pagewalk info`, as JSON.
 #[pyfunction]
 #[pyo3(signature = (trace, reading, progress))]
 pub(crate) fn trace_info(
@@ -53,7 +53,7 @@ pub(crate) fn trace_info(
     })
 }
 
-/// Writes all of `trace` to the trace `output`; a summary as JSON.
+/// Writes all of `trace` to the trace file `output`. Returns a summary as JSON.
 #[pyfunction]
 #[pyo3(signature = (trace, reading, output, force, progress))]
 pub(crate) fn store(
@@ -89,7 +89,7 @@ pub(crate) fn store(
     })
 }
 
-/// Writes all of `trace` to `output` in the format `champsim` or `csv`; a summary as JSON.
+/// Writes all of `trace` to `output` in the format `champsim` or `csv`. Returns a summary as JSON.
 #[pyfunction]
 #[pyo3(signature = (format, trace, reading, output, *, thread, force, progress))]
 #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]

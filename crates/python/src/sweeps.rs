@@ -1,4 +1,4 @@
-//! Many designs over one pass of a trace.
+//! Sweeps: many designs in one pass over a trace.
 
 use machine::{
     Results,
@@ -14,15 +14,15 @@ use crate::{
     progress::Progress,
 };
 
-/// Results without what is as long as the trace or the machine's file, which a table of designs
-/// has no columns for.
+/// The parts of results that are left out of a sweep's: they are as long as the trace or the
+/// machine's file, and a table of designs has no columns for them.
 const LEFT_OUT: [&str; 5] = ["trace", "machine", "regions", "timeline", "map"];
 
-/// The counts of a design as JSON, or why there are none.
+/// The counts of a design as JSON, or the error.
 type Outcome = (Option<String>, Option<String>);
 
-/// Runs a trace through all of `machines`; the outcomes in their order, and what must be known
-/// of the trace besides.
+/// Runs a trace through all of `machines`. Returns the outcomes in the order of `machines`, and
+/// notes on the trace.
 #[pyfunction]
 #[pyo3(signature = (machines, trace, reading, threads, progress))]
 pub(crate) fn sweep_trace(

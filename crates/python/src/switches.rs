@@ -1,4 +1,4 @@
-//! Who is switched to after whom in a trace, and which spaces form a group.
+//! Switches between spaces in a trace, and the groups that frequent switches suggest.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ use crate::{
     progress::Progress,
 };
 
-/// Pairs of spaces with their switches, and the groups that they form in so many slots, as JSON.
+/// Pairs of spaces with the number of switches between them, and the groups of spaces for this
+/// number of slots, as JSON.
 #[pyfunction]
 #[pyo3(signature = (trace, reading, slots, everyone, progress))]
 pub(crate) fn trace_switches(

@@ -1,11 +1,11 @@
-//! Options that Python gives as one JSON document each, so that a new one needs no line here.
+//! Options that Python passes as one JSON document, so that a new option needs no code here.
 
 use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::error::refused;
 
-/// What `document` says, or what is wrong with it.
+/// Parses `document`. The error says what is wrong with it.
 pub(crate) fn told<T: serde::de::DeserializeOwned>(document: &str) -> PyResult<T> {
     // By way of a value: an error has the place in a text that nobody sees otherwise.
     let value: Value = serde_json::from_str(document).map_err(refused)?;

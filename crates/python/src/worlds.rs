@@ -1,11 +1,11 @@
-//! Small worlds whose numbers are exact.
+//! Small examples whose numbers are exact.
 
 use machine::worlds::{Numbers, WORLDS};
 use pyo3::prelude::*;
 
 use crate::error::refused;
 
-/// What the world `name` comes to: a name for each number.
+/// The numbers of the example `name`, each with a name.
 #[pyfunction]
 pub(crate) fn world(name: &str) -> PyResult<Numbers> {
     let known = WORLDS.iter().find(|(known, _)| *known == name).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Free frames: the allocator that a machine has, and memory that was used before a run.
+//! The frame allocator of a machine, and memory that was used before a run.
 //!
 //! ```text
 //!   lists, or a buddy system --> scattered --> per node --> placed regions --> segments --> reservations
@@ -19,33 +19,34 @@ use physmem::{
 
 use super::{FrameStore, hashed::Kept, topology::Topology};
 
-/// Where free frames are.
+/// The kind of free lists.
 pub enum Lists {
     /// A buddy system.
     Buddy,
     /// Lists by size.
     Sizes(Box<SizeLists>),
-    /// A buddy system with page blocks, whose largest free blocks are so large, as log2 of frames.
+    /// A buddy system with page blocks; the number is log2 of the frames of its largest free block.
     Blocks(u32),
 }
 
-/// Which frames are given to who wishes them by number.
+/// Which frames can be requested by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wished {
     /// None.
     Nowhere,
-    /// Those of a region's place, in runs of blocks of so many frames as log2.
+    /// The frames of a region's place, in runs of blocks; the number is log2 of the frames of a
+    /// block.
     Regions(u32),
-    /// Those of restrictive segments, from this one on.
+    /// Those of restrictive segments, which begin with this frame.
     Segments(FrameId),
 }
 
 /// log2 of the frames of a page block of Linux, 2M.
 const BLOCK_ORDER: u32 = 9;
 
-/// All frames of `memory`, free, the smallest of `base`, in the order of its placement; out of `lists`,
-/// with reservations of the sizes `reserved`, each log2 of frames, and those that can be `wished`. Where
-/// `apart`, frames of pages are taken one by one.
+/// All frames of `memory`, free, with base frames of `base`, in the order of its placement; from
+/// `lists`, with reservations of the sizes `reserved` (log2 of frames) and the frames that can be
+/// requested by number (`wished`). If `apart`, frames of pages are taken one by one by number.
 pub fn frames(
     memory: &description::Memory,
     base: PageSize,
@@ -98,8 +99,8 @@ pub fn frames(
     ram.map_err(|error| error.to_string())
 }
 
-/// The empty lists over some of the frames, or all, that `description` asks for, or that its manager has
-/// where it asks for no allocator.
+/// The empty free lists, over some of the frames or all, that `description` requests or, if it does not,
+/// that its manager uses.
 pub fn lists(
     description: &Description,
     base: PageSize,
@@ -159,7 +160,7 @@ pub fn lists(
     Ok(Lists::Sizes(Box::new(lists)))
 }
 
-/// Which frames are wished by number, where `kept` of them are segments'.
+/// Which frames can be requested by number; `kept` are the restrictive segments.
 pub fn wished(
     description: &Description,
     kept: Option<&Kept>,
@@ -180,7 +181,7 @@ pub fn wished(
     Ok(Wished::Regions(order))
 }
 
-/// log2 of the frames of each of the `sizes` of reservations, which are those of the table `key`.
+/// log2 of the frames for each of the `sizes` of reservations, which come from the table `key`.
 pub fn reserved(
     description: &Description,
     base: PageSize,
@@ -210,13 +211,14 @@ pub fn reserved(
     Ok(orders)
 }
 
-/// The table of a host's reservations.
+/// The key of the table with a host's reservations.
 pub const HOST: &str = "nested.reservations";
 
-/// The largest memory that is aged: each of its frames is used, and has a descriptor of 32 bytes.
+/// The largest memory that can be aged: each of its frames is used and has a descriptor of 32
+/// bytes.
 const AGED_BYTES_MAX: u64 = 16 << 30;
 
-/// Ages `frames`, and says how many are in use then.
+/// Ages `frames`. Returns how many are in use afterwards.
 pub fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
     if frames.bytes() > AGED_BYTES_MAX {
         return Err("memory.size must be 16G at most where memory is aged".to_owned());

@@ -1,4 +1,4 @@
-//! Which frames addresses allow, as `[os.mosaic]` and `[os.utopia]` ask for it.
+//! Frames that depend on addresses, as `[os.mosaic]` and `[os.utopia]` request.
 //!
 //! ```text
 //!   memory  | flexible segment                | arrays | base pages | pages of 2M |
@@ -6,8 +6,8 @@
 //!                                               tags
 //! ```
 //!
-//! The arrays of a segment are a byte per set, which says how many of its places are taken, and a tag of 8
-//! bytes per place. Both sizes are assumptions. The operating system keeps their frames from the boot on.
+//! The arrays of a segment have one byte per set, with the number of its places in use, and a tag of 8
+//! bytes per place. Both sizes are assumptions. The operating system reserves their frames at boot.
 
 use std::ops::Range;
 
@@ -22,22 +22,22 @@ use vm::Hashed;
 
 use crate::FrameStore;
 
-/// Bytes of a tag.
+/// The bytes of a tag.
 pub const TAG_BYTES: u64 = 8;
 
-/// What is kept apart of memory for restrictive segments.
+/// The parts of memory reserved for restrictive segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
-    /// The segments; for base pages first.
+    /// The segments; the one for base pages comes first.
     pub segments: [Option<Segment>; 2],
-    /// Where the filters and the tags of each are.
+    /// For each segment, the addresses of its filter and of its tags.
     pub arrays: [(PhysAddr, PhysAddr); 2],
-    /// The frames that these take; behind them the segments begin.
+    /// The frames of these arrays, after which the segments begin.
     frames: (u32, u32),
 }
 
 impl Kept {
-    /// Has the arrays take their frames; gives how many these are.
+    /// Allocates the frames of the arrays. Returns their number.
     pub fn take(&self, memory: &mut FrameStore) -> Result<u64, String> {
         for frame in self.frames.0..self.frames.1 {
             if !memory.take(FrameId(frame), 0, State::Kernel) {
@@ -53,7 +53,8 @@ impl Kept {
     }
 }
 
-/// Which frames pages may have, if their addresses say so; an error comes with the key that is wrong.
+/// Which frames pages may have, if that depends on their addresses. The error has the key that is
+/// wrong.
 pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
     let base = description.os.frame();
     let Some(mosaic) = &description.os.mosaic else {
@@ -74,7 +75,7 @@ pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
     }
 }
 
-/// All base frames.
+/// The numbers of all base frames.
 fn frames(description: &Description, base: PageSize) -> Result<Range<u32>, Refusal> {
     let count = u32::try_from(description.memory.size.0 >> base.shift());
     count.map(|count| 0..count).map_err(|_| {
@@ -82,7 +83,7 @@ fn frames(description: &Description, base: PageSize) -> Result<Range<u32>, Refus
     })
 }
 
-/// What is kept for restrictive segments, if there are some.
+/// The parts of memory reserved for restrictive segments, if there are any.
 pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     let Some(utopia) = &description.os.utopia else { return Ok(None) };
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.utopia{key}"), what));
@@ -146,7 +147,8 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     Ok(Some(Kept { segments, arrays, frames: (first, end) }))
 }
 
-/// That the manager and the rest of the machine can do with frames by address what `description` asks for.
+/// Checks that the manager and the rest of the machine support the dependence of frames on addresses in
+/// `description`.
 pub fn check(description: &Description) -> Result<(), Refusal> {
     let os = &description.os;
     let refuse = |key: &str, what: String| Err(Refusal::new(key, what));

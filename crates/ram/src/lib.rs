@@ -1,13 +1,13 @@
-//! The memory of a machine with the page table in it: hardware walks it, the operating system
-//! edits it, and nothing is decided here.
+//! The memory of a machine with its page table: hardware walks the page table and the operating
+//! system edits it. No decisions are made here.
 //!
 //! ```text
 //!   walker -- walk, place --> Ram: page table in its memory, <-- map, unmap -- System
 //!                             |    free frames                   allocate
 //! ```
 //!
-//! In a virtual machine the addresses of its frames are guest-physical: what backs them is the host's
-//! (`os/host.rs`), which has a memory of its own.
+//! In a virtual machine, the addresses of its frames are guest-physical; the host backs them
+//! (`os/host.rs`) with a memory of its own.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -46,23 +46,22 @@ use self::{
     topology::Topology,
 };
 
-/// An allocator that is chosen when a machine is built, and where an allocation can be made to
-/// fail.
+/// An allocator that is chosen when a machine is built; one of its allocations can be made to fail.
 pub type AnyAllocator = Refusing<Box<dyn Allocator + Send>>;
 
 /// The frames of a machine, free and in use.
 pub type FrameStore = Physmem<AnyAllocator>;
 
-/// What memory, or the page table in it, could not do.
+/// An operation that memory, or the page table in it, could not perform.
 #[derive(Debug)]
 pub enum Failure {
     /// No frame is left.
     OutOfFrames,
     /// No frame of the host is left.
     OutOfHostFrames,
-    /// Pages would have to leave memory, and none can; the text says why.
+    /// Pages would have to be evicted and none can be; the text says why.
     OutOfMemory(String),
-    /// The page table cannot do it; the text says what.
+    /// The page table cannot perform the operation; the text has its error.
     Table(String),
 }
 
@@ -84,41 +83,41 @@ impl From<LoadError> for Failure {
     }
 }
 
-/// Where mapped pages are counted.
+/// How mapped pages are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Counted {
-    /// As they are mapped and unmapped here.
+    /// By [`Ram`] itself, when pages are mapped and unmapped.
     Here,
     /// By the HAT layer.
     InHat,
 }
 
-/// Physical memory, the page table in it with all of its spaces, and what is below.
+/// Physical memory, and the page table in it with all its spaces.
 ///
-/// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
-/// has no use for them edits the table itself.
+/// A system with mapping lists edits the table through the HAT layer ([`Ram::parts`]); one without
+/// them edits the table through this type.
 pub struct Ram {
     hat: Hat,
     frames: Physical<AnyAllocator>,
-    /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
+    /// False for a machine of TLBs alone, where a page is its own frame.
     has_frames: bool,
     is_linear: bool,
-    /// [`Format::wider`] of the page table.
+    /// See [`Format::wider`], for its page table.
     wider: &'static [(u32, &'static str)],
-    /// By the trace's number.
+    /// The spaces by the number that the trace uses.
     spaces: BTreeMap<u32, (HatSpace, Space)>,
     mapped: BTreeMap<PageSize, u64>,
-    /// Whether that is kept, or what is.
+    /// How mapped pages are counted, with the counts.
     pages: Counted,
-    /// Frames that were in use before the run.
+    /// Bytes of frames that were in use before the run.
     aged_bytes: u64,
-    /// In a host that keeps room for large pages, whose memory this is for.
+    /// In a host that keeps reservations: the guest whose memory it backs.
     guest: Option<Guest>,
-    /// Frames that are none, as a device is at their addresses.
+    /// Bytes of addresses without a frame, because a device is there.
     absent_bytes: u64,
-    /// Frames that devices have.
+    /// The number of frames that devices own.
     device_frames: u64,
-    /// Frames behind pages, where several pages can have one: as the system says.
+    /// Bytes of the frames behind pages, if several pages can share one and the system reports it.
     held_bytes: Option<u64>,
     peak_bytes: u64,
     /// Whether entries of roots are copied into other roots.
@@ -126,14 +125,14 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Empty memory; an error comes with the key that is wrong.
+    /// Empty memory. The error has the key that is wrong.
     pub fn new(description: &Description) -> Result<Ram, Refusal> {
         let sizes = reservations(&description.os).map(|asked| asked.sizes);
         Ram::with(description, "os.reservations", sizes)
     }
 
-    /// The memory of the host `nested`, whose table and operating system are those of `description`, and
-    /// whose guest has `guest_bytes`.
+    /// The memory of the host `nested`, with the page table and operating system of `description`, for a
+    /// guest with `guest_bytes`.
     pub fn of_host(
         description: &Description,
         nested: &description::Nested,
@@ -207,7 +206,7 @@ impl Ram {
         })
     }
 
-    /// The space that the trace calls `number`; a new and empty one if it was not asked for before.
+    /// The space that the trace calls `number`; it is created, empty, when it is first requested.
     pub fn space(&mut self, number: u32) -> Result<Space, Failure> {
         if let Some((_, space)) = self.spaces.get(&number) {
             return Ok(*space);
@@ -216,14 +215,15 @@ impl Ram {
         self.call(number, created)
     }
 
-    /// A space that the trace does not know, for its root alone.
+    /// A space without a number in the trace, for its root alone.
     pub fn fresh(&mut self) -> Result<(HatSpace, Space), Failure> {
         let made = self.hat.create(&mut Creating(self.frames.get_mut()))?;
         let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
         Ok((made, space))
     }
 
-    /// Before `flush`: copies of root entries that lead to tables which are gone are emptied.
+    /// Empties copies of root entries that lead to tables which `flush` says are removed; call it
+    /// before the flush.
     pub fn recall(&self, flush: &Flush) {
         if flush.tables().is_some() {
             let hat = self.spaces.values().find(|(_, known)| *known == flush.space());
@@ -231,8 +231,8 @@ impl Ram {
         }
     }
 
-    /// Before a page of `space` is looked at or changed: what walks have set in copies of entries that
-    /// are pages comes back.
+    /// Transfers usage bits from copies of entries that are pages; call it before a page of `space` is
+    /// read or changed.
     fn settle(&self, space: Space) {
         if self.lends {
             let hat = self.spaces.values().find(|(_, known)| *known == space);
@@ -240,29 +240,29 @@ impl Ram {
         }
     }
 
-    /// The trace calls a space `number` that the system has made.
+    /// Gives the number `number` of the trace to a space that the system has created.
     pub fn call(&mut self, number: u32, made: HatSpace) -> Result<Space, Failure> {
         let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
         self.spaces.insert(number, (made, space));
         Ok(space)
     }
 
-    /// The space that the trace calls `number`, as the HAT layer names it, if there is one.
+    /// The space that the trace calls `number`, as the HAT layer's, if it exists.
     pub fn hat_space(&self, number: u32) -> Option<HatSpace> {
         self.spaces.get(&number).map(|(space, _)| *space)
     }
 
-    /// All spaces, as the HAT layer names them.
+    /// All spaces, as the HAT layer's.
     pub fn hat_spaces(&self) -> impl Iterator<Item = (u32, HatSpace)> {
         self.spaces.iter().map(|(number, (space, _))| (*number, *space))
     }
 
-    /// The number of the base frame that has `at`.
+    /// The number of the base frame that contains `at`.
     pub fn frame_at(&self, at: PhysAddr) -> FrameId {
         FrameId((at.get() >> self.look(|frames| frames.base()).shift()) as u32)
     }
 
-    /// Whether some place of a set of a restrictive segment is in use.
+    /// Whether a place of the set `set` of a restrictive segment is in use.
     pub fn is_taken(&self, segment: Segment, set: u32) -> bool {
         let is_free = |frame: u32, frames: &FrameStore| {
             frames.table().get(FrameId(frame)).state() == State::Free
@@ -273,7 +273,7 @@ impl Ram {
         })
     }
 
-    /// What has become of page blocks, if there are some.
+    /// Counts of page blocks, if there are any.
     pub fn page_blocks(&self) -> Option<BlockCounts> {
         self.look(|frames| frames.allocator().blocks().map(Blocks::counts))
     }
@@ -283,26 +283,26 @@ impl Ram {
         (&self.hat, &self.frames)
     }
 
-    /// The page table with its mapping lists, and the frames. The caller has this memory alone, so no lock is
+    /// The page table with its mapping lists, and the frames. The caller has exclusive access, so no lock is
     /// taken.
     pub fn parts_mut(&mut self) -> (&Hat, &mut FrameStore) {
         (&self.hat, self.frames.get_mut())
     }
 
-    /// What the frames say.
+    /// Runs `f` on the frames.
     fn look<R>(&self, f: impl FnOnce(&FrameStore) -> R) -> R {
         self.frames.with(Site::Look, |frames| f(frames))
     }
 
-    /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
-    /// behind pages.
+    /// Updates the counts after changes by the system through the HAT layer: `held_bytes` are the
+    /// bytes of frames behind pages.
     pub fn note(&mut self, held_bytes: u64) {
         self.pages = Counted::InHat;
         self.held_bytes = Some(held_bytes);
         self.peak_bytes = self.peak_bytes.max(self.used_bytes());
     }
 
-    /// The space that runs when a trace begins; an error comes with the key that is wrong.
+    /// The space that runs when a trace begins. The error has the key that is wrong.
     pub fn first_space(&mut self) -> Result<Space, Refusal> {
         self.space(0).map_err(|_| {
             let what = "not even the root of a page table fits".to_owned();
@@ -310,22 +310,22 @@ impl Ram {
         })
     }
 
-    /// The trace's number of `space`.
+    /// The number of `space` in the trace.
     pub fn number_of(&self, space: Space) -> Option<u32> {
         self.spaces.iter().find(|(_, (_, known))| *known == space).map(|(number, _)| *number)
     }
 
-    /// How many address spaces there are.
+    /// The number of address spaces.
     pub fn spaces(&self) -> usize {
         self.spaces.len()
     }
 
-    /// A processor of `node` runs from here on.
+    /// Records that a processor of `node` runs from now on.
     pub fn runs_on(&mut self, node: usize) {
         self.frames.get_mut().allocator_mut().0.on_node(node as u8);
     }
 
-    /// Bytes of `node` that are in use or held back, of those that it has.
+    /// Bytes of `node`, of its `bytes`, that are in use or reserved.
     pub fn used_on(&self, node: u8, bytes: u64) -> Option<u64> {
         self.look(|frames| {
             let free = frames.allocator().free_on(node)?;
@@ -333,20 +333,20 @@ impl Ram {
         })
     }
 
-    /// Has the `number`th allocation of a frame from here on fail, for a page or for a table.
+    /// Makes the `number`th frame allocation from now on fail, for a page or for a table.
     pub fn refuse(&mut self, number: u64) {
         self.frames.get_mut().allocator_mut().0.refuse(number);
     }
 
-    /// Whether that allocation has come and failed.
+    /// Whether the requested failure has happened.
     pub fn has_refused(&self) -> bool {
         self.look(|frames| frames.allocator().has_refused())
     }
 }
 
-/// What hardware does.
+/// Operations of hardware.
 impl Ram {
-    /// Walks for `addr` in `space`.
+    /// Walks the page table for `addr` in `space`.
     pub fn walk(
         &mut self,
         space: Space,
@@ -357,7 +357,8 @@ impl Ram {
         self.hat.table_mut().walk(space, addr, kind, references)
     }
 
-    /// Has the host fetch the entry that a walk will read last, if it can; gives where that is.
+    /// Prefetches, on the host, the entry that a walk will read last, if possible; returns its
+    /// address.
     #[inline]
     pub fn soon(&mut self, space: Space, addr: VirtAddr) -> Option<PhysAddr> {
         let (at, entry) = self.hat.table_mut().last_entry(space, addr)?;
@@ -365,7 +366,7 @@ impl Ram {
         Some(at)
     }
 
-    /// The walk that starts at `start`, wherever that is by now.
+    /// A walk that starts at `start`, even if that node is stale.
     pub fn walk_from(
         &mut self,
         start: Node,
@@ -376,7 +377,7 @@ impl Ram {
         self.hat.table_mut().walk_from(start, addr, kind, references)
     }
 
-    /// Where walks in `space` start if nothing is remembered.
+    /// The node at which walks in `space` start without an MMU cache.
     pub fn root(&self, space: Space) -> Node {
         self.hat.table().root(space)
     }
@@ -386,25 +387,25 @@ impl Ram {
         self.is_linear
     }
 
-    /// What the page table's format looks like, if its walks descend from a root.
+    /// The tree properties of the page table, if its walks descend from a root.
     pub fn tree_shape(&self) -> Option<TreeShape> {
         self.hat.table().tree_shape()
     }
 }
 
-/// What the operating system does.
+/// Operations of the operating system.
 impl Ram {
-    /// The page sizes that the page table can hold, ascending.
+    /// The page sizes that the page table supports, ascending.
     pub fn page_sizes(&self) -> &[PageSize] {
         self.hat.page_sizes()
     }
 
-    /// Which settings give the machine a page table for longer addresses: [`Format::wider`].
+    /// The settings that give the machine a page table for longer addresses: [`Format::wider`].
     pub fn wider(&self) -> &'static [(u32, &'static str)] {
         self.wider
     }
 
-    /// What the page table says of `addr` in `space`, without a walk.
+    /// The mapping of `addr` in `space`, read without a walk.
     pub fn mapping(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
         self.hat.table().query(space, addr)
     }
@@ -416,7 +417,7 @@ impl Ram {
         })
     }
 
-    /// A frame for `page`.
+    /// Allocates a frame for `page`.
     pub fn allocate(&mut self, page: Page) -> Result<PhysAddr, Failure> {
         if !self.has_frames {
             return Ok(PhysAddr::new(page.start().get()));
@@ -434,7 +435,7 @@ impl Ram {
         frame
     }
 
-    /// Takes exactly this frame for a page, if it is free.
+    /// Allocates exactly this frame for a page, if it is free. Returns whether it did.
     pub fn take(&mut self, frame: PhysAddr, size: PageSize) -> bool {
         let frames = self.frames.get_mut();
         let (first, order) = (frames.table().frame_at(frame), frames.table().order(size));
@@ -443,12 +444,13 @@ impl Ram {
         taken
     }
 
-    /// So many bytes more of frames are behind pages, where they are counted by frame.
+    /// Adds `bytes`, which may be negative, to the bytes of frames behind pages, where frames are
+    /// counted.
     fn hold(&mut self, bytes: i64) {
         self.held_bytes = self.held_bytes.map(|held| held.saturating_add_signed(bytes));
     }
 
-    /// Takes a frame back that no hardware leads to any more.
+    /// Frees a frame to which no translation leads any more.
     pub fn free(&mut self, frame: PhysAddr, size: PageSize) {
         if self.has_frames {
             self.frames.get_mut().free(frame, size);
@@ -456,7 +458,7 @@ impl Ram {
         }
     }
 
-    /// Enters one page.
+    /// Maps one page.
     pub fn map(&mut self, space: Space, page: Translation) -> Result<Flush, Failure> {
         let flush = self.hat.table_mut().map(space, page, 1, self.frames.get_mut())?;
         *self.mapped.entry(page.page.size()).or_insert(0) += 1;
@@ -464,7 +466,7 @@ impl Ram {
         Ok(flush)
     }
 
-    /// Removes the pages in `range`; their frames stay in use. `each` gets them.
+    /// Unmaps the pages in `range`; their frames stay in use. `each` gets them.
     pub fn unmap(
         &mut self,
         space: Space,
@@ -480,7 +482,7 @@ impl Ram {
         Ok(flush)
     }
 
-    /// Gives the pages in `range` these rights.
+    /// Sets the rights of the pages in `range`.
     pub fn protect(
         &mut self,
         space: Space,
@@ -505,12 +507,12 @@ impl Ram {
         Ok(due)
     }
 
-    /// Sets bits of the page that holds `addr`.
+    /// Sets usage bits of the page that holds `addr`.
     pub fn set_usage(&mut self, space: Space, addr: VirtAddr, bits: Usage) -> Result<(), Failure> {
         Ok(self.hat.table_mut().set_usage(space, addr, bits)?)
     }
 
-    /// Frees the tables' frames that ride in `flush`, once no hardware leads to them any more.
+    /// Frees the frames of tables in `flush`; call it when no hardware leads to them any more.
     pub fn done(&mut self, flush: Flush) {
         flush.done(self.frames.get_mut());
     }
@@ -520,7 +522,7 @@ impl Ram {
         self.aged_bytes
     }
 
-    /// So many frames are devices'.
+    /// Sets the number of frames that devices own.
     pub fn set_device_frames(&mut self, frames: u64) {
         self.device_frames = frames;
     }
@@ -530,13 +532,13 @@ impl Ram {
         self.device_frames * self.look(|frames| frames.base().bytes())
     }
 
-    /// Bytes of frames behind pages.
+    /// Bytes of the frames behind pages.
     pub fn mapped_bytes(&self) -> u64 {
         let of_pages = || self.mapped.iter().map(|(size, pages)| size.bytes() * pages).sum();
         if self.has_frames { self.held_bytes.unwrap_or_else(of_pages) } else { 0 }
     }
 
-    /// Mapped pages by size.
+    /// The number of mapped pages by size.
     pub fn mapped(&self) -> BTreeMap<PageSize, u64> {
         match self.pages {
             Counted::Here => self.mapped.clone(),
@@ -555,7 +557,7 @@ impl Ram {
         if self.has_frames { (bytes(), self.used_bytes()) } else { (0, 0) }
     }
 
-    /// Free blocks by size, those that there are.
+    /// The number of free blocks of each size that has some.
     pub fn free_blocks(&self) -> impl Iterator<Item = (PageSize, u64)> {
         let base = self.look(|frames| frames.base()).shift();
         let sizes = (base..base + u32::BITS).filter(|_| self.has_frames);
@@ -569,12 +571,12 @@ impl Ram {
         self.look(|frames| frames.used_bytes() - frames.reserved_bytes()) - self.absent_bytes
     }
 
-    /// Bytes that are reserved and not in use.
+    /// Bytes of frames that are reserved and not in use.
     pub fn reserved_bytes(&self) -> u64 {
         self.look(|frames| frames.reserved_bytes())
     }
 
-    /// What has become of reservations, the largest first, by size; nothing where there are none.
+    /// Counts of reservations by size, the largest first; empty if there are none.
     pub fn reservations(&self) -> Vec<(PageSize, ReservationCounts)> {
         let counts =
             self.look(|frames| frames.allocator().reserver().map_or(Vec::new(), Reserver::counts));
@@ -585,12 +587,12 @@ impl Ram {
         sized.collect()
     }
 
-    /// Whether `frame` lies in a reservation of the largest size.
+    /// Whether `frame` is in a reservation of the largest size.
     pub fn is_reserved(&self, frame: PhysAddr) -> bool {
         self.reservation_around(frame).is_some()
     }
 
-    /// The reservation of the largest size that `frame` lies in: its first frame, and its bytes.
+    /// The reservation of the largest size that contains `frame`: its first frame, and its bytes.
     pub fn reservation_around(&self, frame: PhysAddr) -> Option<(PhysAddr, u64)> {
         self.look(|memory| {
             let reserver = memory.allocator().reserver()?;
@@ -601,25 +603,25 @@ impl Ram {
         })
     }
 
-    /// Bytes of frames in use when most were.
+    /// The largest number of bytes of frames in use so far.
     pub fn peak_bytes(&self) -> u64 {
         // Tables may have grown since a page was mapped last.
         if self.has_frames { self.peak_bytes.max(self.used_bytes()) } else { 0 }
     }
 
-    /// What the page tables take.
+    /// The memory that the page tables take.
     pub fn footprint(&self) -> Footprint {
         self.hat.table().footprint()
     }
 }
 
-/// Has the host fetch the line of `place`, if it can.
+/// Prefetches the cache line of `place`, if the host can.
 #[inline]
 pub fn fetch<T>(place: &T) {
     prefetch_index(slice::from_ref(place), 0);
 }
 
-/// What a space that is made needs: nothing that hardware could remember is in it.
+/// The platform for creating a space, in which hardware cannot hold anything yet.
 struct Creating<'a>(&'a mut FrameStore);
 
 impl hat::Platform for Creating<'_> {
@@ -630,12 +632,12 @@ impl hat::Platform for Creating<'_> {
     }
 }
 
-/// Whether walks of a table ask the TLB for the table itself.
+/// Whether walks use the TLB to find the table itself.
 pub fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
 }
 
-/// Which settings give the machine a page table for longer addresses.
+/// The settings that give the machine a page table for longer addresses.
 fn wider(table: &description::PageTable) -> &'static [(u32, &'static str)] {
     Format::named(&table.format).map_or(&[], |format| format.wider)
 }

@@ -1,10 +1,10 @@
-//! What became of reservations, as results have it.
+//! Counts of reservations in the form of results.
 
 use addr::PageSize;
 use physmem::{Broken, Unplaced};
 use results::{ReservationCounts, ReservationsOfSize};
 
-/// What has become of reservations, by size, of frames of `base`.
+/// Counts of reservations by size, with base frames of `base`.
 pub fn by_size(
     counts: &[(PageSize, physmem::ReservationCounts)],
     base: PageSize,

@@ -1,5 +1,5 @@
-//! The memory of a host: room for large pages of a guest's, holes where devices are, and what guests
-//! that came before have left (B10 section 6.5.2).
+//! The memory of a host: reservations for large pages of a guest, holes where devices are, and what
+//! former guests have left (B10 section 6.5.2).
 //!
 //! ```text
 //!   guest-physical   0    640K 1M                    1G                    2G
@@ -19,19 +19,19 @@ use crate::{Failure, FrameStore};
 /// The pages of a guest's memory that have a frame of the host.
 #[derive(Default)]
 pub(crate) struct Guest {
-    /// The page behind its last one.
+    /// The page after its last one.
     end: u64,
     frames: BTreeMap<u64, FrameId>,
 }
 
 impl Guest {
-    /// One with `bytes` of memory, of which nothing has a frame yet.
+    /// A guest with `bytes` of memory, none of which has a frame yet.
     pub(crate) fn new(bytes: u64, base: PageSize) -> Guest {
         Guest { end: bytes >> base.shift(), frames: BTreeMap::new() }
     }
 
-    /// A frame for its page with the number `index`: the one that the page has in a reservation, if
-    /// there is room for one.
+    /// Allocates a frame for its page with the number `index`: the one at the page's position in a
+    /// reservation, if there is room for one.
     pub(crate) fn place(
         &mut self,
         index: u64,
@@ -54,7 +54,7 @@ impl Guest {
     }
 }
 
-/// Takes the frames of `holes` out of `memory`; gives how many those are.
+/// Removes the frames of `holes` from `memory`. Returns their number.
 pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, String> {
     let mut absent = 0;
     let (base, end) = (memory.base().bytes(), memory.bytes());
@@ -75,8 +75,8 @@ pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, 
     Ok(absent)
 }
 
-/// Has guests come, which take their memory at the same time, block by block, and some of them go;
-/// gives how many frames those that stay have.
+/// Simulates former guests: they allocate their memory at the same time, block by block, and some
+/// of them end. Returns the number of frames of those that remain.
 pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, String> {
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {

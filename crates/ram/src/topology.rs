@@ -1,4 +1,4 @@
-//! Nodes of memory: which has an address, which has a processor, and how far they are from each other.
+//! Nodes of memory: the node of each address and of each processor, and the distances between nodes.
 //!
 //! ```text
 //!   physical addresses   0 ...... | ...... | ......
@@ -13,20 +13,20 @@ use description::{Description, Refusal};
 
 /// The distance of a node to itself.
 pub const OWN: u32 = 10;
-/// The distance to another where none is given.
+/// The default distance to another node.
 const OTHER: u32 = 20;
 
 /// The nodes of a machine.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Bytes of each node but the last, which has the rest.
+    /// The bytes of each node except the last, which has the rest.
     bytes: u64,
     distances: Vec<Vec<u32>>,
     processors: Vec<u8>,
 }
 
 impl Topology {
-    /// As `description` has them, if memory has several; an error comes with the key that is wrong.
+    /// The nodes in `description`, if memory has several. The error has the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<Topology>, Refusal> {
         let refuse = |key: &str, what: String| Err(Refusal::new(format!("memory.numa{key}"), what));
         let Some(numa) = &description.memory.numa else {
@@ -95,23 +95,23 @@ impl Topology {
         Ok(Some(Topology { bytes: frames * base, distances, processors }))
     }
 
-    /// How many there are.
+    /// The number of nodes.
     pub fn count(&self) -> usize {
         self.distances.len()
     }
 
-    /// Bytes of a node, of memory of `all`.
+    /// The bytes of a node, if memory has `all` bytes.
     pub fn bytes_of(&self, node: usize, all: u64) -> u64 {
         let before = self.bytes * node as u64;
         if node + 1 == self.count() { all - before } else { self.bytes }
     }
 
-    /// The node that has `at`.
+    /// The node that contains `at`.
     pub fn of_address(&self, at: PhysAddr) -> usize {
         ((at.get() / self.bytes) as usize).min(self.count() - 1)
     }
 
-    /// The node that has `processor`.
+    /// The node of `processor`.
     pub fn of_processor(&self, processor: usize) -> usize {
         self.processors.get(processor).copied().unwrap_or(0).into()
     }
@@ -122,7 +122,7 @@ impl Topology {
         all.filter(move |(_, of)| usize::from(**of) == node).map(|(processor, _)| processor)
     }
 
-    /// How far each node is from `node`, itself included.
+    /// The distance from `node` to each node, including itself.
     pub fn from(&self, node: usize) -> &[u32] {
         &self.distances[node]
     }

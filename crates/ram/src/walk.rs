@@ -1,68 +1,69 @@
-//! A walk of a page table as plain data: who walks, along which references, and in a virtual machine
-//! along which walks of the host's table.
+//! A walk of a page table as plain data: the address and space, the references and, in a virtual
+//! machine, the walks of the host's table.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Node, Reference, Translation, TreeShape};
 
-/// Who walks, for what, and where the walk starts if nothing is remembered.
+/// The address, space and kind of a walk, and where it starts without an MMU cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
     pub va: VirtAddr,
     pub asid: Asid,
     pub root: Node,
-    /// Whether the way from there ends at a page.
+    /// Whether the path from there ends at a page.
     pub found: bool,
-    /// The size of that page; where there is none, of any.
+    /// The size of that page; without a page, any size.
     pub size: PageSize,
-    /// Misses of the TLB on the page table itself, on the way to `root`.
+    /// TLB misses on the page table itself, on the path to `root`.
     pub nested_misses: u8,
 }
 
-/// The whole way of a walk.
+/// The complete path of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Way<'a> {
-    /// Its references, from the root down.
+    /// The references, from the root down.
     pub references: &'a [Reference],
-    /// In a virtual machine their addresses are the guest's: for each of them, and for the page
-    /// at the end if there is one, the walk that finds its place.
+    /// In a virtual machine the references have guest-physical addresses: for each of them, and for
+    /// the page at the end if there is one, the walk that translates its address.
     pub host: &'a [HostWalk],
-    /// The references of those walks, one walk after the other.
+    /// The references of these walks, one walk after the other.
     pub host_references: &'a [Reference],
 }
 
 /// A walk of the host's page table for one guest-physical address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostWalk {
-    /// Where it starts; its address is guest-physical.
+    /// The walk; its address is guest-physical.
     pub walk: Walk,
-    /// The host's page there.
+    /// The host's page that it finds.
     pub page: Translation,
-    /// How many of the host references are its own.
+    /// How many of the host references belong to this walk.
     pub references: u16,
-    /// Whether the reference before had the same address, so that its place is known.
+    /// Whether the previous reference had the same address, so that its translation is known.
     pub known: bool,
-    /// Whether the host's page has its place in a reservation of the largest size.
+    /// Whether the host's page is in a reservation of the largest size.
     pub reserved: bool,
-    /// Where the host's tables moved right before this walk, since its page was then mapped.
+    /// The addresses whose host tables moved immediately before this walk, because its page was
+    /// then mapped.
     pub moved: Option<VirtRange>,
 }
 
-/// What a host's page table looks like.
+/// The properties of a host's page table.
 #[derive(Clone, Debug)]
 pub struct HostTable {
-    /// If walks descend from a root.
+    /// The properties of its tree, if walks descend from a root.
     pub tree: Option<TreeShape>,
-    /// The page sizes that it can hold, ascending.
+    /// The page sizes that it supports, ascending.
     pub sizes: Vec<PageSize>,
 }
 
-/// What the host translates is an address of the guest's memory.
+/// A guest-physical address as the address that the host translates.
 pub fn as_virtual(gpa: PhysAddr) -> VirtAddr {
     VirtAddr::new(gpa.get())
 }
 
-/// What a TLB holds of a guest's page that lies in a page of the host: the smaller of the two,
-/// with the host's frame.
+/// The TLB entry for a guest's page in a page of the host: the smaller of the two pages, with the
+/// host's frame.
 pub fn splinter(addr: VirtAddr, guest: Translation, host: Translation) -> Translation {
     if host.page.size() >= guest.page.size() {
         Translation { frame: host.apply(as_virtual(guest.frame)), ..guest }

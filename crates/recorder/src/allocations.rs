@@ -1,4 +1,5 @@
-//! What the library `preload/allocations.c` says of allocations, and its code that is left out.
+//! Allocations that the library `preload/allocations.c` reports, and the library's own code, which
+//! is not recorded.
 //!
 //! ```text
 //!   frame  -> | caller's frame | return address |     the library's function
@@ -7,8 +8,8 @@
 //!                     |                                     frame pointers
 //! ```
 //!
-//! Of a large block the words of the stack are told too, for a program of AMD64: the host finds the calls in them by
-//! the tables that programs without frame pointers have (`symbols::Unwinder`).
+//! For a large block, words of the stack are reported too if the program is for AMD64: the host finds the
+//! calls in them with the tables of programs without frame pointers (`symbols::Unwinder`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,26 +18,26 @@ use ring::{EventCode, Said};
 use crate::isa::Guest;
 use crate::{global, guest, span};
 
-/// Calls of which the return address is told.
+/// The most calls whose return addresses are reported.
 const CALLS_MAX: usize = 24;
-/// The most bytes of one frame; what seems to be a larger one is no frame pointer.
+/// The most bytes of one frame; a value that would make a larger frame is not a frame pointer.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 
-/// Blocks of so many bytes and more are large: each has pages of its own.
+/// Blocks of at least this many bytes are large: each has its own pages.
 const LARGE_BYTES: u64 = 64 << 10;
-/// Words of the stack that are told: frames of more bytes are rare.
+/// The number of words of the stack that are reported: larger frames are rare.
 const STACK_WORDS: usize = 384;
 
-/// The library's code: from the first address to before the second.
+/// The address range of the library's code: the first address, and the end.
 static LIBRARY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Whether the code at `pc` is the library's.
+/// Whether `pc` is in the library's code.
 pub(crate) fn is_library(pc: u64) -> bool {
     let [start, end] = &LIBRARY;
     (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&pc)
 }
 
-/// `bytes` from `start` have been mapped to be executed, of the file at `path`.
+/// Takes note of an executable mapping of `bytes` bytes from `start` of the file at `path`.
 pub(crate) fn mapped(path: &[u8], start: u64, bytes: u64) {
     let stem = global::shared().session().allocations.split(|&byte| byte == 0).next();
     if stem.is_some_and(|stem| !stem.is_empty() && path.starts_with(stem)) {
@@ -46,7 +47,7 @@ pub(crate) fn mapped(path: &[u8], start: u64, bytes: u64) {
     }
 }
 
-/// Takes what the library has said by a call with these arguments.
+/// Handles a message that the library sends by a system call with these arguments.
 pub(crate) fn told(vcpu: u32, guest: Guest, said: Said, arguments: &[u64; 6]) {
     let [_, what, a, b, c, _] = *arguments;
     match said {
@@ -64,8 +65,8 @@ pub(crate) fn told(vcpu: u32, guest: Guest, said: Said, arguments: &[u64; 6]) {
     }
 }
 
-/// Puts return addresses into `calls`, from the function whose frame pointer is `frame` on, and says
-/// how many. Frames are `offset` bytes below the frame pointers.
+/// Writes the return addresses to `calls`, from the function whose frame pointer is `frame`
+/// outwards. Returns their number. Frames are `offset` bytes below the frame pointers.
 fn follow(guest: Guest, mut frame: u64, offset: u64, calls: &mut [u64; CALLS_MAX]) -> usize {
     for (count, place) in calls.iter_mut().enumerate() {
         let at = frame.wrapping_sub(offset);

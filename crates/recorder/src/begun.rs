@@ -1,17 +1,17 @@
-//! A call on files, or one that blocks, from its begin to its end ([`crate::files`]).
+//! A call on files, or one that blocks, from its beginning to its end ([`crate::files`]).
 
-/// A call that a thread is in.
+/// A call in progress.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun {
     pub(crate) number: i64,
-    /// Index in the table of calls.
+    /// Its index in the table of calls.
     pub(crate) known: usize,
     pub(crate) arguments: [u64; 6],
     pub(crate) began_ns: u64,
     pub(crate) offset: u64,
-    /// What its first descriptor was before it.
+    /// The state of its first descriptor before the call.
     pub(crate) first: Option<Told>,
 }
 
-/// What is recorded of a descriptor: number, mode and flags, device, inode, bytes.
+/// The recorded data of a descriptor: number, mode and flags, device, inode, bytes.
 pub(crate) type Told = [u64; 5];

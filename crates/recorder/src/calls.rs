@@ -1,4 +1,4 @@
-//! The system calls that change an address space, as each guest numbers them.
+//! The system calls that change an address space, by each guest's numbers.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,15 +10,15 @@ use crate::{
     allocations, events, exec, files, filter, global, guest, multiplexed, span, sure, vcpu, vfork,
 };
 
-/// QEMU's "will be issued again": no result yet.
+/// QEMU's result of a call that will be made again.
 const RESTART: i64 = -512;
-/// Results from here to -1 are errors.
+/// Results from here to -1 are error numbers.
 const ERRNO_LAST: i64 = -4095;
-/// Bytes of the unit in which `mmap2` counts its offset.
+/// The unit in bytes of the offset of `mmap2`.
 const MMAP2_UNIT_BYTES: u64 = 4096;
 
 impl Guest {
-    /// What `number` means, and how the call gives its arguments.
+    /// The call of this `number`, and the form of its arguments.
     fn call(self, number: i64) -> Option<(Call, Form)> {
         match self {
             Guest::X86_64 => x86_64(number),
@@ -29,33 +29,34 @@ impl Guest {
     }
 }
 
-/// How a call gives its arguments.
+/// The form of a call's arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As Linux on AMD64 does.
+    /// As for Linux on AMD64.
     Plain,
-    /// The first argument points to all of them (`old_mmap`).
+    /// The first argument points to all arguments (`old_mmap`).
     InMemory,
-    /// The offset counts units of 4096 bytes (`mmap2`).
+    /// The offset is in units of 4096 bytes (`mmap2`).
     Pages,
-    /// A directory comes before the path, flags come last (`execveat`).
+    /// A directory precedes the path, and flags are last (`execveat`).
     At,
-    /// There are none; `clone` would be given these flags for the same.
+    /// No arguments; these are the flags of an equivalent `clone`.
     Fork(u64),
 }
 
-/// Linux: the signal of a child's end, in the lowest byte of `clone`'s flags.
+/// Linux: the signal at a child's end, in the lowest byte of the flags of `clone`.
 const SIGCHLD: u64 = 17;
-/// Index of the argument of `shmat` that says where its result is to be put, if it came by `ipc`.
+/// Index of the argument of `shmat` that points to the place of the result, if the call was made by
+/// `ipc`.
 const SHMAT_RESULT: usize = 3;
-/// What `vfork` asks for.
+/// The flags of a `clone` that is equivalent to `vfork`.
 const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
-/// Linux: a mapping whose code may run.
+/// Linux: the right to execute a mapping.
 const PROT_EXEC: u64 = 4;
-/// Linux: the option of `prctl` that forbids huge pages.
+/// Linux: the option of `prctl` that disables huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
 
-/// The flags of the fork that was begun last, for the child.
+/// The flags of the last fork, for the child.
 static FORK_FLAGS: AtomicU32 = AtomicU32::new(0);
 
 /// The flags with which this process was forked.
@@ -63,7 +64,7 @@ pub(crate) fn fork_flags() -> u32 {
     FORK_FLAGS.load(Ordering::Relaxed)
 }
 
-/// The calls of x86-64, as Linux's `arch/x86/entry/syscalls/syscall_64.tbl` numbers them.
+/// The calls of x86-64, by the numbers in Linux's `arch/x86/entry/syscalls/syscall_64.tbl`.
 fn x86_64(number: i64) -> Option<(Call, Form)> {
     use Call::*;
     match number {
@@ -95,7 +96,7 @@ fn x86_64(number: i64) -> Option<(Call, Form)> {
     }
 }
 
-/// The calls of i386, as Linux's `arch/x86/entry/syscalls/syscall_32.tbl` numbers them.
+/// The calls of i386, by the numbers in Linux's `arch/x86/entry/syscalls/syscall_32.tbl`.
 fn i386(number: i64) -> Option<(Call, Form)> {
     use Call::*;
     match number {
@@ -128,7 +129,7 @@ fn i386(number: i64) -> Option<(Call, Form)> {
     }
 }
 
-/// The calls of arm, as Linux's `arch/arm/tools/syscall.tbl` numbers them.
+/// The calls of arm, by the numbers in Linux's `arch/arm/tools/syscall.tbl`.
 fn arm(number: i64) -> Option<(Call, Form)> {
     use Call::*;
     match number {
@@ -160,7 +161,7 @@ fn arm(number: i64) -> Option<(Call, Form)> {
     }
 }
 
-/// The calls of aarch64 and riscv64, as Linux's `include/uapi/asm-generic/unistd.h` numbers them.
+/// The calls of aarch64 and riscv64, by the numbers in Linux's `include/uapi/asm-generic/unistd.h`.
 fn generic_64(number: i64) -> Option<(Call, Form)> {
     use Call::*;
     match number {
@@ -190,12 +191,12 @@ fn generic_64(number: i64) -> Option<(Call, Form)> {
     }
 }
 
-/// A call whose arguments are given as on AMD64.
+/// A call with arguments as on AMD64.
 fn plain(call: Call) -> Option<(Call, Form)> {
     Some((call, Form::Plain))
 }
 
-/// A system call begins.
+/// Called when a system call begins.
 pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     let cursor = cursor(vcpu);
     filter::settle(vcpu);
@@ -279,7 +280,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     }
 }
 
-/// A system call has returned.
+/// Called when a system call has returned.
 pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor.

@@ -1,4 +1,5 @@
-//! What is known of fixed blocks that do not record all addresses, and how far one came that faults.
+//! Fixed blocks that do not record all addresses, and how many accesses such a block made before a
+//! fault.
 //!
 //! ```text
 //!   the block     load a | load a + 8 | store b | load pc + 64 |
@@ -9,15 +10,16 @@
 //!                 otherwise it has, and the store has not                   --> left after 2 accesses
 //! ```
 //!
-//! A block that records every address shows by them how far it came. Of one that does not, the
-//! fault itself says it. A fixed block can be left before its end by a fault of the host alone, as it
-//! calls nothing that could leave it; but for accesses whose address must be aligned, which are
-//! recorded for that reason. So we are told of the fault, find the block's record, and
-//! write into it how many accesses were made. A block that has written over its own page is left in the same way.
+//! The records of a block that records every address show how far it came. For other blocks, the fault itself
+//! shows it. A fixed block ends early only by a fault on the host, since it calls no function that could end
+//! it, except for accesses whose address must be aligned; their addresses are always recorded. So the
+//! recorder is told of each fault, finds the record of the block, and writes into it how many accesses were
+//! made. A block that writes over its own page ends in the same way.
 //!
-//! Which access it was is certain, unless another thread unmaps the page meanwhile: the first access
-//! of its kind to an address that faults is the one that faults. Of a thread that is killed nobody
-//! knows how far its last block came; what follows from the addresses that are there counts as made.
+//! The faulting access is known for certain unless another thread unmaps the page meanwhile: it is
+//! the first access of its kind to an address that faults. For a thread that is killed, it is
+//! unknown how far its last block came; accesses that can be derived from recorded addresses count
+//! as made.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -28,21 +30,21 @@ use crate::trail::trail;
 use crate::vcpu::{cursor, next};
 use crate::{qemu, skip, sure};
 
-/// A fixed block that does not record all of its addresses, or whose accesses are counted.
+/// A fixed block that does not record all of its addresses, or whose guaranteed hits are counted.
 pub(crate) struct Block {
     pub(crate) number: u32,
     /// The address of its first instruction.
     pub(crate) pc: u64,
     pub(crate) bytes: u32,
     pub(crate) instructions: u32,
-    /// Whether its accesses are counted where they surely hit.
+    /// Whether guaranteed hits are counted.
     pub(crate) is_counted: bool,
-    /// How many addresses it records.
+    /// The number of addresses that it records.
     pub(crate) recorded: u8,
-    /// The tag of each access, and how its address follows if it is not recorded.
+    /// The tag of each access, and how its address is derived if it is not recorded.
     pub(crate) accesses: Box<[(u16, Option<Derived>)]>,
-    /// For its fetch and each access, one more than the number of the block that does nothing besides but
-    /// its fetch; 0 if there is none yet.
+    /// For the fetch and each access: one more than the number of the block that consists of the fetch
+    /// and this access only; 0 if there is none yet.
     pub(crate) parts: Box<[AtomicU32]>,
 }
 
@@ -52,7 +54,8 @@ impl Block {
         self.pc + u64::from(self.bytes).saturating_sub(1)
     }
 
-    /// How many accesses it has made that has recorded these `addresses`, as far as they show.
+    /// The number of accesses that the block has made for certain if it has recorded these
+    /// `addresses`.
     pub(crate) fn made(&self, addresses: &[u64]) -> usize {
         let recorded = recorded(addresses);
         let is_recorded = |(_, derived): &&(u16, Option<Derived>)| derived.is_none();
@@ -61,15 +64,14 @@ impl Block {
     }
 }
 
-/// Blocks by their numbers, in pages that are there once a number of theirs was given. A fork's
-/// child has those of its parent. Nothing is given back: QEMU may keep a block's code as long as it
-/// likes.
+/// Blocks by their numbers, in pages that are allocated when needed. A fork's child has those of
+/// its parent. Nothing is freed, since QEMU may keep a block's code for as long as it likes.
 static BLOCKS: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(ptr::null_mut()) }; PAGES];
 type Page = [AtomicPtr<Block>; PAGE_BLOCKS];
 const PAGES: usize = 1 << 16;
 const PAGE_BLOCKS: usize = 1 << 12;
 
-/// What is known of block `number`, if that is kept.
+/// The data of block `number`, if it was kept.
 pub(crate) fn block(number: u32) -> Option<&'static Block> {
     let page = BLOCKS.get(number as usize / PAGE_BLOCKS)?.load(Ordering::Acquire);
     // SAFETY: pages and blocks live for ever.
@@ -79,7 +81,7 @@ pub(crate) fn block(number: u32) -> Option<&'static Block> {
     }
 }
 
-/// Keeps what is known of block `number`. QEMU translates on one thread at a time.
+/// Keeps the data of block `number`. QEMU translates on one thread at a time.
 pub(crate) fn keep(number: u32, block: Block) {
     let Some(place) = BLOCKS.get(number as usize / PAGE_BLOCKS) else { return };
     let mut page = place.load(Ordering::Acquire);
@@ -92,7 +94,8 @@ pub(crate) fn keep(number: u32, block: Block) {
     unsafe { (&(*page))[number as usize % PAGE_BLOCKS].store(block, Ordering::Release) };
 }
 
-/// How many accesses a fixed block has made, whose record is `record` and whose addresses follow.
+/// The number of accesses made by the fixed block whose record is `record` and whose addresses
+/// follow.
 pub(crate) fn accesses(record: Record, addresses: &[u64]) -> usize {
     if let Some(made) = record.made() {
         return made;
@@ -101,24 +104,25 @@ pub(crate) fn accesses(record: Record, addresses: &[u64]) -> usize {
     block.map_or_else(|| recorded(addresses), |block| block.made(addresses))
 }
 
-/// How many of a block's `addresses` were recorded before it was left.
+/// The number of a block's `addresses` that were recorded before it was left.
 fn recorded(addresses: &[u64]) -> usize {
     addresses.iter().take_while(|&&address| address != Record::NONE).count()
 }
 
-/// What a program has accessed that gets a signal for it.
+/// The access for which a program gets a signal.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    /// The address that the system names. It names none if no program can have that address.
+    /// The address that the system reports. It is unknown if no program can have that address.
     pub(crate) address: u64,
     pub(crate) is_write: bool,
 }
 
 impl Fault {
-    /// Whether it is that of an access to `address`, which the host has at `address + guest_base`.
+    /// Whether the fault can be of an access to `address`, which is at `address + guest_base` on
+    /// the host.
     ///
-    /// QEMU may make an access that is not aligned of aligned ones, of up to 16 bytes. Of these the fault then
-    /// names the address.
+    /// QEMU may split an unaligned access into aligned ones of up to 16 bytes. Then the fault has the address
+    /// of one of these.
     fn is_of(self, address: u64, tag: Tag, guest_base: u64) -> bool {
         const ALIGNED_MASK: u64 = 15;
         let end = address.wrapping_add(u64::from(tag.size()) - 1);
@@ -129,8 +133,8 @@ impl Fault {
     }
 }
 
-/// If a block has this fault that does not record all addresses: writes into the block's record, or its trail, how many
-/// accesses it has made, and gives the place and what was there.
+/// If the fault is in a block that does not record all addresses: writes the number of accesses that were
+/// made into the block's record or trail. Returns the place and its earlier value.
 pub(crate) unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
     // SAFETY: the thread is that of the virtual CPU, and its records lie in one span.
     unsafe {
@@ -160,7 +164,7 @@ pub(crate) unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
     }
 }
 
-/// How many accesses a block has made that recorded these `addresses` and then had this fault; `None`
+/// The number of accesses made by a block that recorded these `addresses` before this fault; `None`
 /// if it made all.
 fn made(block: &Block, addresses: &[u64], fault: Fault, guest_base: u64) -> Option<usize> {
     // Accesses before the last address that is there were made.

@@ -1,19 +1,19 @@
 //! The end of a program by a signal.
 //!
-//! The program makes no system call then. Often there is no fault of the host either, which [`crate::derived`] would
-//! see: QEMU looks up in its own table of the guest's pages whether an instruction can be fetched, and a helper finds
-//! an address that is not aligned. But whatever the signal is and whoever sent it, QEMU ends itself with the C library's
-//! `kill`, on the thread that the signal was for and outside of translated code. Our own QEMU calls
-//! `pagewalk_ends` before that.
+//! The program makes no system call at this time. Often there is no fault on the host either, which
+//! [`crate::derived`] would see: QEMU checks its own table of the guest's pages before a fetch, and a helper
+//! function detects unaligned addresses. But whatever the signal is and whoever sent it, QEMU ends itself
+//! with the C library's `kill`, on the thread that the signal was for and outside of translated code.
+//! Pagewalk's own QEMU calls `pagewalk_ends` before that.
 //!
-//! Everything is done then that is done before a system call that ends the process: what was counted is recorded, and
-//! the segment ends, so that it comes before whatever a parent does that waits for this process.
+//! The recorder then does what it does before a system call that ends the process: it records all counted
+//! accesses and ends the segment, so that the segment comes before anything that a waiting parent does.
 
 use core::sync::atomic::Ordering;
 
 use crate::{filter, global, span, sure, vcpu};
 
-/// A signal is about to end this process.
+/// Called before a signal ends this process.
 pub(crate) fn tell() {
     // Of several threads others write on, and nothing is counted.
     if vcpu::is_alone() && !global::is_stopped() {
@@ -24,7 +24,7 @@ pub(crate) fn tell() {
     }
 }
 
-/// A QEMU of our own is about to end itself by the signal that ends the program.
+/// Called by Pagewalk's own QEMU before it ends itself by the signal that ends the program.
 #[cfg(feature = "inside")]
 #[unsafe(no_mangle)]
 extern "C" fn pagewalk_ends() {

@@ -1,13 +1,13 @@
-//! Events with text in them, and those of threads.
+//! Events with text, and events of threads.
 
 use ring::EventCode;
 
 use crate::span;
 
-/// Bytes of text that one event carries; the rest is cut.
+/// The most bytes of text in one event; longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 6 << 10;
 
-/// An event of `words`, the number of bytes of `text`, and the text.
+/// Appends an event that consists of `words`, the number of bytes of `text`, and the text.
 pub(crate) fn text(vcpu: u32, code: EventCode, words: &[u64], text: &[u8]) {
     let text = &text[..text.len().min(TEXT_BYTES_MAX)];
     let mut packed = [0u64; TEXT_BYTES_MAX / 8];
@@ -20,7 +20,7 @@ pub(crate) fn text(vcpu: u32, code: EventCode, words: &[u64], text: &[u8]) {
     span::event(vcpu, code, &[words, &[text.len() as u64], packed]);
 }
 
-/// The thread that calls begins.
+/// Appends the event that the calling thread begins.
 pub(crate) fn thread_start(vcpu: u32) {
     // SAFETY: takes nothing and cannot fail.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
@@ -28,7 +28,7 @@ pub(crate) fn thread_start(vcpu: u32) {
     span::mark(vcpu, true);
 }
 
-/// Something that the reader of the trace must know.
+/// Appends a note for the reader of the trace.
 pub(crate) fn note(vcpu: u32, what: &str) {
     text(vcpu, EventCode::Note, &[], what.as_bytes());
 }

@@ -1,9 +1,9 @@
 //! Following `execve`: the new program runs in QEMU with this plugin again.
 //!
-//! QEMU would let the kernel execute the file, natively and unrecorded. Instead we execute
-//! QEMU ourselves, `qemu-ARCH -plugin SESSION -0 ARGV0 PATH ARGS…`, with the guest's own
-//! strings. Whatever cannot be followed is left to QEMU, which does what the program asked
-//! for and gives it the errors it expects.
+//! QEMU would let the kernel execute the file, natively and unrecorded. Instead, the recorder
+//! executes QEMU, `qemu-ARCH -plugin SESSION -0 ARGV0 PATH ARGS…`, with the guest's own strings. If
+//! a program cannot be followed, QEMU's own handling of the call remains, with the errors that the
+//! program expects.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -15,18 +15,19 @@ use crate::isa::Guest;
 use crate::{events, global, guest, qemu, span};
 
 const PATH_BYTES: usize = 4096;
-/// Bytes of a file that say what it is; Linux looks at as many for `#!`.
+/// The bytes at the beginning of a file that determine its type; as many as Linux reads for `#!`.
 const HEAD_BYTES: usize = 256;
-/// Bytes of path and arguments that are told to the host.
+/// The most bytes of path and arguments that are reported to the host.
 const TOLD_BYTES: usize = 2048;
-/// Arguments and variables that are followed; Linux allows no more bytes than fit in these.
+/// The most arguments and variables of a program that is followed; Linux's limit in bytes allows no
+/// more.
 const STRINGS_MAX: usize = 1 << 18;
 
 type Path = [u8; PATH_BYTES];
 
-/// What the guest asked for, as addresses in its memory.
+/// The guest's request, as addresses in its memory.
 pub(crate) struct Request {
-    /// The directory of `execveat`.
+    /// The directory descriptor of `execveat`.
     pub(crate) directory: Option<i32>,
     pub(crate) path: u64,
     pub(crate) arguments: u64,
@@ -34,7 +35,8 @@ pub(crate) struct Request {
     pub(crate) flags: i32,
 }
 
-/// Executes QEMU for the program that the guest wants; returns if that is not to be.
+/// Executes QEMU for the program that the guest requests. Returns if the program cannot or must not
+/// be followed.
 pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
     let mut path = [0; PATH_BYTES];
     let Some(held) = resolve(request, &mut path) else { return };
@@ -62,27 +64,27 @@ pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
     global::process().leaving.store(1, Ordering::Release);
 }
 
-/// The guest's `execve` has failed: the process stays.
+/// Called when the guest's `execve` has failed: the process continues.
 pub(crate) fn failed() {
     global::process().leaving.store(0, Ordering::Release);
 }
 
-/// How a file is executed.
+/// How a file is to be executed.
 struct Plan {
-    /// QEMU's file name.
+    /// The path of QEMU.
     qemu: Path,
-    /// The file to give it: the program or a script's interpreter.
+    /// The file that QEMU runs: the program, or a script's interpreter.
     program: Path,
     /// The interpreter's optional argument.
     option: Option<Path>,
     /// Whether the file is a script.
     is_script: bool,
-    /// The library that marks allocations in it, if it is asked for and there is one.
+    /// The library that marks allocations in the program, if requested and present.
     preload: Option<Path>,
 }
 
 impl Plan {
-    /// Looks at the file; `Err` with a note if it has to run unrecorded.
+    /// Examines the file. The error is a note if the file must run unrecorded.
     fn make(path: &Path) -> Result<Plan, Option<&'static str>> {
         let mut program = *path;
         let mut option = None;
@@ -122,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Executes it; returns if the kernel refuses.
+    /// Executes QEMU. Returns if the kernel refuses.
     fn execute(&mut self, path: &Path, arguments: &Strings, environment: &Strings) {
         let extra = 10;
         let changed = self.preloading(environment);
@@ -157,13 +159,13 @@ impl Plan {
     }
 }
 
-/// Bytes of the name of the variable that names libraries to load first, with its `=`.
+/// The name, with its `=`, of the environment variable with the libraries to load first.
 const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
 
 impl Plan {
-    /// If allocations are marked: the environment for QEMU, whose own loader must not see what is to
-    /// be loaded into the program, and the variable that the program gets instead. It names the
-    /// library of the program's processor, then what the program's environment names.
+    /// If allocations are marked: the environment for QEMU, whose own loader must not load the
+    /// program's libraries, and the variable that the program gets instead. The variable has the
+    /// library for the program's processor, then the libraries in the program's environment.
     fn preloading(&self, environment: &Strings) -> Option<(Strings, Option<Path>)> {
         let stem = Some(until_zero(&global::shared().session().allocations));
         let stem = stem.filter(|stem| !stem.is_empty())?;
@@ -194,19 +196,19 @@ impl Plan {
     }
 }
 
-/// What keeps the file of a descriptor that `execve` closes open for QEMU.
+/// How QEMU can open the file of a descriptor that `execve` closes.
 #[derive(PartialEq, Eq)]
 enum Held {
-    /// It is not closed, or is found by its path.
+    /// The descriptor is not closed.
     Nothing,
-    /// It is found by its path: the descriptor is closed.
+    /// By its path: the descriptor is closed.
     ByPath,
-    /// A copy of the descriptor.
+    /// By a copy of the descriptor.
     Copy(i32),
 }
 
 impl Held {
-    /// Finds another way to the file of `fd`, which is at `path`, if `execve` closes `fd`.
+    /// Finds another way to open the file of `fd`, whose path is `path`, if `execve` closes `fd`.
     fn of(fd: i32, path: &mut Path) -> Held {
         // SAFETY: system calls on a descriptor and terminated paths.
         unsafe {
@@ -238,7 +240,7 @@ impl Held {
         }
     }
 
-    /// The program was not executed.
+    /// Closes the copy, as the program was not executed.
     fn release(self) {
         if let Held::Copy(fd) = self {
             // SAFETY: it is ours.
@@ -247,7 +249,7 @@ impl Held {
     }
 }
 
-/// The path that the guest means, from this process's directory.
+/// Resolves the path that the guest gives, relative to this process's directory.
 fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
     let mut asked = [0; PATH_BYTES];
     if !read_string(request.path, &mut asked) {
@@ -295,9 +297,9 @@ fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
     Some(descriptor.map_or(Held::Nothing, |fd| Held::of(fd, path)))
 }
 
-/// The program at the absolute `path` in the folder that QEMU looks into first for files that are opened
-/// (`-L`), if it is there: programs of another architecture name others, `/bin/sh` for instance, as
-/// if their packages were installed.
+/// The program for the absolute `path` in the folder in which QEMU first looks for files to open (`-L`),
+/// if it exists: a program of another architecture that names `/bin/sh`, for example, finds its own as
+/// if its packages were installed.
 fn in_folder(path: &Path) -> Option<Path> {
     // SAFETY: the name is terminated, and nobody changes QEMU's own environment.
     let folder = unsafe { libc::getenv(c"QEMU_LD_PREFIX".as_ptr()) };
@@ -310,7 +312,7 @@ fn in_folder(path: &Path) -> Option<Path> {
     (unsafe { libc::access(inside.as_ptr().cast(), libc::X_OK) } == 0).then_some(inside)
 }
 
-/// Reads a terminated string of the guest.
+/// Reads a zero-terminated string of the guest.
 fn read_string(address: u64, to: &mut Path) -> bool {
     // The string may end right before memory that is not there: read up to page ends.
     let mut length = 0;
@@ -328,7 +330,7 @@ fn read_string(address: u64, to: &mut Path) -> bool {
     false
 }
 
-/// The first bytes of an executable file; `Err(None)` if the kernel will refuse it.
+/// Reads the beginning of an executable file; `Err(None)` if the kernel will refuse it.
 fn head_of(path: &Path, head: &mut [u8; HEAD_BYTES]) -> Result<usize, Option<&'static str>> {
     let name = path.as_ptr().cast::<c_char>();
     // SAFETY: the path is terminated; results are checked.
@@ -353,7 +355,7 @@ fn head_of(path: &Path, head: &mut [u8; HEAD_BYTES]) -> Result<usize, Option<&'s
     }
 }
 
-/// Interpreter and argument of the line after `#!`.
+/// The interpreter and its argument in the line after `#!`.
 fn shebang(line: &[u8]) -> Option<(Path, Option<Path>)> {
     let end = line.iter().position(|&byte| byte == b'\n')?;
     let line = line[..end].trim_ascii();
@@ -367,7 +369,7 @@ fn shebang(line: &[u8]) -> Option<(Path, Option<Path>)> {
     Some((joined(&[interpreter])?, option))
 }
 
-/// QEMU's name for the processor of an ELF file.
+/// QEMU's name for the architecture of an ELF file.
 fn arch_of(head: &[u8]) -> Option<&'static [u8]> {
     if head.len() < 20 || !head.starts_with(b"\x7fELF") {
         return None;
@@ -383,7 +385,7 @@ fn arch_of(head: &[u8]) -> Option<&'static [u8]> {
     }
 }
 
-/// Tells the host path and arguments.
+/// Reports path and arguments to the host.
 fn tell(vcpu: u32, path: &Path, arguments: &Strings) {
     let mut told = [0u8; TOLD_BYTES];
     let mut length = 0;
@@ -407,14 +409,14 @@ fn tell(vcpu: u32, path: &Path, arguments: &Strings) {
     span::mark(vcpu, true);
 }
 
-/// A vector of strings for `execve`, in pages of its own.
+/// A vector of strings for `execve`, in memory of its own.
 struct Strings {
     pointers: *mut *const c_char,
     count: usize,
 }
 
 impl Strings {
-    /// `count` nulls and one more.
+    /// A vector of `count` null pointers and a terminating one.
     fn new(count: usize) -> Option<Strings> {
         // SAFETY: a fresh anonymous mapping.
         let pages = unsafe {
@@ -430,7 +432,7 @@ impl Strings {
         (pages != libc::MAP_FAILED).then_some(Strings { pointers: pages.cast(), count })
     }
 
-    /// The guest's vector at `address`, its pointers made ours.
+    /// The guest's vector at `address`, with pointers converted to the host's.
     fn read(guest: Guest, address: u64) -> Option<Strings> {
         if address == 0 {
             return Strings::new(0);
@@ -486,7 +488,7 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// The parts after each other and a zero; `None` if that is too long.
+/// The parts joined and zero-terminated; `None` if that is too long.
 fn joined(parts: &[&[u8]]) -> Option<Path> {
     let mut whole = [0; PATH_BYTES];
     let mut length = 0;

@@ -1,17 +1,17 @@
-//! What of QEMU's plugin interface the recorder uses, written by hand.
+//! The part of QEMU's plugin interface that the recorder uses, written by hand.
 //!
-//! The shapes are those of `include/qemu/qemu-plugin.h`. What the recorder uses did not change
-//! between versions 1 and 4 of the interface, but QEMU refuses a version that it does not
+//! The types are those of `include/qemu/qemu-plugin.h`. The part that the recorder uses did not
+//! change between versions 1 and 4 of the interface, but QEMU refuses a version that it does not
 //! know, so one library is built for each.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The interface's version that this library asks for; QEMU looks it up by name.
+/// The version of the interface that this library requests; QEMU looks up this symbol.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub(crate) static qemu_plugin_version: c_int = if cfg!(feature = "api-v1") { 1 } else { 4 };
 
-/// `QEMU_PLUGIN_CB_NO_REGS`: the callback does not look at registers.
+/// `QEMU_PLUGIN_CB_NO_REGS`: the callback does not read registers.
 pub(crate) const CB_NO_REGS: c_int = 0;
 /// `QEMU_PLUGIN_MEM_RW`. QEMU 7.2 confuses the other two values.
 pub(crate) const MEM_RW: c_int = 3;

@@ -1,4 +1,5 @@
-//! File and blocking calls, for `--calls`: who waited for what, and what the kernel touched.
+//! File and blocking calls, for `--calls`: which thread waited for what, and what memory the kernel
+//! accessed.
 //!
 //! ```text
 //!   begin   offset, descriptors     the clock            what is closed is known before
@@ -6,8 +7,8 @@
 //!   end     new descriptors         the clock, result    what is opened is known after
 //! ```
 //!
-//! They are looked at in the recorded process itself, with the host's own calls: QEMU gives a guest
-//! the host's descriptors under the same numbers.
+//! Descriptors are examined in the recorded process itself, with the host's own system calls: in
+//! QEMU, a guest's descriptors have the same numbers as the host's.
 
 use ring::EventCode;
 
@@ -15,63 +16,63 @@ use crate::begun::{Begun, Told};
 use crate::isa::Guest;
 use crate::{events, global, guest, wait};
 
-/// Parts of memory that are told of a call.
+/// The most parts of memory that are reported of a call.
 const BUFFERS_MAX: usize = 16;
-/// No offset.
+/// There is no offset.
 const NO_OFFSET: u64 = u64::MAX;
 
-/// Which arguments of a call are descriptors.
+/// Which arguments or results of a call are descriptors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Descriptors {
     None,
-    /// The first.
+    /// The first argument.
     First,
-    /// The first two.
+    /// The first two arguments.
     Two,
     /// The result.
     Result,
-    /// The first, and the result.
+    /// The first argument, and the result.
     FirstAndResult,
-    /// `fcntl`: the first, and the result if it is a copy of it.
+    /// `fcntl`: the first argument, and the result if it is a copy of that descriptor.
     Control,
-    /// A pair of new ones at the address in the argument of that index.
+    /// A pair of new descriptors at the address in the argument of this index.
     PairAt(usize),
 }
 
-/// Which memory a call reads or fills. Structures by which it is asked, as a vector of parts, are
-/// not counted.
+/// The memory that a call reads or fills, without structures that only describe this memory, such
+/// as a vector of parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
     None,
-    /// The second argument is an address, the third a length.
+    /// An address in the second argument, and a length in the third.
     Plain,
-    /// The second argument is an address, the third a length; the fifth and sixth argument are a socket's
-    /// address and its length.
+    /// An address in the second argument, and a length in the third; and a socket address in the fifth
+    /// argument, with its length in the sixth.
     Sent,
-    /// The second argument is an address, the third a length; the fifth argument is the address of a socket's
-    /// address, and the sixth points to its length.
+    /// An address in the second argument, and a length in the third; and a socket address at the fifth
+    /// argument, with a pointer to its length in the sixth.
     Received,
-    /// The second argument is the address of a socket's address, the third points to its length.
+    /// A socket address at the second argument, with a pointer to its length in the third.
     Address,
-    /// The second argument is a vector of addresses and lengths, the third says how many.
+    /// A vector of addresses and lengths at the second argument, with their number in the third.
     Vector,
-    /// The second argument is a message header: a socket's address, a vector, control data.
+    /// A message header at the second argument: a socket address, a vector, and control data.
     Message,
-    /// The second argument is a vector of message headers with their bytes behind them.
+    /// A vector of message headers at the second argument, each followed by its number of bytes.
     Messages,
 }
 
-/// Where in its file a call begins.
+/// The file offset at which a call begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     None,
-    /// Where the descriptor is.
+    /// The current offset of the descriptor.
     Current,
-    /// The fourth argument says it.
+    /// The fourth argument.
     Given,
 }
 
-/// A call: its name, and its number on x86-64, i386, with Linux's generic numbers, and on 32-bit Arm.
+/// A call: its name, and its numbers on x86-64, on i386, in Linux's generic table, and on 32-bit Arm.
 struct Known {
     name: &'static str,
     numbers: [i16; 4],
@@ -90,7 +91,7 @@ const fn known(
     Known { name, numbers, descriptors, memory, place }
 }
 
-/// The calls that are told. -1: the processor has none of that name.
+/// The calls that are recorded. -1: the architecture has no such call.
 #[rustfmt::skip]
 static KNOWN: [Known; 70] = {
     use Descriptors::{Control, First, FirstAndResult, None as NoFd, PairAt, Result, Two};
@@ -170,7 +171,7 @@ static KNOWN: [Known; 70] = {
     ]
 };
 
-/// A call begins; `None` if it is not to be told.
+/// Called when a call begins. `None` if it is not to be recorded.
 pub(crate) fn begin(guest: Guest, number: i64, raw: [u64; 6]) -> Option<Begun> {
     if global::shared().session().calls == 0 {
         return None;
@@ -210,7 +211,7 @@ pub(crate) fn begin(guest: Guest, number: i64, raw: [u64; 6]) -> Option<Begun> {
     Some(Begun { number, known, arguments, began_ns: wait::now(), offset, first })
 }
 
-/// The call has returned: it is told.
+/// Called when the call has returned; records it.
 pub(crate) fn end(vcpu: u32, guest: Guest, begun: Begun, result: i64) {
     let ended_ns = wait::now();
     let Begun { number, known, arguments, began_ns, offset, first } = begun;
@@ -256,7 +257,7 @@ pub(crate) fn end(vcpu: u32, guest: Guest, begun: Begun, result: i64) {
     events::text(vcpu, EventCode::FileCall, &words[..length], name.as_bytes());
 }
 
-/// What there is to tell of a descriptor; `None` if it is not open.
+/// The recorded data of a descriptor; `None` if it is not open.
 fn tell(fd: i32) -> Option<Told> {
     let stat = guest::stat_of(fd)?;
     // SAFETY: asks for the flags of an open descriptor.
@@ -265,7 +266,7 @@ fn tell(fd: i32) -> Option<Told> {
     Some([fd as u64, mode, stat.st_dev, stat.st_ino, stat.st_size as u64])
 }
 
-/// The parts of memory that the kernel has read or filled: addresses and bytes.
+/// The parts of memory that the kernel has read or filled: addresses and sizes in bytes.
 #[derive(Default)]
 struct Buffers {
     all: [[u64; 2]; BUFFERS_MAX],
@@ -273,7 +274,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Finds what a call that moved `moved` bytes, or messages, has touched.
+    /// Finds the memory that a call has accessed that transferred `moved` bytes or messages.
     fn fill(&mut self, guest: Guest, memory: Memory, arguments: &[u64; 6], moved: u64) {
         let [_, first, second, _, fifth, sixth] = *arguments;
         match memory {
@@ -302,7 +303,7 @@ impl Buffers {
         }
     }
 
-    /// `struct msghdr`: address and length of a name, of a vector and of control data.
+    /// Adds a `struct msghdr`: address and length of a name, of a vector and of control data.
     fn message(&mut self, guest: Guest, at: u64, moved: u64) {
         let field = |index: u64| word(guest, at.wrapping_add(index * guest.pointer_bytes() as u64));
         self.vector(guest, field(2), field(3), moved);
@@ -311,7 +312,7 @@ impl Buffers {
         self.add(field(4), field(5));
     }
 
-    /// A vector of addresses and lengths, as far as the `moved` bytes go.
+    /// Adds a vector of addresses and lengths, up to `moved` bytes.
     fn vector(&mut self, guest: Guest, at: u64, parts: u64, mut moved: u64) {
         let bytes = guest.pointer_bytes() as u64;
         for index in 0..parts.min(BUFFERS_MAX as u64) {
@@ -330,7 +331,7 @@ impl Buffers {
     }
 }
 
-/// The word of 32 bits at `address`, 0 if it cannot be read.
+/// The 32-bit word at `address`; 0 if it cannot be read.
 fn length(address: u64) -> u64 {
     let mut word = [0u32];
     guest::read(address, &mut word);

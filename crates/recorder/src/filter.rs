@@ -1,13 +1,14 @@
-//! The filter `page16`: dropping accesses to a page that was accessed just before.
+//! The filter `page16`, which drops accesses to a page that was accessed just before.
 //!
 //! ```text
 //!   page number  ...b3b2b1b0 --> entry b3..b0 of 16:  | page | stored to |
 //! ```
 //!
-//! One direct-mapped table of 4K pages for fetches, one for data. An access to the page that
-//! its entry holds is dropped, but for the first store to it. What is left is exact for every
-//! set-associative LRU TLB of 16 sets or more that is indexed by the low page-number bits:
-//! a dropped access would hit what is already most recently used in its set.
+//! There is one direct-mapped table of 4 KiB pages for fetches and one for data. An access to the
+//! page in its entry is dropped, except for the first store to the page. The remaining accesses
+//! give exact results for every set-associative LRU TLB that has at least 16 sets and is indexed by
+//! the low bits of the page number: a dropped access would hit the entry that is already most
+//! recently used in its set.
 
 use core::ffi::{c_uint, c_void};
 
@@ -19,26 +20,26 @@ use crate::vcpu::{cursor, tag};
 
 const ENTRIES: usize = 16;
 const PAGE_SHIFT: u32 = 12;
-/// No page: page numbers have fewer bits.
+/// The value of an empty entry: page numbers have fewer bits.
 const NOTHING: u64 = u64::MAX;
 
-/// A thread's two tables, and what it has not told of the blocks that it runs.
+/// The two tables of a thread, and the blocks that it has not reported.
 pub(crate) struct Filter {
     fetch: [u64; ENTRIES],
-    /// Page number and, in the lowest bit, whether a store was let through.
+    /// The page number; the lowest bit says whether a store to the page was kept.
     data: [u64; ENTRIES],
-    /// The block that runs.
+    /// The block that is running.
     block: *const Watched,
-    /// Whether it has been told to the host.
+    /// Whether that block has been reported to the host.
     told: bool,
-    /// Instructions of blocks that were not told.
+    /// Instructions of blocks that were not reported.
     advance: u64,
-    /// Accesses dropped.
+    /// The number of dropped accesses.
     pub(crate) dropped: u64,
 }
 
 impl Filter {
-    /// Holds no page.
+    /// Empty tables.
     pub(crate) const EMPTY: Filter = Filter {
         fetch: [NOTHING; ENTRIES],
         data: [NOTHING; ENTRIES],
@@ -49,7 +50,8 @@ impl Filter {
     };
 }
 
-/// What the filter needs of a block. In memory of the process, so that a fork's child has it.
+/// The data of a block that the filter needs. It is in memory of the process, so that a fork's
+/// child has it.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched {
     pub(crate) number: u64,
@@ -59,7 +61,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The block of that number, address, length and instruction count.
+    /// For the block of this number, with its address, length and number of instructions.
     pub(crate) fn new(number: u64, block: ring::Block) -> Watched {
         let last = block.pc.wrapping_add(u64::from(block.bytes).saturating_sub(1));
         Watched {
@@ -71,7 +73,7 @@ impl Watched {
     }
 }
 
-/// A block begins.
+/// Called when a block begins.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, block: *mut c_void) {
     let block = block.cast_const().cast::<Watched>();
     // SAFETY: QEMU calls this on the thread of `vcpu`, and the block is never freed.
@@ -95,7 +97,7 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, block: *mut c_void) {
     }
 }
 
-/// An access of the instruction whose index is `instruction`.
+/// Called for an access of the instruction with the index `instruction`.
 pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     vcpu: c_uint,
     info: MemInfo,
@@ -135,7 +137,8 @@ fn keep(data: &mut [u64; ENTRIES], page: u64, stores: bool) {
     *entry = page << 1 | u64::from(stores || stored);
 }
 
-/// A system call begins, so the block has run: tells the host all instructions so far.
+/// Called when a system call begins, so that the block has ended: reports all instructions so far
+/// to the host.
 pub(crate) fn settle(vcpu: u32) {
     // SAFETY: only this thread uses the cursor; a block that is not told was set.
     let advance = unsafe {
@@ -151,7 +154,7 @@ pub(crate) fn settle(vcpu: u32) {
     }
 }
 
-/// Tells the host which block runs, and how many instructions have run since the last one.
+/// Reports the running block to the host, and the number of instructions since the last report.
 fn tell(vcpu: u32, control: Control) {
     // SAFETY: only this thread uses the cursor; `on_block` has set the block.
     let (advance, number) = unsafe {

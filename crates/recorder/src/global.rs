@@ -1,4 +1,4 @@
-//! What the whole process knows: the session, its slot in it, the guest.
+//! State of the whole process: the session, its slot in it, the guest.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     guest: Guest::X86_64,
 }));
 static STOPPED: AtomicBool = AtomicBool::new(true);
-/// Whether there is instrumented code that QEMU has still to forget.
+/// Whether QEMU still has instrumented code that it is to drop.
 static STALE: AtomicBool = AtomicBool::new(false);
 
 fn state() -> &'static State {
@@ -35,7 +35,7 @@ fn state() -> &'static State {
     unsafe { &*STATE.0.get() }
 }
 
-/// Begins to record in `slot`. The process must have one thread.
+/// Begins recording in `slot`. The process must have one thread.
 pub(crate) fn start(shared: Shared, slot: Slot, guest: Guest) -> Result<(), &'static str> {
     vcpu::share(shared.nexts(slot.index))?;
     // SAFETY: nobody else runs.
@@ -44,7 +44,7 @@ pub(crate) fn start(shared: Shared, slot: Slot, guest: Guest) -> Result<(), &'st
     Ok(())
 }
 
-/// A fork's child begins to record in its own slot, or not at all.
+/// Begins recording of a fork's child in its own slot; without a slot, ends it.
 pub(crate) fn start_child(slot: Option<Slot>) {
     // Until here the cursors are the parent's.
     let slot = slot.filter(|slot| vcpu::share(shared().nexts(slot.index)).is_ok());
@@ -62,7 +62,7 @@ pub(crate) fn start_child(slot: Option<Slot>) {
     }
 }
 
-/// Nothing is recorded any more: lets QEMU forget instrumented code, if that is still to do.
+/// After the end of recording: makes QEMU drop instrumented code, if it still has any.
 pub(crate) fn forget_code(vcpu: u32) {
     if STALE.load(Ordering::Relaxed) && STALE.swap(false, Ordering::AcqRel) {
         qemu::flush(vcpu);
@@ -74,12 +74,12 @@ pub(crate) fn shared() -> &'static Shared {
     &state().shared
 }
 
-/// Which slot is this process's.
+/// The slot of this process.
 pub(crate) fn slot() -> &'static Slot {
     &state().slot
 }
 
-/// What is in this process's slot.
+/// The data in the slot of this process.
 pub(crate) fn process() -> &'static Process {
     shared().process(slot().index)
 }
@@ -89,12 +89,12 @@ pub(crate) fn guest() -> Guest {
     state().guest
 }
 
-/// Whether nothing is recorded, or nothing more.
+/// Whether recording has not begun or has ended.
 pub(crate) fn is_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// Records nothing more, and lets QEMU translate without callbacks from here on.
+/// Ends recording, and makes QEMU translate without callbacks from here on.
 pub(crate) fn stop(vcpu: u32) {
     if !STOPPED.swap(true, Ordering::AcqRel) {
         qemu::flush(vcpu);

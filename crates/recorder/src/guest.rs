@@ -1,4 +1,4 @@
-//! Reading the guest's memory and names without trusting its pointers.
+//! Reading the guest's memory and file names, with checks of its pointers.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,7 @@ pub(crate) fn read<T: Copy, const N: usize>(address: u64, to: &mut [T; N]) -> bo
     read_bytes(address, to.as_mut_ptr().cast(), size_of::<[T; N]>()) == size_of::<[T; N]>()
 }
 
-/// Copies up to `length` bytes from the guest's `address`, and says how many could be.
+/// Copies up to `length` bytes from the guest's `address`. Returns how many could be read.
 pub(crate) fn read_bytes(address: u64, to: *mut u8, length: usize) -> usize {
     let from = (address as usize).wrapping_add(qemu::guest_base());
     let local = libc::iovec { iov_base: to.cast(), iov_len: length };
@@ -19,8 +19,8 @@ pub(crate) fn read_bytes(address: u64, to: *mut u8, length: usize) -> usize {
     copied.max(0) as usize
 }
 
-/// Writes the path of the file that `fd` is open on into `path`, and returns its length; 0 if
-/// it has none.
+/// Writes the path of the file that `fd` refers to into `path`. Returns its length; 0 if there is
+/// none.
 pub(crate) fn path_of(fd: u32, path: &mut [u8]) -> usize {
     let mut link = [0u8; 32];
     let Some(link) = proc_fd(fd, &mut link) else { return 0 };
@@ -29,12 +29,12 @@ pub(crate) fn path_of(fd: u32, path: &mut [u8]) -> usize {
     length.max(0) as usize
 }
 
-/// Device, inode and bytes of the file that `fd` is open on; zeros if it is not open.
+/// Device, inode and size in bytes of the file that `fd` refers to; zeros if `fd` is not open.
 pub(crate) fn file_of(fd: i32) -> [u64; 3] {
     stat_of(fd).map_or([0; 3], |stat| [stat.st_dev, stat.st_ino, stat.st_size as u64])
 }
 
-/// What the system knows of the file that `fd` is open on.
+/// The result of `fstat` for `fd`.
 pub(crate) fn stat_of(fd: i32) -> Option<libc::stat> {
     // SAFETY: the structure is the system's to fill; zeros are a value of it.
     unsafe {
@@ -43,7 +43,8 @@ pub(crate) fn stat_of(fd: i32) -> Option<libc::stat> {
     }
 }
 
-/// Which segment of System V shared memory `id` is: no device, the number, and its bytes.
+/// The System V shared memory segment `id` in the form of a file: device 0, its number, and its
+/// size in bytes.
 pub(crate) fn segment_of(id: i32) -> [u64; 3] {
     // SAFETY: as above.
     unsafe {
@@ -55,7 +56,7 @@ pub(crate) fn segment_of(id: i32) -> [u64; 3] {
     }
 }
 
-/// `/proc/self/fd/FD`.
+/// The path `/proc/self/fd/FD`.
 pub(crate) fn proc_fd(fd: u32, link: &mut [u8; 32]) -> Option<&CStr> {
     let mut out = &mut link[..];
     std::io::Write::write_fmt(&mut out, format_args!("/proc/self/fd/{fd}\0")).ok()?;

@@ -1,4 +1,5 @@
-//! Which pages of a TLB are held, and which of a full set makes room for another.
+//! The pages of a TLB that are guaranteed to hit ("held"), and which page of a full set is
+//! replaced.
 //!
 //! ```text
 //!   places    | a | b | c | - | d | e | f | g |      two sets of four
@@ -9,11 +10,12 @@
 //!   random    a sequence, of which each number is a place
 //! ```
 //!
-//! When a page was used last is known to whoever asks: translated code writes that down elsewhere. Pages that were
-//! used since a set was sorted are younger than those that were not. So the queue is right as long as it has
-//! any of these, and a set is sorted anew when it has none.
+//! The caller knows when a page was last used: translated code writes that down elsewhere. Pages used since a
+//! set was sorted are younger than those that were not. So the queue is valid as long as it contains any page
+//! that was not, and the set is sorted again otherwise.
 //!
-//! Under FIFO and random the places are those of the TLB ([`Contents`]), and a page is held as long as it is there.
+//! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
+//! as long as it is in the TLB.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -23,18 +25,18 @@ use ring::{Contents, Place, Replaces};
 
 use crate::words::ADDRESS_BITS;
 
-/// Pages of a TLB, at most.
+/// The most pages of a TLB.
 pub(crate) const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
-/// Numbers for their places, beside a time in one word.
+/// The range of place numbers, which share a word with a time.
 const PLACES: u64 = PAGES_MAX as u64;
-/// At the place of an entry that is nobody's here. No page begins there.
+/// The value at the place of an entry that is not for this process. No page begins at this address.
 const OTHER: u64 = 1;
 
 /// The pages of one TLB that are held.
 pub(crate) struct List {
-    /// By place: those of each set behind those of the one before.
+    /// By place: the page. The places of each set follow those of the set before.
     pages: [u64; PAGES_MAX],
-    /// By set: a bit for each of its places where nothing is, and how many are taken.
+    /// By set: a bit for each empty place, and the number of places that are taken.
     empty: [u128; PAGES_MAX],
     taken: [usize; PAGES_MAX],
     sets: usize,
@@ -44,10 +46,10 @@ pub(crate) struct List {
 
 const _: () = assert!(PAGES_MAX <= u128::BITS as usize);
 
-/// What says who makes room.
+/// The order of replacement.
 enum Order {
     Lru(Box<Queues>),
-    /// By set: the place of the page that came in first.
+    /// By set: the place of the oldest page.
     Fifo([u8; PAGES_MAX]),
     Random(Random),
 }
@@ -63,7 +65,7 @@ impl List {
         order: Order::Random(Random::new(0)),
     };
 
-    /// For a TLB of so many `pages` in `sets`. None is held.
+    /// For a TLB with this number of `pages` in `sets`. No page is held.
     pub(crate) fn new(pages: usize, sets: usize, replaces: Replaces) -> List {
         let order = match replaces {
             Replaces::Lru => Order::Lru(Box::new(Queues::NEW)),
@@ -79,7 +81,7 @@ impl List {
         self.sets
     }
 
-    /// As many pages as a set keeps.
+    /// The number of pages of a set.
     pub(crate) fn ways(&self) -> usize {
         self.ways
     }
@@ -89,12 +91,12 @@ impl List {
         if self.sets == 1 { 0 } else { (number % self.sets as u64) as usize }
     }
 
-    /// How many places of a set are taken.
+    /// The number of taken places of a set.
     pub(crate) fn count(&self, set: usize) -> usize {
         self.taken[set]
     }
 
-    /// All that are held.
+    /// All pages that are held.
     pub(crate) fn pages(&self) -> impl Iterator<Item = u64> {
         let taken = |set: usize| {
             let empty = self.empty[set];
@@ -104,7 +106,7 @@ impl List {
         (0..self.sets).flat_map(taken).filter(|&page| page != OTHER)
     }
 
-    /// Holds `page` of a `set` that is not full, at its first empty place.
+    /// Adds `page` to a `set` that is not full, at its first empty place.
     pub(crate) fn add(&mut self, set: usize, page: u64) {
         let way = self.empty[set].trailing_zeros() as usize;
         self.pages[set * self.ways + way] = page;
@@ -112,8 +114,8 @@ impl List {
         self.taken[set] += 1;
     }
 
-    /// Holds `page` in place of the one of a full `set` that makes room, and gives that, unless it was nobody's here.
-    /// `last_use` says when a page was used last.
+    /// Replaces a page of a full `set` by `page`. Returns the replaced page, unless its entry was not for
+    /// this process. `last_use` returns when a page was last used.
     pub(crate) fn exchange(
         &mut self,
         set: usize,
@@ -133,7 +135,7 @@ impl List {
         Some(core::mem::replace(&mut self.pages[place], page)).filter(|&page| page != OTHER)
     }
 
-    /// Holds what the host says that the TLB with that `index` holds.
+    /// Takes over the contents of the TLB with that `index` as the host reports them.
     pub(crate) fn take_over(&mut self, contents: &Contents, index: usize) {
         self.clear();
         for place in 0..self.sets * self.ways {
@@ -152,7 +154,7 @@ impl List {
         }
     }
 
-    /// Holds none.
+    /// Removes all pages.
     pub(crate) fn clear(&mut self) {
         let all = u128::MAX >> (u128::BITS as usize - self.ways);
         self.empty[..self.sets].fill(all);
@@ -164,25 +166,26 @@ impl List {
         }
     }
 
-    /// Where the pages of a set are.
+    /// The places of a set.
     fn places(&self, set: usize) -> Range<usize> {
         set * self.ways..(set + 1) * self.ways
     }
 }
 
-/// The pages of each set in the order of their uses.
+/// The pages of each set in the order of their last uses.
 struct Queues {
-    /// The times of their last uses when a set was sorted, each with its place in the lowest bits.
+    /// The times of their last uses when the set was sorted, each with the page's place in the
+    /// lowest bits.
     queue: [u64; PAGES_MAX],
-    /// By set: how many in its queue were looked at.
+    /// By set: the number of pages taken from its queue.
     taken: [usize; PAGES_MAX],
 }
 
 impl Queues {
-    /// Nothing is in any.
+    /// Empty queues.
     const NEW: Queues = Queues { queue: [0; PAGES_MAX], taken: [PAGES_MAX; PAGES_MAX] };
 
-    /// The place of the page that was used longest ago of a full `set`, whose pages are at these `places`.
+    /// The place of the least recently used page of a full `set` whose `pages` are at these `places`.
     fn oldest(
         &mut self,
         pages: &[u64; PAGES_MAX],

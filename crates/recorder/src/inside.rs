@@ -1,7 +1,7 @@
-//! QEMU of our own: what the files in `qemu/pagewalk` do for the recorder.
+//! Pagewalk's own QEMU: the interface to the files in `qemu/pagewalk`.
 //!
-//! They look at a block that has been translated and write operations into it, which
-//! QEMU's plugin interface does not allow. The shapes are those of `qemu/pagewalk/recorder.h`.
+//! They examine a block that has been translated and insert operations into it, which QEMU's plugin
+//! interface does not allow. The types are those of `qemu/pagewalk/recorder.h`.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{MaybeUninit, offset_of};
@@ -14,7 +14,7 @@ use crate::trail::{Trail, trail};
 use crate::vcpu::{Phase, cursor};
 use crate::{derived, global, sure, vcpu, words};
 
-/// `PAGEWALK_INSTRUCTIONS`: instructions that a block of QEMU's can have.
+/// `PAGEWALK_INSTRUCTIONS`: the most instructions of a block in QEMU.
 const INSTRUCTIONS_MAX: usize = 512;
 /// `PAGEWALK_RECORDED`.
 const RECORDED: u16 = u16::MAX;
@@ -88,26 +88,27 @@ const _: () = {
     assert!(offset_of!(Trail, made) == 32 && offset_of!(Trail, addresses) == 40 + 8 * SPAN_ROOM);
 };
 
-/// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
+/// A function that is called with the first byte, the end, and QEMU's page flags of each mapping of
+/// the guest.
 pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
 
-/// Whether code can be written in place of callbacks and translated code be forgotten, and whether the end of a
-/// program by a signal is reported.
+/// Whether code can be inserted in place of callbacks and translated code be dropped, and whether the end of
+/// a program by a signal is reported.
 pub(crate) const IS_OURS: bool = true;
 
-/// The recorder is there: blocks may jump straight into other pages.
+/// Tells QEMU that the recorder is present: blocks may jump directly into other pages.
 pub(crate) fn begin() {
     // SAFETY: nothing has been translated.
     unsafe { pagewalk_links_pages = true };
 }
 
-/// What QEMU adds to a guest's address to reach it.
+/// The number that QEMU adds to a guest's address to access it.
 pub(crate) fn guest_base() -> usize {
     // SAFETY: it is set before anything is translated.
     unsafe { pagewalk_guest_base() }
 }
 
-/// The base is known here.
+/// Does nothing: the base is known here.
 pub(crate) fn learn_base(_: u64, _: *const c_void) {}
 
 /// The path of the program that this QEMU runs, for `execve` of `/proc/self/exe`.
@@ -119,13 +120,13 @@ pub(crate) fn program() -> Option<&'static CStr> {
     }
 }
 
-/// Forgets all translated code; blocks are translated and instrumented anew.
+/// Drops all translated code; blocks are translated and instrumented anew.
 pub(crate) fn flush(vcpu: u32) {
     // SAFETY: on a thread of QEMU's; a flush in a callback is queued.
     unsafe { pagewalk_flush(vcpu, false) };
 }
 
-/// Forgets all translated code before it returns; only in a system call's callback.
+/// Drops all translated code before it returns; only in a system call's callback.
 pub(crate) fn flush_now(vcpu: u32) {
     // SAFETY: a thread in a system call runs no translated code.
     unsafe { pagewalk_flush(vcpu, true) };
@@ -137,20 +138,21 @@ pub(crate) fn walk_regions(context: *mut c_void, each: RegionFn) {
     unsafe { pagewalk_regions(context, each) };
 }
 
-/// QEMU throws its translations away.
+/// Called when QEMU drops its translations.
 pub(crate) fn forget_code() {
     // SAFETY: no translated code runs.
     unsafe { pagewalk_forget_links() };
 }
 
-/// Whether faults are seen, so that addresses may be left out. Code that is not recorded would be taken for
-/// the block before it.
+/// Whether faults are reported, so that addresses may be left out. An access by code that is not recorded
+/// would be attributed to the block before it.
 fn sees_faults() -> bool {
     global::shared().session().allocations[0] == 0
 }
 
-/// The program that `vcpu` runs gets a signal for an access to `address`, or for what it executes there, or it has
-/// written over the code that it runs. QEMU may end the process without another word.
+/// Called when the program on `vcpu` gets a signal for an access to `address`, or for an instruction fetch
+/// there, or when it has written over the code that it runs. QEMU may end the process after that without
+/// another call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pagewalk_faulted(vcpu: c_uint, address: u64, is_fetch: bool, is_write: bool) {
     // SAFETY: the cursor is this thread's.
@@ -166,7 +168,7 @@ unsafe extern "C" fn pagewalk_faulted(vcpu: c_uint, address: u64, is_fetch: bool
     sure::settle(vcpu);
 }
 
-/// What is to be put into the block that is being translated.
+/// The code to insert into the block that is being translated.
 pub(crate) struct Plan {
     found: Found,
     tags: [u16; SPAN_ROOM],
@@ -174,11 +176,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// For the block that is being translated; `None` if it has something unknown.
+    /// For the block that is being translated; `None` if the block has an unknown operation.
     ///
     /// # Safety
     ///
-    /// In QEMU's callback for a translated block, before callbacks are registered.
+    /// Only in QEMU's callback for a translated block, before callbacks are registered.
     pub(crate) unsafe fn make() -> Option<Plan> {
         let mut found = MaybeUninit::uninit();
         // SAFETY: all of it is filled if the answer is true.
@@ -214,23 +216,24 @@ impl Plan {
         if self.found.is_fixed { &self.tags[..self.found.accesses as usize] } else { &[] }
     }
 
-    /// How the addresses of a fixed block's accesses follow from others, for those that are not
-    /// recorded.
+    /// For the accesses of a fixed block: how those addresses that are not recorded are derived
+    /// from others.
     pub(crate) fn derived(&self) -> &[Option<Derived>] {
         &self.derived[..self.fixed_tags().len()]
     }
 
-    /// Whether its accesses are counted, where they surely hit.
+    /// Whether guaranteed hits of the block are counted.
     pub(crate) fn is_counted(&self) -> bool {
         self.is_followed() && sure::can_count(self.fixed_tags(), self.found.instructions)
     }
 
-    /// Whether it is known from what it records which pages it uses, while others are counted.
+    /// Whether the pages that the block uses can be determined from its records, while guaranteed
+    /// hits of other blocks are counted.
     fn is_followed(&self) -> bool {
         self.found.is_fixed && sure::can_follow(self.found.pc, self.found.bytes)
     }
 
-    /// Puts code for block and accesses into the block, whose number is `number`.
+    /// Inserts the code for the block and its accesses into the block, whose number is `number`.
     ///
     /// # Safety
     ///
@@ -257,7 +260,7 @@ impl Plan {
         }
     }
 
-    /// How it records itself.
+    /// How the block records itself.
     fn order(&self, number: u32) -> Order {
         let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
         let record = match self.found.is_fixed {

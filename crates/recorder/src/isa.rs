@@ -9,12 +9,12 @@ pub(crate) enum Guest {
     I386,
     /// 32-bit Arm, with the calls of its EABI.
     Arm,
-    /// 64-bit Arm or RISC-V: both have Linux's generic numbers.
+    /// 64-bit Arm or RISC-V: both use Linux's generic system call numbers.
     Generic64,
 }
 
 impl Guest {
-    /// The guest of that QEMU target, and its number in ELF.
+    /// The guest of that QEMU target, and its ELF machine number.
     pub(crate) fn from_target(name: &[u8]) -> Option<(Guest, u32)> {
         match name {
             b"x86_64" => Some((Guest::X86_64, 62)),
@@ -26,12 +26,12 @@ impl Guest {
         }
     }
 
-    /// The bits of its addresses.
+    /// A mask of the bits of its addresses.
     pub(crate) fn address_mask(self) -> u64 {
         if self.pointer_bytes() == 4 { u32::MAX.into() } else { u64::MAX }
     }
 
-    /// Bytes of its pointers.
+    /// The size of its pointers in bytes.
     pub(crate) fn pointer_bytes(self) -> usize {
         match self {
             Guest::I386 | Guest::Arm => 4,

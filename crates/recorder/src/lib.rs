@@ -1,4 +1,4 @@
-//! The recorder: a QEMU plugin that writes what a program does to memory into shared rings.
+//! The recorder: a QEMU plugin that writes a program's memory accesses into shared rings.
 //!
 //! ```text
 //!   QEMU (user mode)                                   pagewalk (crate `capture`)
@@ -10,18 +10,19 @@
 //!   +--------------------------------------+           +--------------------------+
 //! ```
 //!
-//! The recorder is linked into a QEMU of our own. There it writes code into the translation in place of callbacks,
-//! leaves out addresses that follow from others ([`derived`]), and has blocks jump to each other where QEMU would
-//! look for the next. Callbacks ([`vcpu`]) record what QEMU does in C functions of its own. In another QEMU the
-//! recorder is a plugin, and there are callbacks alone. The module `qemu` is the only one that differs: `inside.rs`
-//! is for our own QEMU, and its other half is in `qemu/pagewalk`; `outside.rs` is for others.
+//! The recorder is linked into Pagewalk's own QEMU. There it inserts code into translations in place of
+//! callbacks, leaves out addresses that can be derived from others ([`derived`]), and makes blocks jump to
+//! each other where QEMU would look up the next one. Callbacks ([`vcpu`]) record the accesses of QEMU's
+//! helper functions. In another QEMU, the recorder is a plugin and uses callbacks only. The module `qemu` is
+//! the only one that differs: `inside.rs` is for Pagewalk's own QEMU, with its other half in `qemu/pagewalk`;
+//! `outside.rs` is for others.
 //!
-//! There is no thread, no lock and no allocation for an access here, and no file is written:
-//! the host does that, so a program may be killed, fork or close all of its descriptors at any
-//! time. The shared layout is the crate `ring`.
+//! Recording an access here needs no thread, lock or allocation, and writes no file: the host
+//! writes the files, so a program may be killed, fork or close all of its descriptors at any time.
+//! The shared layout is in the crate `ring`.
 //!
-//! A fork's child finds itself in [`on_fork`] before any of its code runs, and takes a place
-//! and rings of its own. `execve` is followed by executing QEMU again ([`exec`]).
+//! A fork's child is first in [`on_fork`], before any of its code runs, and claims its own slot and
+//! rings. `execve` is followed by executing QEMU again ([`exec`]).
 //!
 //! QEMU's plugin interface is GPL-2.0-or-later, and so is this crate.
 #![allow(clippy::missing_safety_doc)]
@@ -65,11 +66,11 @@ use isa::Guest;
 use shared::Shared;
 use translate::Callbacks;
 
-/// QEMU loads the plugin: its arguments hold `session=PATH`.
+/// Called by QEMU when it loads the plugin. The arguments have `session=PATH`.
 ///
 /// # Safety
 ///
-/// QEMU calls this once, with its information and `argc` terminated arguments.
+/// QEMU calls this once, with its information and `argc` zero-terminated arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
@@ -130,7 +131,7 @@ fn install<'a>(
     Ok(())
 }
 
-/// A virtual CPU begins; its thread does not run yet.
+/// Called when a virtual CPU begins; its thread does not run yet.
 unsafe extern "C" fn on_thread(_: u64, vcpu: c_uint) {
     // Code for the first thread only would write into its ring: nobody makes one unannounced.
     if !vcpu::begin(vcpu) || (vcpu != 0 && vcpu::is_alone()) {
@@ -138,7 +139,7 @@ unsafe extern "C" fn on_thread(_: u64, vcpu: c_uint) {
     }
 }
 
-/// This is a fork's child; it has one thread and has run nothing.
+/// Called in a fork's child, which has one thread and has not run anything.
 unsafe extern "C" fn on_fork() {
     if global::is_stopped() {
         // The code it has inherited is not instrumented.

@@ -1,7 +1,7 @@
 //! The mappings that exist when a process begins to record.
 //!
-//! QEMU knows the guest's regions and their rights, the kernel knows which files they come
-//! from. Both are told as they are; the host puts them together.
+//! QEMU knows the guest's regions and their rights; the kernel knows the files that they map. Both
+//! are reported unchanged, and the host combines them.
 
 use core::ffi::{c_int, c_void};
 
@@ -9,10 +9,10 @@ use ring::EventCode;
 
 use crate::{events, global, qemu, span};
 
-/// Bytes read from `/proc/self/maps` at a time.
+/// The number of bytes read from `/proc/self/maps` at a time.
 const PIECE_BYTES: usize = 4096;
 
-/// Tells all regions, all files, and then the guest's base.
+/// Reports all regions, all files, and then the guest's base.
 pub(crate) fn tell(vcpu: u32) {
     let mut context = vcpu;
     qemu::walk_regions((&raw mut context).cast(), on_region);
@@ -20,7 +20,7 @@ pub(crate) fn tell(vcpu: u32) {
     span::event(vcpu, EventCode::Layout, &[&[qemu::guest_base() as u64]]);
 }
 
-/// It returns 0, so that QEMU goes on.
+/// Returns 0, so that QEMU continues.
 unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) -> c_int {
     // SAFETY: `tell` gave the address of its variable.
     let vcpu = unsafe { *context.cast::<u32>() };

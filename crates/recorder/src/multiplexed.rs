@@ -1,4 +1,5 @@
-//! i386's `socketcall` and `ipc`: many calls under one number, as the calls that they stand for.
+//! i386's `socketcall` and `ipc`: each combines several system calls under one number. They are
+//! unfolded into these system calls.
 //!
 //! ```text
 //!   socketcall(12, args)                 args --> fd  buf  bytes  flags  addr  length
@@ -7,16 +8,16 @@
 //!     is  shmget(first, second, third)
 //! ```
 //!
-//! The C library for i386 has no other way to most of them: it must run on kernels from before they
-//! had numbers of their own (linux/net.h, ipc(2)).
+//! The C library for i386 uses them for most of these calls: it must run on kernels in which the
+//! calls had no numbers of their own (linux/net.h, ipc(2)).
 
 use crate::guest;
 
 const SOCKETCALL: i64 = 102;
 const IPC: i64 = 117;
 
-/// What `socketcall`'s first argument means: a number of i386, and how many arguments there are.
-/// Those that are missing are 0, which makes `accept` an `accept4` and `send` a `sendto`.
+/// By the first argument of `socketcall`: i386's number of the call, and the number of its
+/// arguments. Missing arguments are 0, which makes `accept` an `accept4` and `send` a `sendto`.
 const SOCKETCALLS: [(u64, i64, usize); 16] = [
     (1, 359, 3),  // socket
     (2, 361, 3),  // bind
@@ -38,13 +39,14 @@ const SOCKETCALLS: [(u64, i64, usize); 16] = [
 
 const SEMTIMEDOP: i64 = 420;
 const SHMGET: i64 = 395;
-/// i386's number of `shmat`. Through `ipc` the address comes to where its fourth argument points.
+/// i386's number of `shmat`. If it is called through `ipc`, the resulting address is written to
+/// where the fourth argument points.
 const SHMAT: i64 = 397;
 const SHMDT: i64 = 398;
 const MSGSND: i64 = 400;
 const MSGRCV: i64 = 401;
 
-/// Number and arguments of the call that `number` stands for with `raw`, on i386.
+/// The number and arguments of the call that `number` with `raw` stands for, on i386.
 pub(crate) fn unfold(number: i64, raw: [u64; 6]) -> Option<(i64, [u64; 6])> {
     let raw = raw.map(|argument| argument & u64::from(u32::MAX));
     match number {

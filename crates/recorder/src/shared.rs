@@ -21,7 +21,7 @@ impl Shared {
     /// Not mapped.
     pub(crate) const NONE: Shared = Shared { base: ptr::null_mut() };
 
-    /// Maps the session at `path`, or says what is wrong.
+    /// Maps the session at `path`. The error says what is wrong.
     pub(crate) fn open(path: &CStr) -> Result<Shared, &'static str> {
         // SAFETY: plain system calls on a terminated path; every result is checked.
         unsafe {
@@ -70,8 +70,8 @@ impl Shared {
         }
     }
 
-    /// Lets nobody in this process touch the session, or lets it again. `mlockall` would bring all
-    /// of what can be touched into memory, and the session's file is sparse.
+    /// Makes the session inaccessible to this process, or accessible again. `mlockall` would
+    /// otherwise load all accessible memory, and the session's file is sparse.
     pub(crate) fn hide(&self, hidden: bool) {
         let rights = if hidden { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
         // SAFETY: the mapping is ours; whoever hides it does not touch it until it is back.
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// What all processes share.
+    /// The data common to all processes.
     pub(crate) fn session(&self) -> &'static Session {
         // SAFETY: the mapping stays for the life of the process and begins with a `Session`.
         unsafe { &*self.base.cast() }
@@ -116,12 +116,12 @@ impl Shared {
         self.records(index).cast()
     }
 
-    /// Takes a free chunk for this process, the lowest there is.
+    /// Claims a free chunk for this process, the one of the lowest number.
     pub(crate) fn claim_chunk(&self) -> Option<usize> {
         self.session().claim_chunk(|chunk| self.ring(chunk))
     }
 
-    /// Where the entry `at` of a log of this process is: its chunk, and its index there.
+    /// The place of entry `at` of a log of this process: its chunk, and its index in the chunk.
     pub(crate) fn place_in_log(
         &self,
         log: &[AtomicU32],
@@ -132,7 +132,7 @@ impl Shared {
         self.session().place_in_log(log, at, chunk_entries, owner, |chunk| self.ring(chunk))
     }
 
-    /// Takes a slot for this process and makes it live.
+    /// Claims a slot for this process and makes it live.
     ///
     /// `parent` is for a forked process: the slot of its parent, and the flags of the `clone` call.
     pub(crate) fn enter(&self, machine: u32, parent: Option<(&Slot, u32)>) -> Option<Slot> {

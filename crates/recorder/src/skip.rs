@@ -1,12 +1,12 @@
-//! `--skip`: dropping whole spans before recording begins.
+//! `--skip`: drops whole spans before recording begins.
 //!
 //! ```text
 //!   | counted and dropped | counted and dropped | ... | less than two spans to go: kept |
 //!                                                      the host drops the rest exactly
 //! ```
 //!
-//! A thread that skips fills one span again and again and never publishes an access. Events
-//! are told all the same, or the regions of the program would not be known afterwards.
+//! A thread that skips fills one span again and again and never publishes an access. Events are
+//! still reported, as the program's regions would otherwise be unknown.
 
 use core::ops::Range;
 use core::ptr;
@@ -17,9 +17,10 @@ use ring::{BLOCKS_PER_CHUNK, Control, Origin, Record, SPAN_RECORDS};
 use crate::vcpu::{Phase, advance, cursor, next};
 use crate::{derived, global};
 
-/// Whether there are still accesses to skip, more than the host is left to drop.
+/// Whether there are more accesses to skip than are left for the host to drop.
 ///
-/// Of a process that has executed another program the host drops all: it knows what came before.
+/// For a process that has executed another program, the host drops all: it knows the number of
+/// accesses before.
 pub(crate) fn is_on() -> bool {
     let skip = global::shared().session().skip_accesses;
     skip != 0
@@ -28,7 +29,7 @@ pub(crate) fn is_on() -> bool {
             <= skip
 }
 
-/// A span is full: if its accesses are skipped it is used again.
+/// Called when a span is full: if its accesses are skipped, the span is used again.
 pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
     if !is_on() {
         return false;
@@ -49,7 +50,7 @@ pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
     true
 }
 
-/// An event or a mark comes: what was skipped so far goes first.
+/// Called before an event or a mark: reports what was skipped so far.
 pub(crate) fn before_event(vcpu: u32) {
     // SAFETY: the caller's thread owns the cursor.
     unsafe {
@@ -59,10 +60,10 @@ pub(crate) fn before_event(vcpu: u32) {
     }
 }
 
-/// Counts and drops the accesses from `uncounted` on, and goes back there.
+/// Counts and drops the accesses from `uncounted` on, and moves the cursor back there.
 ///
-/// The last block stays, with the accesses it has made so far: more of them may come, and the
-/// host could not tell whose they are. It drops them as it drops the rest.
+/// The last block stays, with the accesses that it has made so far: more may follow, and the host
+/// could not attribute them otherwise. The host drops these accesses like the rest.
 unsafe fn drop_uncounted(vcpu: u32) {
     // SAFETY: the records lie in the present span and are this thread's.
     unsafe {
@@ -80,7 +81,7 @@ unsafe fn drop_uncounted(vcpu: u32) {
     }
 }
 
-/// The records of the last block, without a padding behind them.
+/// The records of the last block, without padding after them.
 pub(crate) fn last_block(records: &[u64]) -> Range<usize> {
     let mut last = None;
     let mut at = 0;
@@ -102,7 +103,7 @@ pub(crate) fn last_block(records: &[u64]) -> Range<usize> {
     last.unwrap_or(end)..end
 }
 
-/// Accesses and instructions of records without events.
+/// The number of accesses and of instructions in records without events.
 fn count(records: &[u64]) -> (u64, u64) {
     let shared = global::shared();
     let fetches = u64::from(shared.session().fetches);
@@ -141,7 +142,7 @@ fn count(records: &[u64]) -> (u64, u64) {
     (accesses, instructions)
 }
 
-/// Instructions of the block of that number; 0 for one that the parent translated.
+/// The number of instructions of the block of that number; 0 for one that the parent translated.
 fn block_instructions(number: u64) -> u64 {
     let slot = global::slot();
     let Some(number) = number.checked_sub(u64::from(slot.blocks_inherited)) else { return 0 };

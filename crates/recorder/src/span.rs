@@ -1,4 +1,4 @@
-//! The slow path: finding room in a thread's ring, and telling the host.
+//! The slow path: finding room in a thread's ring, and waking the host.
 
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -11,27 +11,27 @@ use ring::{
 use crate::vcpu::{Cursor, Phase, advance, cursor, idle, next};
 use crate::{events, global, maps, skip, wait};
 
-/// Appends a record when the fast path could not.
+/// Appends a record if the fast path could not.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn put_slow(vcpu: u32, record: u64) {
     put(vcpu, record);
 }
 
-/// Appends an access when the fast path could not.
+/// Appends an access if the fast path could not.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn access_slow(vcpu: u32, address: u64, tag: u64) {
     access(vcpu, address, tag);
 }
 
-/// Makes room for so many records in one span, and for a block that records itself.
+/// Makes room for this number of records in one span, and for a block that records itself.
 #[cold]
 pub(crate) fn make_room(vcpu: u32, records: usize) {
     room(vcpu, records);
 }
 
-/// Records that are left in the present span; all of one without a ring.
+/// The number of records that are left in the current span; a whole span's without a ring.
 pub(crate) fn left(vcpu: u32) -> usize {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
@@ -43,7 +43,7 @@ pub(crate) fn left(vcpu: u32) -> usize {
     }
 }
 
-/// Ends recording if the host wants no more; for who fills no span for long.
+/// Ends recording if the host does not need more; for threads that fill no span for a long time.
 pub(crate) fn heed(vcpu: u32) {
     if is_unwanted(global::shared().session()) {
         global::stop(vcpu);
@@ -63,7 +63,7 @@ pub(crate) fn put(vcpu: u32, record: u64) {
     }
 }
 
-/// Appends an access, however long its address.
+/// Appends an access with an address of any length.
 pub(crate) fn access(vcpu: u32, address: u64, tag: u64) {
     if address <= Record::VALUE_MAX {
         return put(vcpu, Record::access(address, tag as u16).0);
@@ -78,7 +78,7 @@ pub(crate) fn access(vcpu: u32, address: u64, tag: u64) {
     }
 }
 
-/// Appends an event with its words, whole or not at all.
+/// Appends an event with its words; completely or not at all.
 pub(crate) fn event(vcpu: u32, code: EventCode, parts: &[&[u64]]) {
     let words: usize = parts.iter().map(|part| part.len()).sum();
     debug_assert!(words < SPAN_RECORDS / 2);
@@ -113,8 +113,8 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
     }
 }
 
-/// Asks the host what the first TLBs hold when all has run that is told before, and waits until it says so; `None` if
-/// it does not, or it is not known.
+/// Asks the host for the contents of the first-level TLBs after everything recorded so far, and waits for the
+/// answer; `None` if there is none or the contents are unknown.
 pub(crate) fn ask(vcpu: u32) -> Option<&'static Contents> {
     let contents = &global::process().contents;
     // Before the host can see that it is asked.
@@ -144,8 +144,8 @@ pub(crate) fn ask(vcpu: u32) -> Option<&'static Contents> {
     }
 }
 
-/// Ends a segment, and waits for the host if too many marks wait: what comes before a call is told
-/// apart from what comes behind it.
+/// Ends a segment, and waits for the host if too many marks wait, so that records before a call are
+/// separate from those after it.
 fn publish(ring: &Ring, position: u64, whole: bool) {
     let session = global::shared().session();
     while !ring.publish(position, whole, wait::now) {
@@ -156,7 +156,7 @@ fn publish(ring: &Ring, position: u64, whole: bool) {
     }
 }
 
-/// Records of the ring so far, of a thread that has one.
+/// The number of records in the ring so far, for a thread that has one.
 pub(crate) fn position(vcpu: u32) -> u64 {
     // SAFETY: only this thread uses the cursor; `next` and `span` point into one span.
     unsafe {
@@ -165,8 +165,8 @@ pub(crate) fn position(vcpu: u32) -> u64 {
     }
 }
 
-/// Room for `count` records in a row, where the cursor is, and one more, or for a block; none if
-/// the thread does not record.
+/// Room for `count` contiguous records at the cursor and one more, or for a block; `None` if the
+/// thread does not record.
 fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
@@ -193,7 +193,7 @@ fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
     }
 }
 
-/// Gives a thread its ring, unless it is not to record.
+/// Gives a thread its ring, unless it is not to be recorded.
 unsafe fn attach(vcpu: u32, to: *mut Cursor) {
     // SAFETY: only this thread uses the cursor, and nobody else the chunk that it claims.
     unsafe {
@@ -224,7 +224,7 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) {
     }
 }
 
-/// Ends a full span and finds the next; false if the thread records no more.
+/// Ends a full span and finds the next one; false if the thread's recording has ended.
 unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
     // SAFETY: only this thread uses the cursor; the next span is the host's no more once
     // there is space.
@@ -269,18 +269,18 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
     }
 }
 
-/// Makes all records of a span [`Record::NONE`], what a block leaves behind that it does not end.
+/// Sets all records of a span to [`Record::NONE`], which a block leaves in place if it ends early.
 ///
-/// Its lines come from the core on which the host has read them, many at a time when they are
-/// written one after the other. If each came with the program's own first store to it, these would
-/// wait in the store buffer and the program for them: measured, that costs a quarter more of the
-/// program's time. `prefetchw` does not help.
+/// The cache lines of the span come from the core on which the host has read them. Written one
+/// after the other, many lines are transferred at a time. If each were transferred at the program's
+/// own first store to it, these stores would wait in the store buffer: measured, that costs a
+/// quarter more of the program's time. `prefetchw` does not help.
 unsafe fn clear(span: *mut u64) {
     // SAFETY: the span is this thread's.
     unsafe { ptr::write_bytes(span, Record::NONE as u8, SPAN_RECORDS) };
 }
 
-/// The thread ends: what it wrote is the host's.
+/// Called when the thread ends: the host takes over its records.
 pub(crate) fn close(vcpu: u32) {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor.
@@ -298,17 +298,17 @@ pub(crate) fn close(vcpu: u32) {
     }
 }
 
-/// Whether the host wants no more of this process.
+/// Whether the host does not need more of this process.
 fn is_unwanted(session: &Session) -> bool {
     global::process().stop.load(Ordering::Relaxed) != 0 || is_over(session)
 }
 
-/// Whether the host looks no more.
+/// Whether the host has stopped reading.
 fn is_over(session: &Session) -> bool {
     session.over.load(Ordering::Relaxed) != 0
 }
 
-/// Lets the thread record nothing more.
+/// Ends the recording of the thread.
 unsafe fn off(vcpu: u32) {
     // SAFETY: only this thread uses the cursor.
     unsafe {

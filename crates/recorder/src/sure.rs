@@ -1,4 +1,5 @@
-//! Accesses that surely hit the first TLBs of the machine that runs beside are counted, not told.
+//! Counting of accesses that are guaranteed to hit the first-level TLBs of the machine that is
+//! simulated at the same time. Other accesses are recorded.
 //!
 //! ```text
 //!   an access        its page's word: time = now, count += 1    ([`crate::words`])
@@ -7,24 +8,27 @@
 //!                    else what is not sure of it is told        --> its pages are held from here on
 //! ```
 //!
-//! Under LRU, a set of n entries has those n of its pages that were used last. So it is known here which
-//! those are: a page is *held* that was used since counting began, and an access to it hits. Translated
-//! code (`qemu/pagewalk/counted.c`) writes down the time of the last access to each page, by kind, and counts them.
-//! What it does not find held is told, and its page is held. When n pages of a set are held and another comes,
-//! the one goes that was used longest ago: that is told before ([`Control::Hits`]), with the accesses that were
-//! counted. The machine's TLB has the order in which pages were told, and not that of their uses. It needs
-//! none: of pages that are not held it is right, and these go before any that is held; and once as many
-//! are held as a set has entries, it is told who goes.
+//! With LRU, a set of n entries holds the n of its pages that were used last. So these pages are known here:
+//! a page that was used since counting began is *held*, and an access to it hits. Translated code
+//! (`qemu/pagewalk/counted.c`) writes the time of the last access to each page, by kind, and counts the
+//! accesses. An access to a page that is not held is recorded, and its page is held from then on. If n pages
+//! of a set are held and another one comes, the least recently used one is evicted: this is reported first
+//! ([`Control::Hits`]), with the accesses that were counted. The machine's TLB sees the pages in the order of
+//! the reports, and not in the order of their uses. That is sufficient: the order of pages that are not held
+//! is correct, and these are evicted before any page that is held. As soon as as many pages are held as a set
+//! has entries, the TLB is told which one is evicted.
 //!
-//! Before anything comes that is not counted, all held pages are told in the order of their times and are held
-//! no more: then the machine's TLB is as if every access had been told. So segments end where
-//! other processes are recorded too, whose accesses come between segments, and so system calls begin, whatever
-//! they may do to TLBs, and so does the end of a process by a signal ([`crate::ending`]).
+//! Before anything that is not counted, all held pages are reported in the order of their times and are no
+//! longer held: then the machine's TLB is in the same state as if every access had been recorded. This is
+//! done at the end of a segment if other processes are recorded too, whose accesses come between segments; at
+//! the beginning of a system call, as it may change TLBs; and at the end of a process by a signal
+//! ([`crate::ending`]).
 //!
-//! Under FIFO and random replacement hits change nothing. A page is held if it is in the TLB: the host says which pages
-//! are when it is asked, and from then on it is known here which page goes for which ([`known`]). The machine finds
-//! that out by itself, so that only what was counted of a page is told before it goes. Pages stay held when all that
-//! was counted is told, but not at system calls that change mappings, nor where another process may run.
+//! With FIFO and random replacement, hits do not change the TLB. A page is held if it is in the TLB: the host
+//! reports the contents when asked, and from then on the evictions are known here ([`known`]). The machine
+//! computes the same evictions itself, so that only a page's counted accesses are reported before its
+//! eviction. Pages stay held when all counted accesses have been reported, but not at system calls that
+//! change mappings, nor where another process may run.
 //!
 //! ```text
 //!                        held are                   who goes is        at a system call
@@ -34,9 +38,10 @@
 //!                        it was asked                sides
 //! ```
 //!
-//! Blocks whose accesses are not known when they are translated are told as ever, while no page is
-//! held, or all that was counted has been told. So is everything once the process has a second thread, or if for long
-//! so many blocks have to be told that it would cost less to tell all.
+//! Blocks whose accesses are not known when they are translated are recorded in full, while no page is held
+//! or after all counted accesses have been reported. Everything is recorded once the process has a second
+//! thread, or if for a long time so many blocks have to be recorded that recording everything would cost
+//! less.
 
 mod block;
 mod known;
@@ -59,40 +64,40 @@ use crate::{global, qemu, span};
 use known::Known;
 use room::Use;
 
-/// Of so many accesses one block is told: if more are, it costs less to tell all.
+/// Recording everything costs less if more than one block is recorded per this number of accesses.
 const ACCESSES_PER_TOLD: u64 = 30;
-/// Stretches of that kind in a row, after which all is told.
+/// The number of such stretches in a row after which everything is recorded.
 const DEAR_MAX: u32 = 32;
-/// So many steps may the time be ahead of two for each instruction: blocks that are told move it on too.
+/// How far the time may exceed two steps for each instruction: recorded blocks advance it too.
 const AHEAD_MAX: u64 = STRETCH;
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 
-/// Records that tell what was counted of a page, for each kind of access.
+/// The number of records that report the counted accesses of a page, for each kind of access.
 const WORD_RECORDS: usize = 2;
 const KINDS: usize = 3;
-/// Other records that are put when all is told.
+/// The number of further records when all counted accesses are reported.
 const OTHERS: usize = 4;
 const _: () = assert!(2 * WORD_RECORDS * KINDS * PAGES_MAX + OTHERS + 2 * SPAN_ROOM < SPAN_RECORDS);
 
 struct State {
     words: Words,
-    /// For fetches and for data; the first for both, if they are in one TLB.
+    /// For fetches and for data; only the first one is used if both use one TLB.
     lists: [List; 2],
     together: bool,
-    /// What is known of TLBs that do not replace by LRU; `None` if they do.
+    /// The contents of TLBs that do not replace by LRU; `None` if they replace by LRU.
     known: Option<Known>,
-    /// Records that must be free when a block begins: it may be told, then what was counted, and that
-    /// once more at the segment's end.
+    /// The number of records that must be free when a block begins: for the block itself, for a report
+    /// of the counted accesses after it, and for another such report at the end of the segment.
     records: usize,
-    /// Room for [`State::room_by_set`].
+    /// A buffer for [`State::room_by_set`].
     used: Vec<Use>,
-    /// Steps of this stretch's time that are no accesses.
+    /// Steps of this stretch's time that are not accesses.
     extra: u64,
-    /// Accesses and instructions of this stretch that the host has been told of.
+    /// Accesses and instructions of this stretch that were reported to the host.
     accesses: u64,
     instructions: u64,
-    /// Blocks told in this stretch, and stretches in a row that had too many.
+    /// Blocks recorded in this stretch, and the number of stretches in a row that had too many.
     blocks: u64,
     dear: u32,
 }
@@ -115,11 +120,12 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     blocks: 0,
     dear: 0,
 }));
-/// Whether blocks that are translated are counted, and whether there may be something that was.
+/// Whether blocks are translated to be counted, and whether there may be counted accesses that were
+/// not reported.
 static ON: AtomicBool = AtomicBool::new(false);
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
-/// Begins to count, if the session asks for it and the guest and this host can.
+/// Begins counting, if the session requests it and the guest and this host support it.
 pub(crate) fn prepare(session: &Session, guest: Guest) {
     let pages = session.sure_pages.map(|pages| pages as usize);
     let sets = session.sure_sets.map(|sets| sets as usize);
@@ -156,25 +162,26 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Acquire)
 }
 
-/// From here on blocks are translated so that they tell everything. Before the process gets a second thread, what was
-/// counted must be told.
+/// From here on, blocks are translated to record everything. Before the process gets a second thread, all
+/// counted accesses must be reported.
 pub(crate) fn stop() {
     ON.store(false, Ordering::Release);
 }
 
-/// Where the words of the page at address 0 are.
+/// The address of the words of the page at address 0.
 pub(crate) fn words() -> u64 {
     // SAFETY: set before anything is translated.
     unsafe { (*STATE.0.get()).words.start() }
 }
 
-/// Whether a block of so many bytes from `pc` on can be followed.
+/// Whether a block of `bytes` bytes at `pc` can be followed.
 pub(crate) fn can_follow(pc: u64, bytes: u32) -> bool {
     is_on() && pc.checked_add(bytes.into()).is_some_and(|end| end >> ADDRESS_BITS == 0)
 }
 
-/// Whether the accesses of a block with such `tags` and so many instructions can be counted: none is a load and a
-/// store, some page is left in each TLB that the block does not use, and the words have room for them.
+/// Whether the accesses of a block with such `tags` and this number of instructions can be counted: no access
+/// is both a load and a store, each TLB has at least one page that the block does not use, and the words have
+/// room for the accesses.
 pub(crate) fn can_count(tags: &[u16], instructions: u32) -> bool {
     // SAFETY: as for `words`.
     let state = unsafe { &*STATE.0.get() };
@@ -185,7 +192,8 @@ pub(crate) fn can_count(tags: &[u16], instructions: u32) -> bool {
         && tags.len() < 2 * instructions as usize
 }
 
-/// A block comes that is followed, and of the last one not all was counted, or the stretch is over.
+/// Called before a block that is followed, if not all accesses of the last block were counted, or
+/// the stretch is over.
 pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of `vcpu`, which is the only one.
     let state = unsafe { &mut *STATE.0.get() };
@@ -217,13 +225,13 @@ fn is_only_process() -> bool {
     global::shared().session().running.load(Ordering::Acquire) <= 1
 }
 
-/// A block comes that is told as ever.
+/// Called before a block that is recorded in full.
 pub(crate) unsafe extern "C" fn on_plain(vcpu: c_uint, _: *mut c_void) {
     settle(vcpu);
     known::watch(vcpu);
 }
 
-/// A block begins that is recorded in full, with `record` as its whole record.
+/// Called when a block begins that is recorded in full; `record` is its whole record.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     settle(vcpu);
     known::watch(vcpu);
@@ -231,18 +239,19 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     unsafe { vcpu::on_block(vcpu, record) };
 }
 
-/// Whether there may be something that was counted and not told.
+/// Whether there may be counted accesses that were not reported.
 pub(crate) fn counts() -> bool {
     COUNTS.load(Ordering::Relaxed)
 }
 
-/// From here on there may be something that was counted and not told, or there is nothing; the host sees that too.
+/// Sets whether there may be counted accesses that were not reported, also for the host.
 fn set_counts(counts: bool) {
     COUNTS.store(counts, Ordering::Relaxed);
     global::process().counting.store(counts.into(), Ordering::Release);
 }
 
-/// Tells all that was counted: something comes that is not counted. Under LRU no page is held any more.
+/// Reports all counted accesses, before anything that is not counted. With LRU no page is held
+/// afterwards.
 pub(crate) fn settle(vcpu: u32) {
     if counts() || known::is_watching() {
         // SAFETY: counting, the process has one thread, and this is it.
@@ -250,8 +259,8 @@ pub(crate) fn settle(vcpu: u32) {
     }
 }
 
-/// A system call comes that changes mappings, or after which other processes may run: whatever the TLBs hold may go.
-/// All that was counted has been told.
+/// Called before a system call that changes mappings, or after which other processes may run: any TLB entry
+/// may be dropped. All counted accesses have been reported.
 pub(crate) fn forget() {
     // Code that was translated to count may run on for a while after that has ended.
     if vcpu::is_alone() {
@@ -301,12 +310,13 @@ impl State {
         unsafe { (*trail()).clock }
     }
 
-    /// Accesses of this stretch so far.
+    /// The number of accesses in this stretch so far.
     fn accesses_now(&self) -> u64 {
         words::steps(self.clock()) - self.extra
     }
 
-    /// Instructions of this stretch so far, without those of blocks that are not counted.
+    /// The number of instructions in this stretch so far, without those of blocks that are not
+    /// counted.
     fn instructions_now(&self) -> u64 {
         words::instructions(self.clock())
     }
@@ -317,8 +327,8 @@ impl State {
         clock & HELD == 0 || words::steps(clock) > 2 * words::instructions(clock) + AHEAD_MAX
     }
 
-    /// A stretch has ended: where so many blocks are told that counting the others does not pay, what is
-    /// translated from here on tells all.
+    /// Called at the end of a stretch: if so many blocks are recorded that counting does not pay, blocks
+    /// that are translated from here on record everything.
     fn weigh(&mut self, vcpu: u32) {
         let is_dear = std::mem::take(&mut self.blocks) * ACCESSES_PER_TOLD > self.accesses_now();
         // It will not be known for long what the TLBs hold.
@@ -341,7 +351,7 @@ impl State {
         self.lists[index].set_of(page >> PAGE_SHIFT)
     }
 
-    /// Holds `page`, which is in no list yet, and gives the page that has made room for it if one had to.
+    /// Holds `page`, which is in no list yet. Returns the page that it replaces, if any.
     fn admit(&mut self, page: u64, index: usize) -> Option<u64> {
         let (words, kinds, set) = (self.words, self.kinds(index), self.set_of(page, index));
         let list = &mut self.lists[index];
@@ -358,8 +368,8 @@ impl State {
         gone
     }
 
-    /// Tells what was counted of a `page` that has made room. Under LRU it is told that this page is the one, else the
-    /// machine finds that out by itself.
+    /// Reports the counted accesses of a `page` that was replaced. With LRU, the report says that this page
+    /// is evicted; otherwise the machine computes that itself.
     fn tell_gone(&mut self, vcpu: u32, page: u64, index: usize) {
         let (words, kinds) = (self.words, self.kinds(index));
         let (mut goes, mut uncounted) = (self.known.is_none(), None);
@@ -374,7 +384,8 @@ impl State {
         }
     }
 
-    /// Tells what was counted of all pages, under LRU in the order of their last uses, and then none is held any more.
+    /// Reports the counted accesses of all pages; with LRU in the order of their last uses, after which no
+    /// page is held.
     fn tell_all(&mut self, vcpu: u32) {
         let words = self.words;
         for index in 0..self.lists.len() {
@@ -407,7 +418,7 @@ impl State {
         }
     }
 
-    /// What accesses are for which the TLB is asked whose pages are in the list of that index.
+    /// The kinds of access that look up the TLB whose pages are in the list of that index.
     fn kinds(&self, index: usize) -> &'static [HitsOf] {
         match (self.together, index) {
             (true, _) => &[HitsOf::Fetch, HitsOf::Load, HitsOf::Store],
@@ -423,19 +434,20 @@ fn is_attached(vcpu: u32) -> bool {
     unsafe { (*cursor(vcpu)).phase == Phase::Attached }
 }
 
-/// Puts a record of that `value`, unless it is 0.
+/// Appends a control record with this `value`, unless the value is 0.
 fn put_control(vcpu: u32, control: Control, value: u64) {
     if value != 0 {
         put_words(vcpu, &[Record::control(control, value).0]);
     }
 }
 
-/// Puts the `count` accesses to a page that were counted, and whether it `goes`.
+/// Appends a report of `count` counted accesses to a page, and whether the page is evicted
+/// (`goes`).
 fn put_hits(vcpu: u32, page: u64, of: HitsOf, count: u64, goes: bool) {
     put_words(vcpu, &[Record::hits(of, count, goes).0, page]);
 }
 
-/// Puts records for which there is room: see [`State::records`].
+/// Appends records for which there is room: see [`State::records`].
 fn put_words(vcpu: u32, words: &[u64]) {
     if is_attached(vcpu) {
         let at = vcpu::position(vcpu);

@@ -1,4 +1,4 @@
-//! What the last block has left behind whose accesses are counted or may have to be told.
+//! Data that the last block has left, if its accesses are counted or may have to be recorded.
 //!
 //! ```text
 //!   the block begins    block = its number, state = 0; its accesses write addresses and old
@@ -11,29 +11,30 @@ use ring::SPAN_ROOM;
 
 use crate::words::HELD;
 
-/// Translated code knows where this is.
+/// Data that translated code writes at a known address.
 #[repr(C, align(64))]
 pub(crate) struct Trail {
-    /// Has the highest bit set if nothing is to be told before the next block.
+    /// The highest bit is set if nothing is to be recorded before the next block.
     pub(crate) state: u64,
     /// The time of the next access: see [`crate::words`].
     pub(crate) clock: u64,
     /// The number of the block.
     pub(crate) block: u64,
-    /// The word of its fetch as it was, if ways meet before its first access.
+    /// The earlier word of the block's fetch, if control flow merges before its first access.
     pub(crate) fetched: u64,
-    /// One more than the accesses that it has made, if a fault says how many.
+    /// One more than the number of accesses that it has made, if a fault shows that number.
     pub(crate) made: u64,
-    /// What the words were that it has written, in the order of its accesses, its fetch first.
+    /// The earlier values of the words that it has written, in the order of its accesses, the fetch
+    /// first.
     pub(crate) old: [u64; SPAN_ROOM],
     /// The addresses that it records.
     pub(crate) addresses: [u64; SPAN_ROOM],
 }
 
 impl Trail {
-    /// A state in which nothing is to be told.
+    /// A state in which nothing is to be recorded.
     pub(crate) const TOLD: u64 = HELD;
-    /// A state in which something is.
+    /// A state in which something is to be recorded.
     pub(crate) const UNTOLD: u64 = 0;
 }
 
@@ -52,7 +53,7 @@ static TRAIL: Cell = Cell(UnsafeCell::new(Trail {
     addresses: [0; SPAN_ROOM],
 }));
 
-/// Where it is.
+/// The address of the trail.
 pub(crate) fn trail() -> *mut Trail {
     TRAIL.0.get()
 }

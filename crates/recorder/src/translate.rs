@@ -1,7 +1,7 @@
-//! Instrumenting blocks as QEMU translates them, and the log of blocks.
+//! Instrumentation of blocks when QEMU translates them, and the log of blocks.
 //!
-//! A block's descriptor is in the log before the block can run on any thread, so the host
-//! finds it there whenever it meets the block's number in a ring.
+//! A block's descriptor is in the log before the block can run on any thread, so the host finds it
+//! there when it reads the block's number in a ring.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,19 +14,20 @@ use crate::filter::{self, Watched};
 use crate::qemu::Plan;
 use crate::{allocations, derived, global, qemu, sure, vcpu};
 
-/// The callbacks for this process: with or without filter, for this QEMU's memory info.
+/// The callbacks for this process: with or without filter, for this QEMU's encoding of accesses.
 #[derive(Clone, Copy)]
 pub(crate) struct Callbacks {
     filters: bool,
-    /// Whether code is written in their place.
+    /// Whether code is inserted in place of callbacks.
     inline: bool,
     block: ExecCb,
     access: MemCb,
 }
 
 impl Callbacks {
-    /// Chooses them; `None` if the filter does not know this QEMU's memory info. In a QEMU that
-    /// allows `inline_code` they are left out where that does as well.
+    /// Chooses the callbacks; `None` if the filter does not support this QEMU's encoding of
+    /// accesses. In a QEMU that allows `inline_code`, code replaces callbacks where it does the
+    /// same.
     pub(crate) fn choose(filters: bool, inline_code: bool) -> Option<Callbacks> {
         // Where QEMU 6 to 9 and QEMU 10 keep the size.
         let (four, five) = (vcpu::keeps_size_at(vcpu::SIZE_SHIFT), vcpu::keeps_size_at(5));
@@ -50,13 +51,13 @@ unsafe impl Sync for Chosen {}
 
 static CALLBACKS: Chosen = Chosen(UnsafeCell::new(None));
 
-/// Uses `callbacks` from here on; before anything is translated.
+/// Uses `callbacks` from here on. Called before anything is translated.
 pub(crate) fn set(callbacks: Callbacks) {
     // SAFETY: see `Chosen`.
     unsafe { *CALLBACKS.0.get() = Some(callbacks) };
 }
 
-/// QEMU has translated a block. It does so on one thread at a time.
+/// Called when QEMU has translated a block. QEMU translates on one thread at a time.
 pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
     // SAFETY: see `Chosen`.
     let Some(callbacks) = (unsafe { *CALLBACKS.0.get() }) else { return };
@@ -118,7 +119,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
     }
 }
 
-/// QEMU throws its translations away.
+/// Called when QEMU drops its translations.
 pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     qemu::forget_code();
     if !sure::is_on() {
@@ -127,8 +128,8 @@ pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     }
 }
 
-/// Appends a block as [`append`] does, and keeps here what is known of it if it does not record all addresses, as
-/// of all blocks while accesses are counted.
+/// Appends a block as [`append`] does, and keeps its data in this process if it does not record all
+/// addresses, or if accesses are counted.
 fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool) -> Option<u32> {
     let number = append(block, tags, derived)?;
     if block.recorded < block.accesses || sure::is_on() {
@@ -148,8 +149,8 @@ fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool
     Some(number)
 }
 
-/// Appends a block and the tags of a fixed one to the process's logs, and how addresses follow that
-/// it does not record; the block's number, or `None` if there is no room.
+/// Appends a block to the process's logs, with the tags of a fixed block and the derivations of
+/// addresses that it does not record. Returns the block's number; `None` if there is no room.
 fn append(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
     let (shared, process, slot) = (global::shared(), global::process(), global::slot());
     let leaves_out = block.recorded < block.accesses;
@@ -174,8 +175,9 @@ fn append(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32
     Some(number)
 }
 
-/// The number of a block that does of `whole`, which is counted, the fetch and the access `index`, from 1 on, or for 0 its
-/// fetch alone. It is given when it is asked for first; `None` if there is no room.
+/// The number of a block that consists of the fetch of `whole` and its access `index`, from 1 on; for 0, of
+/// the fetch only. `whole` is a counted block. The number is assigned at the first request; `None` if there
+/// is no room.
 pub(crate) fn part(whole: &derived::Block, index: usize) -> Option<u32> {
     let place = whole.parts.get(index)?;
     if let Some(number) = place.load(Ordering::Relaxed).checked_sub(1) {

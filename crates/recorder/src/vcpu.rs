@@ -1,4 +1,4 @@
-//! The callbacks that run for every block and every access, and the cursor they move.
+//! The callbacks for every block and every access, and the cursors that they move.
 //!
 //! ```text
 //!   NEXT[vcpu] -------------------------------------+
@@ -8,14 +8,15 @@
 //!                                                    from here on the slow path
 //! ```
 //!
-//! A callback is a load, a store and an addition. The slow path ends the span and waits for the
-//! host: it is taken while [`SPAN_ROOM`] records are left, so that a block's own code need not
-//! look (`qemu/pagewalk/block.c`). A cursor that has no ring yet is [`Next::NOWHERE`], and looks like a
-//! span's end. The cursor of a thread that is not to record goes round in memory that nobody reads.
+//! A callback is a load, a store and an addition. The slow path ends the span and waits for the host:
+//! it is taken when less than [`SPAN_ROOM`] records are left, so that a block's own code need not check
+//! (`qemu/pagewalk/block.c`). The cursor of a thread without a ring is [`Next::NOWHERE`], which looks
+//! like the end of a span. The cursor of a thread that is not recorded cycles through memory that is
+//! never read.
 //!
-//! The table of cursors is a variable of the plugin, so that its address is known to the
-//! callbacks, and part of the session is mapped over it, so that the host sees how far a thread
-//! came that was killed.
+//! The table of cursors is a variable of the plugin, so that its address is known to the callbacks,
+//! and part of the session is mapped over it, so that the host sees how far a thread came that was
+//! killed.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
@@ -30,33 +31,33 @@ use crate::ffi::MemInfo;
 use crate::filter::Filter;
 use crate::{ffi, qemu, span, sure};
 
-/// Bytes of a record.
+/// The size of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
-/// The bits of a cursor that say where in its span it is.
+/// The bits of a cursor that are the offset in its span.
 pub(crate) const SPAN_MASK: usize = SPAN_RECORDS * RECORD_BYTES - 1;
-/// The most that they are while there is room for a block. No span is filled to its end, which
-/// would look like the beginning of one.
+/// The largest offset at which there is room for a block. No span is filled to its end, which would
+/// look like the beginning of a span.
 pub(crate) const ROOMY_BYTES: usize = (SPAN_RECORDS - SPAN_ROOM) * RECORD_BYTES;
-/// Where QEMU 6 to 9 have the size's logarithm in what they tell of an access.
+/// The position of the logarithm of the size in QEMU 6 to 9's description of an access.
 pub(crate) const SIZE_SHIFT: u32 = 4;
 
-/// What a cursor is doing.
+/// The phase of a thread's recording.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Its thread has not recorded anything yet.
+    /// The thread has not recorded anything yet.
     Fresh,
-    /// It has a ring.
+    /// The thread has a ring.
     Attached,
-    /// Its thread records nothing more.
+    /// The thread's recording has ended.
     Off,
 }
 
-/// What else is known of a thread.
+/// Further data of a thread.
 pub(crate) struct Cursor {
     pub(crate) phase: Phase,
     pub(crate) ring: *const Ring,
     pub(crate) records: *mut u64,
-    /// First record of the present span, and its position in the ring's count.
+    /// The first record of the current span, and its position in the ring.
     pub(crate) span: *mut u64,
     pub(crate) span_position: u64,
     /// While accesses are skipped: the first record that has not been counted.
@@ -64,13 +65,13 @@ pub(crate) struct Cursor {
     /// The system call that the thread is in, and its arguments.
     pub(crate) call: Option<ring::Call>,
     pub(crate) arguments: [u64; 6],
-    /// The file or blocking call that it is in.
+    /// The file or blocking call that the thread is in.
     pub(crate) file_call: Option<Begun>,
     pub(crate) filter: Filter,
 }
 
 impl Cursor {
-    /// A cursor whose thread has not begun.
+    /// The data of a thread that has not begun.
     pub(crate) const FRESH: Cursor = Cursor {
         phase: Phase::Fresh,
         ring: ptr::null(),
@@ -92,7 +93,7 @@ struct PerVcpu<T>(UnsafeCell<[MaybeUninit<T>; VCPUS_MAX]>);
 unsafe impl<T> Sync for PerVcpu<T> {}
 
 impl<T> PerVcpu<T> {
-    /// All zero, which is what the loader gives without touching the memory.
+    /// All zero, as the loader provides without touching the memory.
     const fn new() -> PerVcpu<T> {
         PerVcpu(UnsafeCell::new([const { MaybeUninit::zeroed() }; VCPUS_MAX]))
     }
@@ -104,7 +105,7 @@ impl<T> PerVcpu<T> {
     }
 }
 
-/// A span for all threads that record nothing.
+/// A span for all threads that are not recorded.
 #[repr(C, align(16384))]
 struct Scratch(UnsafeCell<[u64; SPAN_RECORDS]>);
 
@@ -119,7 +120,7 @@ static CURSORS: PerVcpu<Cursor> = PerVcpu::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// The next record of `vcpu`.
+/// The variable with the cursor of `vcpu`: the address of its next record.
 #[inline(always)]
 pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
     NEXT.at(vcpu).cast()
@@ -131,7 +132,7 @@ fn is_tight(at: *mut u64) -> bool {
     at as usize & SPAN_MASK > ROOMY_BYTES
 }
 
-/// Lets `vcpu` write where nobody reads.
+/// Makes `vcpu` write to memory that is never read.
 pub(crate) unsafe fn idle(vcpu: u32) {
     // SAFETY: the caller is the thread of `vcpu`; the scratch span has as much room as any.
     unsafe {
@@ -140,7 +141,7 @@ pub(crate) unsafe fn idle(vcpu: u32) {
     }
 }
 
-/// The cursor of `vcpu`.
+/// The further data of `vcpu`.
 #[inline(always)]
 pub(crate) fn cursor(vcpu: u32) -> *mut Cursor {
     CURSORS.at(vcpu)
@@ -151,20 +152,21 @@ pub(crate) fn vcpus_high() -> u32 {
     HIGH.load(Ordering::Relaxed)
 }
 
-/// The process has one thread, on virtual CPU 0, and whoever makes another says so before.
+/// Takes note that the process has one thread, on virtual CPU 0. It is announced before another one
+/// is created.
 pub(crate) fn set_alone() {
     ALONE.store(true, Ordering::Release);
 }
 
-/// Whether code that is translated now is run on virtual CPU 0 only.
+/// Whether code that is translated now runs on virtual CPU 0 only.
 pub(crate) fn is_alone() -> bool {
     ALONE.load(Ordering::Acquire)
 }
 
-/// The system call that `vcpu` begins may make a thread: code that is for virtual CPU 0 only is
-/// forgotten before there is another.
+/// Called when the system call that `vcpu` begins may create a thread: code that is for virtual CPU
+/// 0 only is dropped before there is another one.
 ///
-/// QEMU itself begins anew with the second thread, but not if a shared mapping came before it.
+/// QEMU itself drops it with the second thread, but not if a shared mapping came before.
 pub(crate) fn expect_threads(vcpu: u32) {
     if ALONE.swap(false, Ordering::AcqRel) {
         sure::stop();
@@ -172,7 +174,7 @@ pub(crate) fn expect_threads(vcpu: u32) {
     }
 }
 
-/// A thread begins on `vcpu`; false if there is no cursor for it.
+/// Begins a thread on `vcpu`; false if there is no cursor for it.
 pub(crate) fn begin(vcpu: u32) -> bool {
     if vcpu as usize >= VCPUS_MAX {
         return false;
@@ -187,7 +189,7 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     true
 }
 
-/// Lets the host see the cursors, at `session`. The process must have one thread.
+/// Makes the cursors visible to the host, at `session`. The process must have one thread.
 pub(crate) fn share(session: *mut u8) -> Result<(), &'static str> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: an old size of 0 maps shared pages once more. The table is as long and as aligned,
@@ -196,7 +198,8 @@ pub(crate) fn share(session: *mut u8) -> Result<(), &'static str> {
     if mapped == libc::MAP_FAILED { Err("cannot map the cursors of its threads") } else { Ok(()) }
 }
 
-/// Lets nobody see them any more: they are a parent's, and this is a child that has no place.
+/// Makes the cursors private again: the visible ones are the parent's, and this is a child without
+/// a slot.
 pub(crate) fn keep_apart() {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: as above.
@@ -214,7 +217,7 @@ fn table() -> *mut c_void {
     NEXT.0.get().cast()
 }
 
-/// Moves the cursor of `vcpu` on to `at`, behind what has been written.
+/// Advances the cursor of `vcpu` to `at`, after the records that have been written.
 #[inline(always)]
 pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
     // A kill between the two must not leave a cursor behind what was not written.
@@ -223,20 +226,21 @@ pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
     unsafe { *next(vcpu) = at };
 }
 
-/// Where the next record of `vcpu` goes.
+/// The address of the next record of `vcpu`.
 pub(crate) fn position(vcpu: u32) -> *mut u64 {
     // SAFETY: the caller is the thread of `vcpu`.
     unsafe { *next(vcpu) }
 }
 
-/// All threads but the caller's are gone, and its ring is the parent's: a fork's child.
+/// Called in a fork's child: all threads but the caller are gone, and the caller's ring is the
+/// parent's.
 pub(crate) fn begin_all() {
     for vcpu in 0..vcpus_high() {
         begin(vcpu);
     }
 }
 
-/// A block begins; `record` is its whole record.
+/// Called when a block begins; `record` is its whole record.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of `vcpu`; `at` is inside its span, or it is tight.
     unsafe {
@@ -249,15 +253,15 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     }
 }
 
-/// A block begins that records itself, and its span is nearly full.
+/// Called when a block begins that records itself, and its span is nearly full.
 pub(crate) unsafe extern "C" fn on_room(vcpu: c_uint, _: *mut c_void) {
     span::make_room(vcpu, 1);
 }
 
-/// An access of the instruction whose index is `instruction`.
+/// Called for an access of the instruction with the index `instruction`.
 ///
-/// `SIZE_SHIFT` is where QEMU keeps the size's logarithm in `info`; load and store are its
-/// bits 16 and 17.
+/// `SIZE_SHIFT` is the position of the logarithm of the size in `info`; bits 16 and 17 are load and
+/// store.
 pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     vcpu: c_uint,
     info: MemInfo,
@@ -276,8 +280,8 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     }
 }
 
-/// An access of the instruction whose index is `instruction`, where this crate does not know how QEMU encodes
-/// `info`.
+/// Called for an access of the instruction with the index `instruction`, if this crate does not know QEMU's
+/// encoding of `info`.
 pub(crate) unsafe extern "C" fn on_access_any(
     vcpu: c_uint,
     info: MemInfo,
@@ -292,7 +296,7 @@ pub(crate) unsafe extern "C" fn on_access_any(
     }
 }
 
-/// Puts the bits of `info` where a [`Tag`] has them.
+/// Moves the bits of `info` to their places in a [`Tag`].
 #[inline(always)]
 pub(crate) fn tag<const SIZE_SHIFT: u32>(info: MemInfo, instruction: u64) -> u64 {
     let info = u64::from(info);
@@ -301,7 +305,7 @@ pub(crate) fn tag<const SIZE_SHIFT: u32>(info: MemInfo, instruction: u64) -> u64
     instruction | size | kind
 }
 
-/// Whether QEMU keeps the size's logarithm at `SIZE_SHIFT` and the store bit at 17.
+/// Whether QEMU has the logarithm of the size at `SIZE_SHIFT` and the store bit at 17.
 pub(crate) fn keeps_size_at(size_shift: u32) -> bool {
     (0..6).all(|log| {
         let load = log << size_shift | 1 << 16;

@@ -1,12 +1,12 @@
-//! `vfork`'s parent waits until its child executes a program or ends. QEMU makes a `fork` of it, and
-//! lets both run; so the parent waits here.
+//! The parent of a `vfork` waits until its child executes a program or ends. QEMU replaces the
+//! `vfork` by a `fork` and lets both run, so the recorder makes the parent wait.
 //!
 //! ```text
 //!   parent   vfork ...................... | goes on
 //!   child          | runs | execve, or exit
 //! ```
 //!
-//! What the two do has one order then, as it has without QEMU.
+//! So their actions have the same order as without QEMU.
 
 use core::sync::atomic::Ordering;
 
@@ -14,13 +14,13 @@ use ring::{Origin, ProcessState};
 
 use crate::global;
 
-/// Time between two looks, in nanoseconds.
+/// Nanoseconds between two checks of the child.
 const LOOK_NS: i64 = 100_000;
-/// Looks after which the parent goes on: the child may be of those that are not recorded, or wait for
-/// its parent, which it cannot natively.
+/// The number of checks after which the parent continues: the child may be one that is not recorded,
+/// or may wait for its parent, which it cannot do natively.
 const LOOKS_MAX: u32 = 10_000;
 
-/// Waits until `child` has left its parent's memory.
+/// Waits until `child` no longer uses its parent's memory.
 pub(crate) fn wait(child: u32) {
     let session = global::shared().session();
     for _ in 0..LOOKS_MAX {
@@ -34,7 +34,7 @@ pub(crate) fn wait(child: u32) {
     }
 }
 
-/// Whether it executes a program, or runs one that it has executed.
+/// Whether the child is executing a program, or runs one that it has executed.
 fn has_left(child: u32) -> bool {
     let shared = global::shared();
     let high = shared.session().processes_high.load(Ordering::Acquire) as usize;
@@ -47,7 +47,7 @@ fn has_left(child: u32) -> bool {
     })
 }
 
-/// Whether it has ended; it stays for its parent to be waited for.
+/// Whether the child has ended; a zombie has.
 fn has_ended(child: u32) -> bool {
     // SAFETY: the structure is the system's to fill; zeros are a value of it.
     unsafe {

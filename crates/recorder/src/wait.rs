@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{Contents, RING_RECORDS, Ring, SPAN_RECORDS, Session};
 
-/// Nanoseconds between two looks whether the host lives.
+/// Nanoseconds between two checks whether the host is alive.
 const PATIENCE_NS: i64 = 100_000_000;
 
 fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: *const libc::timespec) {
@@ -23,14 +23,14 @@ pub(crate) fn ring_doorbell(session: &Session) {
     }
 }
 
-/// Tells the host that a process or a thread has come.
+/// Tells the host that a process or a thread has arrived.
 pub(crate) fn announce(session: &Session) {
     session.arrivals.fetch_add(1, Ordering::AcqRel);
     ring_doorbell(session);
 }
 
-/// The most of a ring that waits for the host. The rest is what the host has read last: it is still
-/// in the cache of the host's core, from where it comes back slowly.
+/// The most records of a ring that wait for the host. The rest is what the host has read last:
+/// these lines are still in the cache of the host's core, from which they come back slowly.
 const FULL_RECORDS: u64 = RING_RECORDS as u64 / 4 * 3;
 
 /// Whether a span that begins at `position` can be written.
@@ -38,19 +38,19 @@ pub(crate) fn has_space(ring: &Ring, position: u64) -> bool {
     position + SPAN_RECORDS as u64 - ring.tail.load(Ordering::Acquire) <= FULL_RECORDS
 }
 
-/// Waits a while for the host to read until a span that begins at `position` can be written; false
-/// if there is no host any more.
+/// Waits until the host has read enough that a span at `position` can be written, at most for a
+/// while. Returns false if the host is gone.
 pub(crate) fn wait_for_space(session: &Session, ring: &Ring, position: u64) -> bool {
     wait_until(session, ring, || has_space(ring, position))
 }
 
-/// Waits a while for the host to read until there is room for a mark; false if there is no host any
-/// more.
+/// Waits until there is room for a mark, at most for a while. Returns false if the host is gone.
 pub(crate) fn wait_for_marks(session: &Session, ring: &Ring) -> bool {
     wait_until(session, ring, || ring.has_room_for_mark())
 }
 
-/// Waits a while for the host to say what the first TLBs hold; false if there is no host any more.
+/// Waits until the host reports the contents of the first-level TLBs, at most for a while. Returns
+/// false if the host is gone.
 pub(crate) fn wait_for_contents(session: &Session, ring: &Ring, contents: &Contents) -> bool {
     wait_until(session, ring, || contents.answered().is_some())
 }
@@ -67,7 +67,7 @@ fn wait_until(session: &Session, ring: &Ring, is_done: impl Fn() -> bool) -> boo
     is_done() || is_alive(session.host_pid)
 }
 
-/// Nanoseconds of the system's monotonic clock, which all processors share.
+/// The time of the system's monotonic clock, which all processors share, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one `timespec`; the clock is there on every Linux.
@@ -101,7 +101,7 @@ fn is_alive(pid: u32) -> bool {
     after.and_then(|at| stat.get(at + 2)).is_none_or(|&state| state != b'Z' && state != b'X')
 }
 
-/// `/proc/PID/stat`, terminated, without allocating.
+/// Writes the path `/proc/PID/stat`, zero-terminated, without allocating.
 fn format_into(path: &mut [u8; 32], pid: u32) -> *const libc::c_char {
     let mut digits = [0u8; 10];
     let mut count = 0;

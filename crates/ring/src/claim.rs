@@ -1,12 +1,13 @@
-//! How processes and threads take what is free in a session.
+//! Claiming free process slots and chunks of a session, by several processes and threads at once.
 //!
 //! ```text
 //!   slot    Free -- claim --> Claimed -- filled --> Live
 //!   chunk   Free -- claim --> Claimed -- filled --> Attached | Log
 //! ```
 //!
-//! Whoever exchanges `Free` for `Claimed` fills the header alone, and makes it visible with the state that follows.
-//! Where slots and chunks are mapped is the caller's to know: each function is told how to reach one by its number.
+//! The thread that exchanges `Free` for `Claimed` fills the header alone, and publishes it with the next
+//! state. The caller knows where slots and chunks are mapped: each function takes a closure that returns one
+//! by its number.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,34 +16,35 @@ use crate::{CHUNKS_MAX, ChunkState, Origin, PROCESSES_MAX, Process, ProcessState
 /// A process's place in the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Slot {
-    /// The number of its [`Process`].
+    /// The index of its [`Process`].
     pub index: usize,
-    /// Which user of that slot it is: see [`Process::generation`].
+    /// Which user of that slot this process is: see [`Process::generation`].
     pub generation: u32,
     /// The number of the first block in its log: see [`Process::blocks_inherited`].
     pub blocks_inherited: u32,
 }
 
-/// What a process says of itself when it takes a slot.
+/// The data of a process that claims a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Entrant {
-    /// Its number at the system.
+    /// Its process identifier.
     pub pid: u32,
-    /// The guest's processor, as ELF numbers machines.
+    /// The guest's processor, as ELF's machine number.
     pub machine: u32,
     /// How it came to be recorded.
     pub origin: Origin,
     /// The slot that it was forked from, if it was.
     pub parent: Option<Slot>,
-    /// Blocks that it has from its parent.
+    /// The number of blocks inherited from its parent.
     pub blocks_inherited: u32,
     /// The flags of the `clone` call that forked it.
     pub fork_flags: u32,
 }
 
 impl Session {
-    /// Takes the free slot of the lowest number for `entrant` and makes it live; `began_ns` is the time by the system's
-    /// monotonic clock. `None`, and [`Session::lost`] counts it, if all are taken. The host has still to be woken.
+    /// Claims the free slot of the lowest number for `entrant` and makes it live. `began_ns` returns the time
+    /// of the system's monotonic clock. If all slots are taken, counts that in [`Session::lost`] and returns
+    /// `None`. The caller must still wake the host.
     pub fn claim_process<'a>(
         &self,
         process: impl Fn(usize) -> &'a Process,
@@ -66,7 +68,8 @@ impl Session {
         Some(Slot { index, generation, blocks_inherited: entrant.blocks_inherited })
     }
 
-    /// Takes the free chunk of the lowest number. `None`, and [`Session::lost`] counts it, if all are taken.
+    /// Claims the free chunk of the lowest number. If all are taken, counts that in [`Session::lost`] and
+    /// returns `None`.
     pub fn claim_chunk<'a>(&self, ring: impl Fn(usize) -> &'a Ring) -> Option<usize> {
         let free = |&index: &usize| {
             let (free, claimed) = (ChunkState::Free as u32, ChunkState::Claimed as u32);
@@ -84,9 +87,9 @@ impl Session {
         Some(index)
     }
 
-    /// The chunk that holds the entry `at` of a log of the process in `owner`, and the entry's index there, where a chunk
-    /// holds `chunk_entries`. The chunk is claimed with its first entry. `None`, and [`Session::lost`] counts it, if
-    /// the log is full or no chunk is free.
+    /// The chunk that holds entry `at` of a log of the process in `owner`, and the entry's index in the
+    /// chunk; a chunk holds `chunk_entries` entries. A chunk is claimed when its first entry is placed. If
+    /// the log is full or no chunk is free, counts that in [`Session::lost`] and returns `None`.
     pub fn place_in_log<'a>(
         &self,
         log: &[AtomicU32],
@@ -113,7 +116,7 @@ impl Session {
 }
 
 impl Process {
-    /// Makes the slot `entrant`'s. Only who has claimed it may call it.
+    /// Initialises the slot for `entrant`. Only the process that has claimed the slot may call it.
     fn fill(&self, entrant: &Entrant, began: u32, began_at_ns: u64) {
         let &Entrant { pid: number, machine: processor, origin: how, .. } = entrant;
         let &Entrant { parent: from, blocks_inherited: inherited, fork_flags: flags, .. } = entrant;

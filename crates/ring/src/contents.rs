@@ -1,22 +1,22 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Pages that a TLB may have room for whose accesses are counted.
+/// The largest number of TLB entries for which hits can be counted instead of recorded.
 pub const SURE_PAGES_MAX: usize = 128;
 
-/// Which page of a full set makes room for another.
+/// Which entry of a full set is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Replaces {
-    /// The one that was used longest ago.
+    /// The least recently used.
     Lru = 0,
-    /// The one that came in longest ago.
+    /// The oldest.
     Fifo = 1,
-    /// One at a place that is drawn.
+    /// A random one.
     Random = 2,
 }
 
 impl Replaces {
-    /// That of the number.
+    /// The value of this number.
     pub const fn from_bits(bits: u32) -> Option<Replaces> {
         match bits {
             0 => Some(Replaces::Lru),
@@ -27,24 +27,24 @@ impl Replaces {
     }
 }
 
-/// What is at one place of a TLB.
+/// The contents of one entry of a TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// Nothing.
     Empty,
-    /// An entry that does not serve the process which asks.
+    /// An entry that is not for the asking process.
     Other,
-    /// The page that begins there.
+    /// A translation of the page that begins at this address.
     Page(u64),
 }
 
 impl Place {
-    /// No page begins at these.
+    /// An address at which no page begins.
     const EMPTY: u64 = 0;
     const OTHER: u64 = 1;
     const PAGE: u64 = 2;
 
-    /// As a word.
+    /// The contents as a word.
     pub const fn bits(self) -> u64 {
         match self {
             Place::Empty => Place::EMPTY,
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// What the word stands for.
+    /// The contents that a word stands for.
     pub const fn from_bits(bits: u64) -> Place {
         match bits {
             Place::EMPTY => Place::Empty,
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// What the first TLBs hold, as the host tells a process that asks.
+/// The entries of the first-level TLBs, which the host reports to a process that asks.
 ///
 /// ```text
 ///   process   asked = 7, waits ........................... | goes on
@@ -71,23 +71,25 @@ impl Place {
 /// ```
 #[repr(C)]
 pub struct Contents {
-    /// How often the process has asked, and which of these questions was answered last.
+    /// The number of questions of the process, and in `answered` the number of the last question
+    /// that was answered.
     pub asked: AtomicU32,
     /// See [`Contents::asked`].
     pub answered: AtomicU32,
-    /// 1 if the answer is what follows; else it is not known.
+    /// 1 if the fields below hold the answer; otherwise the contents are unknown.
     pub is_known: AtomicU32,
-    /// Nothing.
+    /// Unused.
     pub pad: u32,
-    /// Where the sequence is by which places are drawn, for fetches and for data.
+    /// The state of the pseudo-random sequence that chooses entries to replace, for fetches and for
+    /// data.
     pub sequences: [AtomicU64; 2],
-    /// [`Place::bits`] of the places of the TLBs for fetches and for data, those of each set behind those of the one
-    /// before: in the order in which they are drawn from, or else in which pages came in.
+    /// [`Place::bits`] of the entries of the TLBs for fetches and for data, set by set. The entries of a set
+    /// are in the order in which random replacement counts them, or else from the oldest to the newest.
     pub places: [[AtomicU64; SURE_PAGES_MAX]; 2],
 }
 
 impl Contents {
-    /// A question of a process is to be answered.
+    /// Whether a question waits for an answer.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire) != self.answered.load(Ordering::Relaxed)
     }
@@ -97,13 +99,13 @@ impl Contents {
         self.asked.fetch_add(1, Ordering::Release);
     }
 
-    /// Answers what was asked last; `is_known` if the answer is here.
+    /// Answers the last question; `is_known` if the contents are stored here.
     pub fn answer(&self, is_known: bool) {
         self.is_known.store(is_known.into(), Ordering::Relaxed);
         self.answered.store(self.asked.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Whether what was asked last is answered, and is known; `None` if there is no answer yet.
+    /// Whether the last question has a known answer; `None` if it has not been answered yet.
     pub fn answered(&self) -> Option<bool> {
         let is_answered =
             self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed);

@@ -1,34 +1,36 @@
-//! Where everything lies in the shared file, and how large it is.
+//! The layout of the shared file, and the sizes of its parts.
 
 use crate::{Block, Next, Process, Ring, Session};
 
-/// Bytes of a chunk: a ring of one thread or a piece of a process's block log.
+/// Bytes of a chunk: the ring of one thread, or a part of a process's block log.
 ///
-/// Several times what a core's own cache has: lines that the host has read come back faster from
-/// the cache that the cores share than from the other core's.
+/// Several times the size of a core's private cache: lines that the host has read come back faster
+/// from the shared cache than from the other core's private cache.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// How many chunks there can be: threads that live at one time, and their blocks.
+/// The number of chunks: the limit for the threads that live at one time, together with the logs of
+/// blocks.
 pub const CHUNKS_MAX: usize = 16 << 10;
-/// How many processes can be recorded at one time.
+/// The limit for the processes that are recorded at one time.
 pub const PROCESSES_MAX: usize = 1024;
-/// Virtual CPUs that a process can have at one time: more threads than Linux lets a user have
-/// by default. A power of two, so that an index is kept inside by masking.
+/// The limit for the virtual CPUs of a process at one time: more than the number of threads that
+/// Linux allows a user by default. A power of two, so that masking keeps an index in range.
 pub const VCPUS_MAX: usize = 1 << 15;
-/// Bytes of a process's cursors.
+/// Bytes of the cursors of a process.
 pub const NEXT_BYTES: usize = VCPUS_MAX * size_of::<Next>();
-/// Records of a ring.
+/// The number of records in a ring.
 pub const RING_RECORDS: usize = CHUNK_BYTES / 8;
-/// Records after which the plugin ends a segment and looks for space.
+/// The number of records after which the plugin ends a segment and looks for free space.
 ///
-/// A power of two: the plugin sees the end of a span by the low bits of its pointer.
+/// A power of two: the plugin detects the end of a span by the low bits of its pointer.
 pub const SPAN_RECORDS: usize = 2048;
-/// Records that are free in a span when a block begins: its own and its accesses'.
+/// The number of records that are free in a span when a block begins: for the block and its
+/// accesses.
 pub const SPAN_ROOM: usize = 128;
-/// Segments of one ring that can wait for the host.
+/// The limit for the segments of one ring that wait for the host.
 pub const MARKS_MAX: usize = 4096;
-/// Block descriptors of one chunk.
+/// The number of block descriptors in a chunk.
 pub const BLOCKS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<Block>();
-/// Tags of one chunk.
+/// The number of tags in a chunk.
 pub const TAGS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<u16>();
 
 const RINGS: usize = PROCESSES + PROCESSES_MAX * size_of::<Process>();
@@ -36,28 +38,28 @@ const PROCESSES: usize = size_of::<Session>();
 const NEXTS: usize = RINGS + CHUNKS_MAX * size_of::<Ring>();
 const CHUNKS: usize = (NEXTS + PROCESSES_MAX * NEXT_BYTES).next_multiple_of(CHUNK_BYTES);
 
-/// Length of the file. It is sparse: only what is touched exists.
+/// The length of the file. The file is sparse: only pages that were touched take memory.
 pub const SESSION_BYTES: usize = CHUNKS + CHUNKS_MAX * CHUNK_BYTES;
 
-/// Byte offset of the slot of process `index`.
+/// The byte offset of the slot of process `index`.
 pub const fn process_offset(index: usize) -> usize {
     assert!(index < PROCESSES_MAX);
     PROCESSES + index * size_of::<Process>()
 }
 
-/// Byte offset of the header of chunk `index`.
+/// The byte offset of the header of chunk `index`.
 pub const fn ring_offset(index: usize) -> usize {
     assert!(index < CHUNKS_MAX);
     RINGS + index * size_of::<Ring>()
 }
 
-/// Byte offset of the cursors of process `index`: a [`Next`] for each of its virtual CPUs.
+/// The byte offset of the cursors of process `index`: a [`Next`] for each of its virtual CPUs.
 pub const fn next_offset(index: usize) -> usize {
     assert!(index < PROCESSES_MAX);
     NEXTS + index * NEXT_BYTES
 }
 
-/// Byte offset of chunk `index`.
+/// The byte offset of chunk `index`.
 pub const fn chunk_offset(index: usize) -> usize {
     assert!(index < CHUNKS_MAX);
     CHUNKS + index * CHUNK_BYTES

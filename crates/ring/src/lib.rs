@@ -1,7 +1,7 @@
 //! The shared memory between a recorded program and its recorder.
 //!
-//! The plugin inside QEMU writes, the host process that started QEMU reads. Nothing is sent
-//! and nothing is locked: all of it is one sparse file that both have mapped, so that nothing
+//! The plugin inside QEMU writes, and the host process that started QEMU reads. There are no
+//! messages and no locks: everything is in one sparse file that both have mapped, so that no data
 //! is lost when the program is killed, forks, or closes its descriptors.
 //!
 //! ```text
@@ -15,20 +15,21 @@
 //!                                  positions        where each thread of a process writes next
 //! ```
 //!
-//! A process that forks takes another [`Process`] slot in the same mapping; one that executes
-//! another program maps the file again by its path. A thread takes a chunk for its ring; a
-//! process takes chunks for the blocks that it translates, and for the tags of fixed ones. The
-//! host gives chunks back.
+//! A process that forks claims another [`Process`] slot in the same mapping. A process that
+//! executes another program maps the file again by its path. A thread claims a chunk for its ring.
+//! A process claims chunks for the blocks that it translates, and for the tags of fixed blocks. The
+//! host frees chunks.
 //!
 //! # Order of threads and processes
 //!
-//! A thread ends a *segment* of its ring every [`SPAN_RECORDS`] records and at each system
-//! call: it looks at the system's monotonic clock and publishes the pair of position and time, a
-//! [`Mark`]. The host orders segments by these times, so a thread that sleeps holds up nobody.
-//! What a thread did before it woke another, wrote into a pipe or created a process comes first,
-//! since its segment ended before that call began and the other's next segment ends after the call
-//! that waited for it. What threads and processes tell each other by memory alone, without a
-//! system call, is in order to within a segment only.
+//! A thread ends a *segment* of its ring after every [`SPAN_RECORDS`] records and at each system
+//! call: it reads the system's monotonic clock and publishes the position and the time as a
+//! [`Mark`]. The host orders segments by these times, so a thread that sleeps delays no other
+//! thread. What a thread did before it woke another thread, wrote into a pipe or created a process
+//! is ordered before what the other does next: the thread's segment ended before its system call
+//! began, and the other's next segment ends after the system call that waited for it. If threads or
+//! processes communicate through memory only, without a system call, their order is known only up
+//! to segments.
 #![no_std]
 
 mod claim;

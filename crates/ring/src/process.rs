@@ -2,25 +2,25 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::Contents;
 
-/// Chunks of block descriptors that one process can fill.
+/// The limit for the chunks of block descriptors of one process.
 pub const LOG_CHUNKS_MAX: usize = 928;
-/// Chunks of tags that one process can fill.
+/// The limit for the chunks of tags of one process.
 pub const TAG_CHUNKS_MAX: usize = 48;
 
-/// Where a process slot is in its life, as [`Process::state`] holds it.
+/// The state of a process slot, in [`Process::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ProcessState {
-    /// Nobody's.
+    /// Not in use.
     Free = 0,
-    /// A process has taken it and fills it.
+    /// A process has claimed it and is initialising it.
     Claimed = 1,
-    /// It records.
+    /// Its process is being recorded.
     Live = 2,
 }
 
 impl ProcessState {
-    /// The state of that number.
+    /// The state of this number.
     pub const fn from_bits(bits: u32) -> Option<ProcessState> {
         match bits {
             0 => Some(ProcessState::Free),
@@ -31,84 +31,90 @@ impl ProcessState {
     }
 }
 
-/// How a process came to be recorded, as [`Process::origin`] holds it.
+/// How the recording of a process began, in [`Process::origin`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Origin {
-    /// QEMU started with the plugin: the first program, or one that was executed.
+    /// QEMU was started with the plugin: for the first program, or for one that was executed.
     Started = 0,
-    /// It was forked from the process in slot `parent`.
+    /// The process was forked from the process in slot `parent`.
     Forked = 1,
-    /// A process that was recorded before has executed another program.
+    /// A recorded process has executed another program.
     Executed = 2,
 }
 
-/// A basic block, as translated.
+/// A basic block, as it was translated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Block {
-    /// Address of its first instruction.
+    /// The address of its first instruction.
     pub pc: u64,
-    /// Bytes of its instructions.
+    /// The number of bytes of its instructions.
     pub bytes: u32,
-    /// How many instructions it has.
+    /// The number of its instructions.
     pub instructions: u32,
-    /// How many accesses a fixed block makes; 0 for others.
+    /// The number of accesses of a fixed block; 0 for other blocks.
     pub accesses: u32,
-    /// Of how many of them it records the addresses. If they are fewer, each access has
-    /// [`crate::Derived::WORDS`] entries in the log of tags behind the tags of all.
+    /// The number of these accesses whose addresses are recorded. If not all are, the log of tags
+    /// has [`crate::Derived::WORDS`] entries for each access, after the tags of all accesses.
     pub recorded: u32,
-    /// Index of the first of their [`crate::Tag`]s in the log of tags.
+    /// The index of the first of their [`crate::Tag`]s in the log of tags.
     pub tags: u32,
-    /// Nothing.
+    /// Unused.
     pub pad: u32,
 }
 
-/// A recorded program of a process. `execve` ends one and begins another in a new slot.
+/// A process that runs a recorded program. `execve` ends the use of the slot and begins the use of
+/// another one.
 #[repr(C, align(4096))]
 pub struct Process {
-    /// A [`ProcessState`].
+    /// The state as a [`ProcessState`].
     pub state: AtomicU32,
-    /// Its number at the system.
+    /// The process identifier.
     pub pid: AtomicU32,
-    /// An [`Origin`].
+    /// The origin as an [`Origin`].
     pub origin: AtomicU32,
-    /// The guest's processor, as ELF numbers machines.
+    /// The guest's processor, as ELF's machine number.
     pub machine: AtomicU32,
-    /// The slot it was forked from.
+    /// The index of the slot of the process that it was forked from.
     pub parent: AtomicU32,
-    /// That slot's generation.
+    /// The generation of that slot.
     pub parent_generation: AtomicU32,
-    /// Blocks that it has from its parent; its log begins with the block of this number.
+    /// The number of blocks inherited from the parent; its own log begins with the block of this
+    /// number.
     pub blocks_inherited: AtomicU32,
-    /// Distinguishes the users of a slot: the session's arrival count when it was taken.
+    /// Distinguishes the users of a slot: the session's count of arrivals when it was claimed.
     pub generation: AtomicU32,
-    /// Set by the host: record nothing more, run at full speed.
+    /// Set by the host: the process is to run at full speed without recording.
     pub stop: AtomicU32,
-    /// Set by the plugin before an `execve` that leaves QEMU behind; cleared if it failed.
+    /// Set by the plugin before an `execve` after which QEMU is no longer used; cleared if the
+    /// `execve` failed.
     pub leaving: AtomicU32,
-    /// Threads that have begun; the next thread's number.
+    /// The number of threads that have begun, and so the number of the next thread.
     pub threads: AtomicU32,
-    /// Block descriptors in the log. A block's number is known before it first runs.
+    /// The number of block descriptors in the log. A block is in the log before it first runs.
     pub blocks: AtomicU32,
-    /// Accesses that were dropped before recording began.
+    /// The number of accesses that were dropped before recording began.
     pub skipped_accesses: AtomicU64,
-    /// Instructions of these.
+    /// The number of instructions that were dropped with these accesses.
     pub skipped_instructions: AtomicU64,
-    /// Tags in the log of tags; a block's are there before the block is in its log.
+    /// The number of tags in the log of tags. The tags of a block are in it before the block is in
+    /// the log of blocks.
     pub tags: AtomicU32,
-    /// The flags of the `clone` call that forked it.
+    /// The flags of the `clone` call by which the process was forked.
     pub fork_flags: AtomicU32,
     /// Set by the plugin before it executes another program; cleared if that failed.
     pub executing: AtomicU32,
-    /// Set by the plugin while it has counted accesses that it has not told: what is lost if the process ends then.
+    /// Set by the plugin while it has counted accesses that it has not reported: they are lost if the process
+    /// is killed.
     pub counting: AtomicU32,
-    /// When it began, in nanoseconds of the system's monotonic clock.
+    /// When the process began, in nanoseconds of the system's monotonic clock.
     pub began_ns: AtomicU64,
-    /// The chunks of the log in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.
+    /// The chunks of the log of blocks, in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.
     pub log: [AtomicU32; LOG_CHUNKS_MAX],
-    /// The chunks of the log of tags in order: [`crate::TAGS_PER_CHUNK`] each.
+    /// The chunks of the log of tags, in order: [`crate::TAGS_PER_CHUNK`] tags each.
     pub tag_log: [AtomicU32; TAG_CHUNKS_MAX],
-    /// What the first TLBs of the machine that runs beside hold, once it has asked.
+    /// The contents of the first-level TLBs of the machine that is simulated at the same time, for
+    /// a process that asks.
     pub contents: Contents,
 }

@@ -1,4 +1,4 @@
-//! One record: eight bytes.
+//! Records: eight bytes each.
 //!
 //! ```text
 //!  63                              16 15 14 13 12   9 8          0
@@ -16,77 +16,78 @@
 //! +----------+----------+--------------------+---------------------+
 //! ```
 //!
-//! Behind a fixed block are `count` addresses, those that do not follow from others ([`Derived`]).
-//! `1 + made` is 0, but for a block that was left by a fault after it had made so many accesses.
-//! What else is left before its end has [`Record::NONE`] for the next address.
+//! A fixed block is followed by `count` addresses: those of the accesses that cannot be derived
+//! from other addresses ([`Derived`]). `1 + made` is 0, except for a block that a fault has ended
+//! after `made` accesses. In a block that was left early otherwise, the next address is
+//! [`Record::NONE`].
 //!
-//! `size` is the logarithm of the bytes. An access is a load or a store or, for one atomic
-//! operation, both.
+//! `size` is the logarithm of the number of bytes. An access is a load, a store, or both for an
+//! atomic operation.
 
-/// The low half of an access's record: all but its address.
+/// The low half of the record of an access: everything except the address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub u16);
 
 impl Tag {
-    /// Position of the instruction's index; 9 bits, as QEMU's blocks have at most 512.
+    /// The mask of the instruction's index; 9 bits, as QEMU's blocks have at most 512 instructions.
     pub const INSTRUCTION_MASK: u16 = 0x1ff;
-    /// Position of the size's logarithm; 4 bits.
+    /// The position of the logarithm of the size; 4 bits.
     pub const SIZE_SHIFT: u32 = 9;
-    /// Set for what reads.
+    /// Set if the access reads.
     pub const LOAD: u16 = 1 << 13;
-    /// Set for what writes.
+    /// Set if the access writes.
     pub const STORE: u16 = 1 << 14;
-    /// Set for what is no access.
+    /// Set in records that are not accesses.
     pub const CONTROL: u16 = 1 << 15;
 
-    /// Index of the instruction in its block.
+    /// The index of the instruction in its block.
     pub const fn instruction(self) -> u16 {
         self.0 & Tag::INSTRUCTION_MASK
     }
 
-    /// Bytes accessed.
+    /// The number of bytes accessed.
     pub const fn size(self) -> u32 {
         1 << (self.0 >> Tag::SIZE_SHIFT & 0xf)
     }
 
-    /// Whether it reads.
+    /// Whether the access reads.
     pub const fn loads(self) -> bool {
         self.0 & Tag::LOAD != 0
     }
 
-    /// Whether it writes.
+    /// Whether the access writes.
     pub const fn stores(self) -> bool {
         self.0 & Tag::STORE != 0
     }
 }
 
-/// How the address of an access that a fixed block does not record follows from what it does record.
+/// How the address of an access that a fixed block does not record is derived from recorded data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Derived {
-    /// What it follows from: 0 the block's first instruction, `1 + n` the block's address `n` of
-    /// those that are recorded.
+    /// What it is derived from: 0 stands for the address of the block's first instruction, and `1 +
+    /// n` for the block's recorded address of index `n`.
     pub from: u16,
-    /// How much further on it is.
+    /// The difference to that address, in bytes.
     pub distance: u64,
 }
 
 impl Derived {
-    /// [`Derived::words`] of an access that is recorded.
+    /// The [`Derived::words`] of an access whose address is recorded.
     pub const NOT: [u16; Derived::WORDS] = [u16::MAX; Derived::WORDS];
-    /// How many numbers of 16 bits say it in the log.
+    /// The number of 16-bit words of a derivation in the log.
     pub const WORDS: usize = 5;
 
-    /// So far behind the block's first instruction.
+    /// The derivation of an address at this distance from the block's first instruction.
     pub const fn from_pc(distance: u64) -> Derived {
         Derived { from: 0, distance }
     }
 
-    /// So far behind the address `index` of those that are recorded.
+    /// The derivation of an address at this distance from the recorded address of that `index`.
     pub const fn new(index: u16, distance: u64) -> Derived {
         Derived { from: 1 + index, distance }
     }
 
-    /// As the log has it.
+    /// The derivation as words of the log.
     pub const fn words(self) -> [u16; Derived::WORDS] {
         let distance = self.distance;
         [
@@ -98,7 +99,7 @@ impl Derived {
         ]
     }
 
-    /// What the log says of an access; `None` if it is recorded.
+    /// The derivation in words of the log; `None` if the address is recorded.
     pub const fn from_words(words: [u16; Derived::WORDS]) -> Option<Derived> {
         let [from, a, b, c, d] = words;
         let distance = a as u64 | (b as u64) << 16 | (c as u64) << 32 | (d as u64) << 48;
@@ -106,33 +107,36 @@ impl Derived {
     }
 }
 
-/// The fewest accesses with which QEMU itself saves the registers of a signal's frame. So many of one instruction, behind
-/// what a block did the last time, are not the program's.
+/// The fewest accesses that QEMU itself makes when it saves registers to a signal frame. At least this many
+/// accesses by one instruction, after those that the block made the last time, are not the program's.
 pub const STRAYS_MIN: usize = 24;
 
-/// What a record is that is no access.
+/// The kind of a record that is not an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Control {
-    /// The block of that number begins.
+    /// Begins the block of this number.
     Block = 0,
-    /// It begins, and the filter has dropped its fetch.
+    /// Begins the block of this number, whose fetch the filter has dropped.
     Context = 1,
-    /// That many instructions ran in blocks that the filter dropped whole.
+    /// This number of instructions ran in blocks of which the filter has dropped everything.
     Advance = 2,
-    /// A block begins whose accesses are those of its descriptor; see [`Record::fixed`].
+    /// Begins a block whose accesses are in its descriptor; see [`Record::fixed`].
     Fixed = 3,
-    /// That many accesses were made before what follows, and are told by [`Control::Hits`] later.
+    /// This number of accesses was made before the next record. A later [`Control::Hits`] reports
+    /// them.
     Passed = 4,
-    /// Accesses to a page that were not told one by one; see [`Record::hits`]. Its address is the next word.
+    /// A number of accesses to one page, which were counted instead of recorded; see [`Record::hits`]. The
+    /// next word is the address of the page.
     Hits = 5,
     /// The next word is an address of more than 48 bits; the value is its [`Tag`].
     Wide = 6,
-    /// An event; see [`event_header`]. Its words follow.
+    /// An event; see [`event_header`]. The words of the event follow.
     Event = 7,
-    /// Nothing; that many more records mean nothing either.
+    /// To be skipped, together with the next records, whose number is the value.
     Pad = 8,
-    /// The process waits to be told what is in the first TLBs: see [`crate::Contents`].
+    /// The process asks for the contents of the first-level TLBs and waits: see
+    /// [`crate::Contents`].
     Ask = 9,
 }
 
@@ -154,7 +158,7 @@ impl Control {
     }
 }
 
-/// What accesses are that are told by [`Control::Hits`].
+/// The kind of the accesses that [`Control::Hits`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HitsOf {
@@ -166,53 +170,54 @@ pub enum HitsOf {
     Store = 2,
 }
 
-/// A record, taken apart.
+/// A record, with access to its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record(pub u64);
 
 impl Record {
-    /// Position of the address or value.
+    /// The position of the address or value.
     pub const VALUE_SHIFT: u32 = 16;
-    /// Position of a fixed block's number of addresses.
+    /// The position of a fixed block's number of addresses.
     pub const COUNT_SHIFT: u32 = 56;
-    /// Position of what a fault says of a fixed block.
+    /// The position of the number of accesses that a fixed block made before a fault.
     pub const MADE_SHIFT: u32 = 48;
-    /// Behind a fixed block: the address of an access that it was left before.
+    /// After a fixed block that was left early: in place of the address of the first access that
+    /// was not made.
     pub const NONE: u64 = u64::MAX;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
 
-    /// An access; `address` must not exceed [`Record::VALUE_MAX`].
+    /// The record of an access; `address` must not exceed [`Record::VALUE_MAX`].
     #[inline]
     pub const fn access(address: u64, tag: u16) -> Record {
         Record(address << Record::VALUE_SHIFT | tag as u64)
     }
 
-    /// Anything else; `value` must not exceed [`Record::VALUE_MAX`].
+    /// A control record; `value` must not exceed [`Record::VALUE_MAX`].
     #[inline]
     pub const fn control(control: Control, value: u64) -> Record {
         Record(value << Record::VALUE_SHIFT | (Tag::CONTROL | control as u16) as u64)
     }
 
-    /// Block `number`, behind which `count` addresses follow.
+    /// The record of the fixed block `number`, which `count` addresses follow.
     #[inline]
     pub const fn fixed(number: u32, count: u8) -> Record {
         let count = (count as u64) << Record::COUNT_SHIFT;
         Record(count | Record::control(Control::Fixed, number as u64).0)
     }
 
-    /// Number and addresses of a fixed block.
+    /// The number of a fixed block, and the number of its addresses.
     #[inline]
     pub const fn fixed_parts(self) -> (u32, usize) {
         (self.value() as u32, (self.0 >> Record::COUNT_SHIFT) as usize)
     }
 
-    /// The record of this fixed block when a fault has ended it after `made` accesses.
+    /// The record of this fixed block after a fault has ended it after `made` accesses.
     pub const fn left_after(self, made: u8) -> Record {
         Record(self.0 | (1 + made as u64) << Record::MADE_SHIFT)
     }
 
-    /// After how many accesses a fault left this fixed block, if one did.
+    /// The number of accesses after which a fault ended this fixed block, if one did.
     pub const fn made(self) -> Option<usize> {
         match self.0 >> Record::MADE_SHIFT & 0xff {
             0 => None,
@@ -220,13 +225,14 @@ impl Record {
         }
     }
 
-    /// `count` accesses to a page, loads, stores or fetches; the last of them comes after all of those
-    /// that were told so before. Or else the page `goes`: it makes room for the next one that comes.
+    /// The record of `count` accesses of one kind to a page. The last use of the page is later than
+    /// that of all pages reported this way before. If the page `goes`, it is evicted instead: the next
+    /// page that is entered replaces it.
     pub const fn hits(of: HitsOf, count: u64, goes: bool) -> Record {
         Record::control(Control::Hits, count << 3 | (goes as u64) << 2 | of as u64)
     }
 
-    /// What such accesses were, how many, and whether the page goes.
+    /// The kind and number of these accesses, and whether the page is evicted.
     pub const fn hits_parts(self) -> (Option<HitsOf>, u64, bool) {
         let of = match self.value() & 3 {
             0 => Some(HitsOf::Fetch),
@@ -237,7 +243,7 @@ impl Record {
         (of, self.value() >> 3, self.value() & 4 != 0)
     }
 
-    /// The low half.
+    /// The low half of an access's record.
     #[inline]
     pub const fn tag(self) -> Tag {
         Tag(self.0 as u16)
@@ -249,56 +255,59 @@ impl Record {
         self.0 >> Record::VALUE_SHIFT
     }
 
-    /// Whether it is no access.
+    /// Whether it is a control record.
     #[inline]
     pub const fn is_control(self) -> bool {
         self.0 as u16 & Tag::CONTROL != 0
     }
 
-    /// Which one, if it is a known one.
+    /// The kind of a control record, if known.
     pub const fn as_control(self) -> Option<Control> {
         if self.is_control() { Control::from_bits(self.0 as u16 & !Tag::CONTROL) } else { None }
     }
 }
 
-/// What an event is; its words follow its record.
+/// The kind of an event. Words with its data follow its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum EventCode {
-    /// The thread begins: its number at the system.
+    /// The thread begins: its thread identifier.
     ThreadStart = 1,
     /// The thread has ended.
     ThreadEnd = 2,
-    /// A mapping of the program: first byte, end, QEMU's page flags.
+    /// A mapping of the program: address of the first byte, end, QEMU's page flags.
     Region = 3,
-    /// A piece of `/proc/self/maps`: bytes, then the text.
+    /// A part of the text of `/proc/self/maps`: number of bytes, then the text.
     MapsText = 4,
-    /// All regions and maps have been told: the guest base.
+    /// All regions and maps have been reported: the guest base.
     Layout = 5,
-    /// A system call: its [`Call`], six arguments, its result; device, inode and bytes of the file
-    /// that it is about, or zeros; path bytes, then the path.
+    /// A system call: its [`Call`], six arguments, its result; device, inode and size in bytes of
+    /// its file, or zeros; the length of the path in bytes, then the path.
     Call = 6,
-    /// `execve` begins: text bytes, then path and arguments with a zero after each.
+    /// `execve` begins: the length of the text in bytes, then path and arguments, each with a zero
+    /// at the end.
     Execve = 7,
-    /// Something that the trace's reader must know: text bytes, then the text.
+    /// A note for the reader of the trace: the length of the text in bytes, then the text.
     Note = 8,
-    /// A file or blocking call: the guest's number of it, six arguments, its result, the times at
-    /// which it began and ended, the file offset or `u64::MAX`; how many descriptors, and
-    /// for each its number, mode and flags (`mode << 32 | flags`), device, inode and bytes; how many
-    /// buffers, and for each its address and bytes; the name's bytes, then the name.
+    /// A file or blocking call: the guest's system call number, six arguments, the result, the times
+    /// of its beginning and end, the file offset or `u64::MAX`; the number of descriptors, and for
+    /// each its number, mode and flags (`mode << 32 | flags`), device, inode and size in bytes; the
+    /// number of buffers, and for each its address and size in bytes; the length of the name in
+    /// bytes, then the name.
     FileCall = 9,
-    /// A block was allocated: its address and bytes, and the return addresses of the calls that
-    /// led there, innermost first.
+    /// A block of memory was allocated: its address, its size in bytes, and the return addresses of
+    /// the calls that led to the allocation, innermost first.
     Allocate = 10,
-    /// A block is about to be given back: its address.
+    /// A block of memory is about to be freed: its address.
     Free = 11,
-    /// The stack of the thread that has allocated the block that is told next, for a program of AMD64: the
-    /// frame pointer of the function that the program has called, and the words from there on.
+    /// The stack of the thread that has allocated the block of the next event, in a program for AMD64: the
+    /// frame pointer of the function that the program has called, and the words of the stack from there
+    /// on.
     Stack = 12,
 }
 
 impl EventCode {
-    /// The code of that number.
+    /// The code of this number.
     pub const fn from_bits(bits: u16) -> Option<EventCode> {
         Some(match bits {
             1 => EventCode::ThreadStart,
@@ -318,17 +327,17 @@ impl EventCode {
     }
 }
 
-/// The record of an event that `words` words follow.
+/// The record of an event with `words` words.
 pub const fn event_header(code: EventCode, words: u16) -> Record {
     Record::control(Control::Event, (words as u64) << 16 | code as u64)
 }
 
-/// Code and words of the value of an event's record.
+/// The code and the number of words in the value of an event's record.
 pub const fn event_parts(value: u64) -> (Option<EventCode>, usize) {
     (EventCode::from_bits(value as u16), (value >> 16 & 0xffff) as usize)
 }
 
-/// The system calls that change an address space or begin and end threads and processes.
+/// The system calls that change an address space, or begin or end threads and processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Call {
@@ -348,7 +357,7 @@ pub enum Call {
     Clone = 7,
     /// `fork`, `vfork`: `clone`'s flags for it in the first argument.
     Fork = 8,
-    /// `execve`, `execveat`: told only when it has failed.
+    /// `execve`, `execveat`: reported only if it has failed.
     Execve = 9,
     /// `exit`.
     Exit = 10,
@@ -376,29 +385,30 @@ pub enum Call {
     Mbind = 21,
     /// `prctl(PR_SET_THP_DISABLE)`.
     HugePages = 22,
-    /// `prctl` with [`PR_PAGEWALK`]: what is said follows in the next arguments.
+    /// `prctl` with [`PR_PAGEWALK`]; the message is in the next arguments.
     Marker = 23,
 }
 
-/// The option of `prctl` by which a program says something to its recorder; `pagewalk.h` and
-/// `pagewalk.marker` have it too. Linux knows no such option and answers with `EINVAL`.
+/// The option of `prctl` by which a program sends a message to its recorder; `pagewalk.h` and
+/// `pagewalk.marker` have it too. Linux has no such option and returns `EINVAL`.
 pub const PR_PAGEWALK: u64 = 0x5057_4c4b;
 
-/// What `prctl` with [`PR_PAGEWALK`] says in its second argument, in the lowest byte; what follows is
-/// in the next ones. 1 and 2 are in `pagewalk.h`; `preload/allocations.c` says the others.
+/// The message of a `prctl` with [`PR_PAGEWALK`], in the lowest byte of its second argument; further
+/// data is in the next arguments. Messages 1 and 2 are in `pagewalk.h`; `preload/allocations.c` sends
+/// the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Said {
-    /// A block was allocated: its address, its bytes, and the frame of the function that the program
-    /// has called for it. Above the lowest byte is how far below the frame pointer the caller's and
-    /// the return address are.
+    /// A block was allocated: its address, its size in bytes, and the frame of the function that the
+    /// program has called for it. The bits above the lowest byte say how far below the frame pointer
+    /// the caller's frame pointer and the return address are.
     Allocated = 3,
-    /// The block at that address is about to be given back.
+    /// The block at this address is about to be freed.
     Freed = 4,
 }
 
 impl Said {
-    /// What is said in that argument, if it is one of these.
+    /// The message in that argument, if it is one of these.
     pub const fn from_argument(argument: u64) -> Option<Said> {
         Some(match argument as u8 {
             3 => Said::Allocated,
@@ -408,18 +418,19 @@ impl Said {
     }
 }
 
-/// Linux: a `clone` with this flag shares its address space,
+/// Linux: the flag of `clone` for a child that shares the address space.
 pub const CLONE_VM: u64 = 0x100;
-/// and with this one it is a `vfork`.
+/// Linux: the flag of `clone` for a `vfork`.
 pub const CLONE_VFORK: u64 = 0x4000;
 
 impl Call {
-    /// Whether a `clone` with these flags makes a thread: QEMU's `vfork` is a `fork`.
+    /// Whether a `clone` with these flags creates a thread. In QEMU, `vfork` does not: it is a
+    /// `fork`.
     pub const fn makes_thread(flags: u64) -> bool {
         flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
     }
 
-    /// The call of that number.
+    /// The call of this number.
     pub const fn from_bits(bits: u64) -> Option<Call> {
         Some(match bits {
             1 => Call::Mmap,

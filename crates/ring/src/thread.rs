@@ -2,24 +2,24 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::{MARKS_MAX, RING_RECORDS, SPAN_RECORDS};
 
-/// What a chunk is used for, as [`Ring::state`] holds it.
+/// What a chunk is used for, in [`Ring::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ChunkState {
-    /// Nobody's.
+    /// Not in use.
     Free = 0,
-    /// A process has taken it and fills the header.
+    /// A process has claimed it and is initialising the header.
     Claimed = 1,
-    /// A thread writes its ring.
+    /// The ring of a running thread.
     Attached = 2,
-    /// The thread has ended; what it wrote waits for the host.
+    /// The ring of a thread that has ended; the host has not read all of it.
     Closed = 3,
-    /// A piece of a block log.
+    /// A part of a log of blocks or tags.
     Log = 4,
 }
 
 impl ChunkState {
-    /// The state of that number.
+    /// The state of this number.
     pub const fn from_bits(bits: u32) -> Option<ChunkState> {
         match bits {
             0 => Some(ChunkState::Free),
@@ -35,22 +35,23 @@ impl ChunkState {
 /// The end of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    /// Records of the ring before it, counted from the thread's first.
+    /// The number of the thread's records before it, counted from the thread's first.
     pub position: u64,
     /// Whether the last block before it has run to its end.
     pub whole: bool,
-    /// When it ended, in nanoseconds of the system's monotonic clock.
+    /// When the segment ended, in nanoseconds of the system's monotonic clock.
     pub ns: u64,
 }
 
-/// Where a thread writes its next record: an address in its process, or [`Next::NOWHERE`].
+/// The cursor of a thread: where it writes its next record, as an address in its process, or
+/// [`Next::NOWHERE`].
 ///
-/// It is moved on after what is before it was written, and it is in shared memory. So it tells
-/// how far a thread came that was killed, and no record needs to show that it was written.
+/// The cursor is advanced after a record was written, and it is in shared memory. So it shows how
+/// far a thread came that was killed, and records need no marks of completeness.
 #[repr(C, align(64))]
 pub struct Next {
     address: AtomicU64,
-    /// 1 if the thread records nothing: what is written at the address belongs to no ring.
+    /// 1 if the thread records nothing: data written at the address belongs to no ring.
     pub idle: AtomicU32,
 }
 
@@ -60,8 +61,8 @@ impl Next {
     /// The address of a thread that has no ring yet. It looks like the end of a span.
     pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;
 
-    /// Position in the thread's ring, whose present span begins at the position `opened` and has `span` records at
-    /// most; `None` without a ring.
+    /// The position in the thread's ring; `None` without a ring. The current span begins at the position
+    /// `opened` and has at most `span` records.
     pub fn position(&self, opened: u64, span: u32) -> Option<u64> {
         // Chunks are as aligned in a process's memory as in the file.
         let index = match self.address.load(Ordering::Acquire) {
@@ -74,45 +75,46 @@ impl Next {
     }
 }
 
-/// The header of a thread's ring: positions and marks; the records are in the chunk.
+/// The header of a thread's ring, with positions and marks; the records are in the chunk.
 #[repr(C, align(4096))]
 pub struct Ring {
-    /// A [`ChunkState`].
+    /// The state as a [`ChunkState`].
     pub state: AtomicU32,
-    /// The process slot it belongs to.
+    /// The index of the process slot that it belongs to.
     pub process: AtomicU32,
-    /// That slot's generation.
+    /// The generation of that slot.
     pub generation: AtomicU32,
     /// The thread's number in the process, from 0.
     pub thread: AtomicU32,
-    /// While the thread looks at the clock and publishes what it saw: a time that is not after it.
-    /// Otherwise 0.
+    /// While the thread reads the clock and publishes a mark: a time that is not later than the
+    /// mark's. Otherwise 0.
     pub stamping: AtomicU64,
-    /// Marks published.
+    /// The number of marks published.
     pub marks_head: AtomicU64,
-    /// Accesses that the filter dropped.
+    /// The number of accesses that the filter dropped.
     pub filtered: AtomicU64,
-    /// Position of the span that the thread writes.
+    /// The position of the span that the thread writes.
     pub opened: AtomicU64,
-    /// The virtual CPU that the thread runs on, and so which [`Next`] is its own.
+    /// The virtual CPU of the thread, which selects its [`Next`].
     pub vcpu: AtomicU32,
-    /// The most records between two positions that were opened.
+    /// The most records between the beginnings of two spans.
     pub span: AtomicU32,
     pad: [u32; 2],
-    /// Records that the host is done with.
+    /// The number of records that the host has finished reading.
     pub tail: AtomicU64,
-    /// Marks that the host is done with.
+    /// The number of marks that the host has finished reading.
     pub marks_tail: AtomicU64,
     /// 1 while the thread waits for space.
     pub writer_sleeps: AtomicU32,
-    /// A futex that wakes it.
+    /// A futex that wakes the waiting thread.
     pub space: AtomicU32,
     pad2: [u64; 5],
     marks: [[AtomicU64; 2]; MARKS_MAX],
 }
 
 impl Ring {
-    /// Makes the header a new thread's. Only who has claimed the chunk may call it.
+    /// Initialises the header for a new thread. Only the process that has claimed the chunk may
+    /// call it.
     pub fn reset(&self, process: u32, generation: u32, thread: u32, vcpu: u32) {
         self.process.store(process, Ordering::Relaxed);
         self.generation.store(generation, Ordering::Relaxed);
@@ -132,14 +134,14 @@ impl Ring {
         self.writer_sleeps.store(0, Ordering::Relaxed);
     }
 
-    /// Whether there is room for a mark.
+    /// Whether there is room for another mark.
     pub fn has_room_for_mark(&self) -> bool {
         let head = self.marks_head.load(Ordering::Relaxed);
         head - self.marks_tail.load(Ordering::Acquire) < MARKS_MAX as u64
     }
 
-    /// Ends a segment at `position`, at the time that `clock` says; false if too many marks wait,
-    /// and the segment goes on.
+    /// Ends a segment at `position`, at the time that `clock` returns. Returns false if too many
+    /// marks wait for the host: then the segment goes on.
     pub fn publish(&self, position: u64, whole: bool, clock: impl FnOnce() -> u64) -> bool {
         if !self.has_room_for_mark() {
             return false;
@@ -160,7 +162,7 @@ impl Ring {
         true
     }
 
-    /// The mark of that number, which must be one between `marks_tail` and `marks_head`.
+    /// The mark of this number, which must be from `marks_tail` up to but excluding `marks_head`.
     pub fn mark(&self, index: u64) -> Mark {
         let slot = &self.marks[index as usize % MARKS_MAX];
         let position = slot[0].load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The run of a trace on a machine, what becomes of its counts, and runs of many designs at once.
+//! The run of a trace on a simulated machine, the results from its counts, and sweeps over many
+//! designs.
 //!
 //! ```text
 //!   run/       every access through TLBs, page table and operating system; the only pipeline
@@ -7,7 +8,7 @@
 //!   sweep/     many designs behind one front          curve/   all sizes in one pass
 //! ```
 //!
-//! Which operating system decides is not known here: a [`Runnable`] brings it.
+//! This crate does not know which operating system is simulated: a [`Runnable`] provides it.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 

@@ -1,4 +1,4 @@
-//! A machine for the tests of this crate: a description, built as it says.
+//! A machine for the tests of this crate, built from a description.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     runnable::Runnable,
 };
 
-/// A machine of a description alone.
+/// A machine that is given by its description alone.
 pub(crate) struct Machine {
     description: Description,
     written: Arc<Written>,

@@ -1,5 +1,5 @@
-//! What a run asks of a machine: so a run knows no manager by its name, and whoever changes one does not
-//! compile the run anew.
+//! The interface of a machine to a run. A run does not depend on memory managers, so a change of one
+//! does not recompile the run.
 
 use description::{Clock, Description, Error};
 use hardware::walker::Walkers;
@@ -7,18 +7,18 @@ use results::MachineSummary;
 
 use crate::run::Run;
 
-/// A machine that has been read and checked.
+/// A machine whose description has been read and checked.
 pub trait Runnable {
-    /// All that it consists of.
+    /// The description of all parts.
     fn description(&self) -> &Description;
 
-    /// What results say of it.
+    /// The machine in the results.
     fn summary(&self) -> MachineSummary;
 
-    /// A run on it, with the operating system's time by `clock`; where `check`, each translation is compared with
-    /// the page table.
+    /// Starts a run on the machine. `clock` gives the operating system's time; if `check`, each translation
+    /// is compared with the page table.
     fn start(&self, check: bool, clock: Clock) -> Result<Run, Error>;
 
-    /// Its processors' walkers, with their caches, before any access.
+    /// The walkers of the processors, with their caches, before any access.
     fn walkers(&self) -> Result<Walkers, Error>;
 }

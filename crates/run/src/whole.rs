@@ -13,9 +13,10 @@ use crate::{
     runnable::Runnable,
 };
 
-/// How to run.
+/// The options of a run.
 pub struct RunOptions<'a> {
-    /// Compare each translation with the page table and stop at the first that differs.
+    /// Whether each translation is compared with the page table; the run stops at the first that
+    /// differs.
     pub check: bool,
     /// Called a few times per second at most; `false` stops the run with [`Error::Interrupted`].
     pub progress: &'a mut dyn FnMut(Progress) -> bool,

@@ -1,12 +1,12 @@
-//! Operations of the HAT layer without locks, so many times: under a tool that counts instructions, what
-//! [`smp::Costs`] has for them.
+//! Runs an operation of the HAT layer without locks a number of times: under a tool that counts
+//! instructions, this gives the values in [`smp::Costs`].
 //!
 //! ```text
 //!   valgrind --tool=cachegrind --cache-sim=no target/release/examples/instructions OPERATION PAGES TIMES
 //! ```
 //!
-//! The count for 2000 times less that for 1000, by 1000, is one operation's; over numbers of pages it is a
-//! line: what an operation takes at all, and what each page adds.
+//! The count for 2000 times minus that for 1000, divided by 1000, is the cost of one operation. Over the
+//! number of pages it is a line: the fixed cost of an operation, and the cost for each page.
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{

@@ -1,4 +1,5 @@
-//! What the HAT layer asks of virtual processors: shootdowns, memory for tables, the price of work.
+//! Virtual processors as the platform of the HAT layer: shootdowns, memory for page tables, and the
+//! cycles of work.
 //!
 //! ```text
 //!   sender    shoot, shoot_each x n .... wait for the last answer .... go on, free
@@ -26,7 +27,7 @@ use locks::{
 
 use crate::load::{Processor, text};
 
-/// How processors are told to forget.
+/// How processors are made to flush their TLBs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shootdowns {
@@ -34,12 +35,13 @@ pub enum Shootdowns {
     Interrupts,
     /// An interrupt to each processor that runs the space now. Other processors flush when they next run it.
     Lazy,
-    /// The hardware tells all at once, as Arm's TLBI does: nobody is interrupted.
+    /// The hardware flushes all processors at once, as Arm's TLBI does: no processor is
+    /// interrupted.
     Broadcast,
 }
 
 impl Shootdowns {
-    /// All, with their names.
+    /// All kinds, with their names.
     pub const ALL: [(&str, Shootdowns); 3] = [
         ("interrupts", Shootdowns::Interrupts),
         ("lazy", Shootdowns::Lazy),
@@ -47,38 +49,38 @@ impl Shootdowns {
     ];
 }
 
-/// What shootdowns have come to.
+/// The counts of shootdowns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ShootCounts {
     /// Shootdowns that were sent.
     pub sent: u64,
     /// Interrupts of processors.
     pub interrupts: u64,
-    /// Spaces flushed when a processor came to them again.
+    /// Spaces flushed by a processor that entered them again.
     pub deferred: u64,
-    /// Cycles that senders have waited for answers.
+    /// Cycles that senders waited for answers.
     pub wait_cycles: u64,
-    /// Pages flushed from caches that are indexed by virtual addresses, on each processor that may
-    /// hold them.
+    /// Pages flushed from caches that are indexed by virtual addresses, counted on each processor
+    /// that may hold lines of them.
     pub cache_pages: u64,
-    /// Whole spaces flushed from caches that are indexed by virtual addresses, on each processor that may
-    /// hold their lines.
+    /// Whole spaces flushed from caches that are indexed by virtual addresses, counted on each processor
+    /// that may hold lines of them.
     pub cache_spaces: u64,
 }
 
 /// A TLB entry, and when it was filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TlbEntry {
-    /// What it says.
+    /// The translation that it holds.
     pub translation: Translation,
-    /// On the clock of [`Board::tick`].
+    /// The time at which it was filled, on the clock of [`Board::tick`].
     pub at: u64,
 }
 
-/// The TLB of a processor, without limits: it forgets only what it is told to forget.
+/// The TLB of a processor, of unlimited size: it loses entries only by flushes.
 pub type Tlb = BTreeMap<(HatSpace, u64), TlbEntry>;
 
-/// What all processors share.
+/// The state that all processors share.
 #[derive(Debug)]
 pub struct Board {
     kind: Shootdowns,
@@ -90,7 +92,7 @@ pub struct Board {
 
 #[derive(Debug)]
 struct State {
-    /// The end of the highest frame that was given out.
+    /// The end of the highest frame handed out so far.
     next: u64,
     out: BTreeSet<PhysAddr>,
     free_frames: u64,
@@ -101,15 +103,16 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct Context {
     running: Option<HatSpace>,
-    /// Spaces of which it may hold entries.
+    /// The spaces of which the processor may hold entries.
     holds: BTreeSet<HatSpace>,
-    /// Of these, what it has yet to forget.
+    /// Those of these spaces that the processor has yet to flush.
     stale: BTreeSet<HatSpace>,
     tlb: Tlb,
 }
 
 impl Board {
-    /// For so many processors, with this many frames for page tables.
+    /// A board with `cpus` processors, shootdowns of `kind`, and `free_frames` frames for page
+    /// tables.
     pub fn new(cpus: usize, kind: Shootdowns, free_frames: u64) -> Board {
         let state = State {
             next: 1 << 32,
@@ -122,42 +125,42 @@ impl Board {
         Board { kind, virtual_caches: false, state: Mutex::new(state), clock }
     }
 
-    /// This board, whose processors have caches that are indexed by virtual addresses: pages that are
-    /// unmapped are flushed from these caches too (K94 section 3.2).
+    /// This board, with caches that are indexed by virtual addresses if `virtual_caches`: pages that
+    /// are unmapped are flushed from these caches too (K94 section 3.2).
     pub fn with_virtual_caches(self, virtual_caches: bool) -> Board {
         Board { virtual_caches, ..self }
     }
 
-    /// This board, which gives out frames for page tables from the address `first` on. Every format can name
-    /// these.
+    /// This board, with frames for page tables from the address `first` on, which every format must be able
+    /// to address.
     pub fn with_frames_from(self, first: u64) -> Board {
         self.lock().next = first;
         self
     }
 
-    /// What shootdowns have come to.
+    /// The counts of shootdowns so far.
     pub fn counts(&self) -> ShootCounts {
         self.lock().counts
     }
 
-    /// Frames of page tables that were not given back.
+    /// The number of page-table frames that are not freed.
     pub fn frames_out(&self) -> usize {
         self.lock().out.len()
     }
 
-    /// A number higher than all before.
+    /// Advances the clock. Returns a number higher than all before.
     pub fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A processor has found a page in its page table.
+    /// Fills the TLB of a processor with a page from its page table.
     pub fn fill(&self, cpu: usize, space: HatSpace, translation: Translation) {
         let entry = TlbEntry { translation, at: self.tick() };
         let context = &mut self.lock().cpus[cpu];
         context.tlb.insert((space, translation.page.start().get()), entry);
     }
 
-    /// Looks for an entry in any TLB.
+    /// The first entry of any TLB for which `f` returns true, with the number of its processor.
     pub fn any_entry(&self, f: impl Fn(HatSpace, &TlbEntry) -> bool) -> Option<(usize, TlbEntry)> {
         let state = self.lock();
         let mut all = state.cpus.iter().enumerate().flat_map(|(cpu, context)| {
@@ -166,7 +169,7 @@ impl Board {
         all.find(|(_, space, entry)| f(*space, entry)).map(|(cpu, _, entry)| (cpu, entry))
     }
 
-    /// A processor runs `space` from here on.
+    /// Switches a processor to `space`.
     pub fn enter(&self, cpu: usize, space: HatSpace) {
         let mut state = self.lock();
         let context = &mut state.cpus[cpu];
@@ -178,7 +181,7 @@ impl Board {
         state.cpus[cpu].holds.insert(space);
     }
 
-    /// Whether a processor runs `space`.
+    /// Whether any processor runs `space`.
     pub fn runs(&self, space: HatSpace) -> bool {
         self.lock().cpus.iter().any(|context| context.running == Some(space))
     }
@@ -188,7 +191,7 @@ impl Board {
     }
 }
 
-/// One processor.
+/// A processor of the board.
 #[derive(Debug)]
 pub struct Cpu<'a> {
     board: &'a Board,
@@ -272,7 +275,7 @@ impl Platform for Cpu<'_> {
     }
 }
 
-/// What the memory manager acts through. It has the frames itself.
+/// The platform of the memory manager, which has its own frames.
 impl vm::Platform for Cpu<'_> {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
         Platform::shoot(self, flushes);
@@ -295,7 +298,7 @@ impl vm::Platform for Cpu<'_> {
     }
 }
 
-/// What prices of pages are for.
+/// The log2 of the page size that prices of pages are for.
 const PAGE_BITS: u32 = 12;
 
 impl Processor for Cpu<'_> {
@@ -331,14 +334,14 @@ impl Frames for Cpu<'_> {
     }
 }
 
-/// Pages of 4 KiB that a cache of a SuperSPARC's 16 KiB has.
+/// The number of 4 KiB pages in a SuperSPARC's data cache of 16 KiB.
 const CACHE_PAGES: u64 = 4;
 
 fn spend_on_shootdowns(cycles: u64) {
     spend_on(cycles, |time| &mut time.shootdown_cycles);
 }
 
-/// Pages that leave caches, and whole spaces.
+/// The numbers of pages and of whole spaces that `flushes` drops from caches.
 fn cached(flushes: &[(HatSpace, Flush)]) -> (u64, u64) {
     flushes.iter().fold((0, 0), |(pages, spaces), (_, flush)| match flush.scope() {
         Scope::Nothing => (pages, spaces),
@@ -347,7 +350,7 @@ fn cached(flushes: &[(HatSpace, Flush)]) -> (u64, u64) {
     })
 }
 
-/// Takes from a TLB what is named.
+/// Drops from a TLB what `flushes` names.
 fn forget(tlb: &mut Tlb, flushes: &[(HatSpace, Flush)]) {
     for (space, flush) in flushes {
         tlb.retain(|&(of, start), entry| {

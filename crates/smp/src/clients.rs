@@ -1,14 +1,14 @@
-//! Clients of a server in small spaces, more of them than slots: what it costs that a slot changes hands
-//! (U02 section 5).
+//! Clients of a server in small spaces, with more clients than slots: the cost of giving a slot to
+//! another space (U02 section 5).
 //!
 //! ```text
 //!   ring of clients    a -> server -> b -> server -> c -> server -> a ...     a call each
 //!                      after some rounds, another ring at random
 //! ```
 //!
-//! Each call has the client touch pages under several entries of its root, so that they are copied into
-//! whichever root is loaded; of some large programs one runs now and then, so that there are roots.
-//! The spaces, the page table and its copies are real; cycles are put on what was done.
+//! In each call the client touches pages under several entries of its root, so that these entries are
+//! copied into the loaded root. Now and then one of some large programs runs, so that there are several
+//! roots. The spaces, the page table and the copies are real; only the cycles are a model.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -24,34 +24,36 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
 const K4: PageSize = PageSize::SIZE_4K;
-/// What an entry of a root covers.
+/// The bytes that an entry of a root covers.
 const ENTRY: u64 = 4 << 20;
-/// The area of U02's kernel with the most slots: 2 GB below the kernel's 512 MB.
+/// The address of the slot area in U02's kernel with the most slots: 2 GB below the kernel's 512
+/// MB.
 const AREA: u64 = 0x6000_0000;
 const AREA_BYTES: u64 = 2 << 30;
 
-/// What is run.
+/// The parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct ClientsPlan {
-    /// Spaces that would be small, the server apart.
+    /// The number of clients: the spaces, besides the server, that can be small.
     pub clients: u32,
-    /// How many talk to each other.
+    /// The number of clients in a ring.
     pub ring: u32,
-    /// Programs that are never small.
+    /// The number of programs that are never small.
     pub large: u32,
     /// Bytes of a slot.
     pub slot_bytes: u64,
-    /// Entries of its root that a client has pages under.
+    /// The number of root entries under which each client has pages.
     pub entries: u32,
-    /// Calls.
+    /// The number of calls.
     pub calls: u32,
-    /// Calls until another ring goes on, at random between one and twice as many.
+    /// The number of calls until another ring of clients takes over: random, between one and two
+    /// times this number.
     pub stay: u32,
-    /// What becomes of copies: `purge`, `versioned` or `groups`.
+    /// How copies are revoked: `purge`, `versioned` or `groups`.
     pub revoke: String,
-    /// Who has a slot: `first-come`, `lru` or `frequent`.
+    /// Which space gets a slot: `first-come`, `lru` or `frequent`.
     pub schedule: String,
-    /// Of the order of rings.
+    /// The seed of the order of rings.
     pub seed: u64,
     /// What a switch takes.
     pub prices: ClientsPrices,
@@ -73,32 +75,32 @@ pub struct ClientsPrices {
 const LINE_BYTES: u64 = 64;
 const ENTRY_BYTES: u64 = 4;
 
-/// What came of it.
+/// The outcome of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClientsOutcome {
-    /// Slots that there are.
+    /// The number of slots.
     pub slots: u16,
-    /// Switches, and those that loaded a root.
+    /// The number of switches.
     pub switches: u64,
-    /// Roots loaded.
+    /// The number of switches that loaded a root.
     pub root_loads: u64,
-    /// Slots taken from a space for another.
+    /// The number of slots taken from a space and given to another.
     pub recycled: u64,
-    /// Roots looked through for copies.
+    /// The number of roots searched for copies.
     pub roots_purged: u64,
-    /// Copies emptied.
+    /// The number of copies that were emptied.
     pub entries_purged: u64,
-    /// Copies made, at a fault each.
+    /// The number of copies made, each at a fault.
     pub copies: u64,
-    /// Switches to clients that had no slot and got none.
+    /// The number of switches to clients that had no slot and got none.
     pub stayed_large: u64,
-    /// Cycles of a switch with all that it had to do first: the mean, and the most.
+    /// The mean cycles of a switch, with all work that had to be done before it.
     pub mean_cycles: f64,
-    /// See [`ClientsOutcome::mean_cycles`].
+    /// The most cycles of a switch, with all work that had to be done before it.
     pub worst_cycles: u64,
 }
 
-/// Memory without end, and processors that remember nothing.
+/// Unlimited memory, and processors without TLBs.
 #[derive(Default)]
 struct Machine {
     frames: u64,
@@ -137,7 +139,7 @@ impl Directories for Roots<'_> {
     fn load(&mut self, _: usize, _: HatSpace) {}
 }
 
-/// Runs `plan`; or says what is wrong with it.
+/// Runs `plan`. The error says what is wrong with the plan.
 pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
     let revoke = match plan.revoke.as_str() {
         "purge" => Revoke::Purge,
@@ -178,7 +180,8 @@ pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
     Scene::new(plan, layout, revoke, schedule, &calls)?.play(plan, &calls)
 }
 
-/// Who runs, one after the other: client numbers from 0, then the server, then large programs.
+/// The order in which spaces run: clients have the numbers from 0, followed by the server and the
+/// large programs.
 fn calls(plan: &ClientsPlan) -> Vec<usize> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
     let (clients, ring) = (plan.clients as usize, plan.ring as usize);
@@ -208,7 +211,7 @@ struct Scene {
     small: SmallSpaces,
     layout: SlotLayout,
     prices: ClientsPrices,
-    /// By the numbers of [`calls`].
+    /// The spaces by the numbers of [`calls`].
     spaces: Vec<HatSpace>,
 }
 
@@ -294,7 +297,7 @@ impl Scene {
         })
     }
 
-    /// A page under each entry, through the root that is loaded.
+    /// Touches a page under each of the space's entries, through the loaded root.
     fn touch(&mut self, space: HatSpace, entries: u32) -> Result<(), String> {
         for entry in 0..entries {
             let addr = VirtAddr::new(u64::from(entry) * ENTRY);
@@ -316,7 +319,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What a switch took that did the difference of two counts.
+    /// The cycles of a switch, during which the counts went from `before` to `after`.
     fn cycles(&self, before: Counts, after: Counts) -> u64 {
         let prices = self.prices;
         let lines = (self.layout.slot_bytes() / ENTRY * ENTRY_BYTES).div_ceil(LINE_BYTES);

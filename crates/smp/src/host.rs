@@ -1,4 +1,5 @@
-//! A load on the processors of this host, beside a control that says whether they can scale at all.
+//! A load on the processors of this host, and a control that shows whether the host can scale at
+//! all.
 //!
 //! A process cannot interrupt another processor, so that shootdowns cost nothing here.
 
@@ -17,53 +18,56 @@ use crate::{
     times::{Times, middle},
 };
 
-/// Threads that a run can have.
+/// The most threads of a run.
 pub(crate) const THREADS_MAX: usize = 64;
 
-/// A load on threads of this host, beside its control. Times differ from run to run.
+/// The outcome of a load on threads of this host, and of its control. Times differ from run to run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct HostOutcome {
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
-    /// Scheme of locks.
+    /// The name of the locking scheme.
     pub scheme: String,
-    /// Load.
+    /// The name of the load.
     pub load: String,
-    /// Page table.
+    /// The name of the page table.
     pub table: String,
     /// Whether the HAT layer was driven alone.
     pub hat_only: bool,
-    /// Nanoseconds of an operation of one thread of the shared layer. This and the next three are of one round: the
-    /// judged one whose scaling is the median, or, where no round is judged, the one whose control scales the median.
+    /// Nanoseconds per operation of one thread on the shared layer. This value and the next two are of one
+    /// round: the judged round with the median scaling or, if no round is judged, the round with the median
+    /// scaling of the control.
     pub nanoseconds: f64,
-    /// Nanoseconds of an operation of one thread of the control.
+    /// Nanoseconds per operation of one thread of the control.
     pub control_nanoseconds: f64,
-    /// What the control does on all threads over what it does on one.
+    /// The throughput of the control on all threads, over that on one thread.
     pub control_scaling: f64,
-    /// How often one thread takes locks of each class in as many operations as a processor of virtual time
-    /// does: equal to what it takes there.
+    /// By class of locks: the number of acquisitions by one thread, in as many operations as a processor
+    /// does in virtual time. It must equal the number in virtual time.
     pub acquisitions: BTreeMap<&'static str, u64>,
-    /// Rounds that say something: the control scales, what was timed twice took equally long, and a line takes as long
-    /// from one thread to another at the end as at the beginning.
+    /// The number of rounds that are judged, that is, valid: the control scales, the two times of the same
+    /// work agree, and the transfer of a cache line between threads takes as long at the end as at the
+    /// beginning.
     pub judged_rounds: usize,
-    /// What the shared layer does on all threads over what one thread does alone, as the median of the judged
-    /// rounds; `None` where there is none.
+    /// The throughput of the shared layer on all threads over that on one thread: the median of the judged
+    /// rounds; `None` if there are none.
     pub scaling: Option<f64>,
-    /// What virtual time says of that scaling, at this host's prices. `None` where no round is judged, and for
-    /// loads that do other work between their operations, which threads of the host leave out.
+    /// That scaling as virtual time predicts it at this host's prices. `None` if no round is judged, and for
+    /// loads that do other work between their operations, as threads on the host do not do such work.
     pub predicted: Option<f64>,
-    /// Nanoseconds of a counted instruction in that prediction: what is left of an operation on one
-    /// thread without its locks, over the instructions. `None` as above.
+    /// Nanoseconds of a counted instruction in the prediction: the time of an operation on one
+    /// thread without its locks, over the instructions of an operation. `None` as for `predicted`.
     pub cycle_ns: Option<f64>,
-    /// Nanoseconds of an operation that go to lines which another thread wrote, but those of locks: what an
-    /// operation takes longer if threads take turns, an operation each, without as many lines as locks change their
-    /// threads. `None` as above.
+    /// Nanoseconds per operation that go to cache lines written by another thread, except those of locks: the
+    /// additional time of an operation if threads take turns with single operations, without the transfers of
+    /// locks' lines. `None` as for `predicted`.
     pub lines_ns: Option<f64>,
-    /// What locks and lines take on this host, where it was measured for a prediction.
+    /// What locks and cache lines cost on this host; `None` if it was not measured for a
+    /// prediction.
     pub prices: Option<HostPrices>,
 }
 
-/// Runs `plan`. An error says what of it cannot be.
+/// Runs `plan`. The error says what cannot be done of it.
 pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     if plan.threads == 0 || plan.threads > THREADS_MAX {
         return Err(format!("{} threads: choose 1 to {THREADS_MAX}", plan.threads));
@@ -108,11 +112,11 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     })
 }
 
-/// What was seen in one round.
+/// The measurements of one round.
 struct Measured {
     times: Times,
-    /// What a prediction is made of; `None` for one thread, where the times do not count, and where a line has no
-    /// price or not the same all the time.
+    /// The input of a prediction; `None` for one thread, if the times do not count, and if the price of a
+    /// line is unknown or changed during the round.
     seen: Option<Seen>,
 }
 
@@ -144,13 +148,13 @@ impl Measured {
         Ok(Measured { times, seen })
     }
 
-    /// Whether the round says something of the locks, and of one state of the host.
+    /// Whether the round is valid: the host could scale, and its state did not change.
     fn is_judged(&self) -> bool {
         self.times.count() && (self.times.threads == 1 || self.seen.is_some())
     }
 }
 
-/// The prediction in the middle of those of all rounds, with what it was made of.
+/// The median prediction over all rounds, with its input.
 fn prediction(plan: &HostPlan, asked: &Asked, seen: &[Seen]) -> Result<Option<Prediction>, String> {
     if seen.is_empty() {
         return Ok(None);
@@ -161,7 +165,7 @@ fn prediction(plan: &HostPlan, asked: &Asked, seen: &[Seen]) -> Result<Option<Pr
     Ok(Some(middle(all.into_iter(), |of| of.scaling)))
 }
 
-/// The layer without locks.
+/// Runs the layer without locks, on one thread.
 fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
     let times = (0..plan.rounds.max(1)).map(|_| measure_single(plan, asked));
     let times = times.collect::<Result<Vec<f64>, String>>()?;

@@ -1,7 +1,7 @@
-//! Commands of a multi-user load like Kenbus1 (SPEC SDM; K94 table 1), as skeletons of recordings: what
-//! users of a system for program development do. `skeletons/record.sh` makes them.
+//! The commands of a multi-user load like Kenbus1 (SPEC SDM; K94 table 1), as skeletons of recordings:
+//! the commands of users who develop programs. `skeletons/record.sh` makes the skeletons.
 
-/// Eighteen commands with their skeletons.
+/// The 18 commands, with their skeletons.
 pub const KENBUS: [(&str, &str); 18] = [
     ("sh", include_str!("../skeletons/sh.skeleton")),
     ("ls", include_str!("../skeletons/ls.skeleton")),

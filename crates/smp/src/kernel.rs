@@ -1,5 +1,5 @@
-//! Loads on the memory manager: each operation is a call of a process, or a fault, and what the HAT
-//! layer is asked for follows from it.
+//! Loads on the memory manager: each operation is a system call of a process or a fault, and the
+//! memory manager calls the HAT layer as needed.
 //!
 //! ```text
 //!   load --> vm::Kernel: space, object, anonymous map, free lists     locks of classes `vm_...`
@@ -31,23 +31,23 @@ use crate::{
     spaces::{Above, Shared, Spaces},
 };
 
-/// The file that processes read, and map to be faulted in.
+/// The file that processes read, and map to take minor faults.
 const CACHE: FileKey = FileKey { device: 1, inode: 1 };
-/// The program that all run.
+/// The file of the program that all processes run.
 const TEXT: FileKey = FileKey { device: 1, inode: 2 };
-/// Where a process has its text.
+/// The address of the text of a process.
 const TEXT_AT: u64 = 0x0800_0000;
-/// Where it maps the file.
+/// The address at which a process maps the file.
 const FILE_AT: u64 = 0x2000_0000;
-/// Where its heap begins.
+/// The address at which the heap of a process begins.
 const HEAP: u64 = 0x3000_0000;
-/// Where a program has its stack.
+/// The address of the stack of a program.
 const STACK: u64 = 0x4000_0000;
 
 const RW: Rights = Rights::from_bits(Rights::READ.bits() | Rights::WRITE.bits());
 const RX: Rights = Rights::from_bits(Rights::READ.bits() | Rights::EXECUTE.bits());
 
-/// A processor at work in the memory manager.
+/// A processor that runs a load on the memory manager.
 pub(crate) struct Process<'a, H: Host<Table = dyn Mounted>> {
     hat: &'a Hat<dyn Mounted, H::Scheme>,
     pub(crate) kernel: Kernel<'a, H>,
@@ -130,7 +130,7 @@ where
         Ok(())
     }
 
-    /// A null program begins in an empty space, and uses its text and its stack.
+    /// Runs a null program in an empty space: it uses its text and its stack.
     fn begin(&mut self, space: HatSpace, data: u64) -> Result<(), String> {
         let program = Source::File { key: TEXT, first: 0, shared: false };
         let parts = [
@@ -156,7 +156,8 @@ where
         self.touch(self.spaces.own, at(FILE_AT, page), Kind::Store)
     }
 
-    /// A fault on a page of a file in memory; the file is mapped anew before the first.
+    /// Takes a minor fault on a page of a file in memory. Before the first page, maps the file
+    /// anew.
     fn minor(&mut self, page: u64) -> Result<(), String> {
         let own = self.spaces.own;
         if page == 0 {
@@ -215,7 +216,8 @@ where
         Ok(())
     }
 
-    /// A thread of a space that all share: maps, touches and unmaps four pages.
+    /// One operation of a thread in a space that all threads share: maps, touches and unmaps four
+    /// pages.
     fn thread(&mut self, first: u64) -> Result<(), String> {
         const PAGES: u64 = 4;
         let shared = self.spaces.shared;
@@ -230,7 +232,7 @@ where
         self.kernel.unmap(shared, all).map_err(text)
     }
 
-    /// A part of that alone, on the thread's next pages.
+    /// One of these steps alone, on the thread's next pages.
     fn part(&mut self, call: Call, lie: Lie) -> Result<(), String> {
         let shared = self.spaces.shared;
         if self.count > 0 && self.count.is_multiple_of(PARTS) {
@@ -254,7 +256,7 @@ where
         Ok(())
     }
 
-    /// Has these pages as they were before they were used.
+    /// Brings the pages back to their state before their first use.
     fn anew(&mut self, call: Call, first: u64) -> Result<(), String> {
         let (shared, all) = (self.spaces.shared, range(first, PART));
         match call {
@@ -267,7 +269,8 @@ where
         }
     }
 
-    /// The user's next command: all of the set in turn, each user beginning with another.
+    /// Runs the user's next command. Each user runs all commands in turn and begins with another
+    /// one.
     fn command(&mut self) -> Result<(), String> {
         let skeletons = Arc::clone(&self.skeletons);
         let next = (5 * self.number + self.count) as usize % skeletons.len().max(1);
@@ -277,7 +280,7 @@ where
         Ok(())
     }
 
-    /// The process that this operation's child is of, and its pages of data.
+    /// The process that this operation forks, and its number of data pages.
     fn parent(&self) -> (HatSpace, u64) {
         let place = self.count as usize % SIZES.len();
         (self.spaces.parents[place], SIZES[place])
@@ -293,7 +296,7 @@ where
     }
 }
 
-/// Makes the space that all processors have, with what threads find there.
+/// Makes the space that all processors share, with the mappings that threads need.
 pub(crate) fn shared<S, P, L>(
     hat: &Hat<dyn Mounted, S>,
     above: &Above<L>,
@@ -316,7 +319,7 @@ where
     Ok(space)
 }
 
-/// Has the files in memory, and makes the spaces of a processor.
+/// Reads the files into memory, and makes the spaces of a processor.
 pub(crate) fn spaces<S, P, L>(
     hat: &Hat<dyn Mounted, S>,
     above: &Above<L>,

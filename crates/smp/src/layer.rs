@@ -1,4 +1,5 @@
-//! Loads on the HAT layer alone: what the memory manager would ask of it, without its locks.
+//! Loads on the HAT layer alone: the calls that the memory manager would make, without the memory
+//! manager's locks.
 
 use addr::{PhysAddr, Rights, VirtAddr};
 use hat::{Hat, HatSpace, LoadError, MmuPlace, locking::Scheme};
@@ -17,23 +18,23 @@ use crate::{
     spaces::Spaces,
 };
 
-/// The pages of the file cache.
+/// The address of the pages of the file cache.
 const CACHE: PhysAddr = PhysAddr::new(0x400_0000);
-/// The text.
+/// The address of the pages of the text.
 const TEXT: PhysAddr = PhysAddr::new(0x200_0000);
-/// The pages of threads of one space.
+/// The address of the pages that threads of one space use.
 const PARTS_FRAMES: PhysAddr = PhysAddr::new(0x1_0000_0000);
 
-/// A processor that drives the layer.
+/// A processor that runs a load on the HAT layer alone.
 pub(crate) struct Layer<'a, S, P> {
     hat: &'a Hat<dyn Mounted, S>,
     cpu: &'a mut P,
     costs: Costs,
     number: u64,
     random: Xoshiro256PlusPlus,
-    /// Its process.
+    /// The space of its process.
     own: HatSpace,
-    /// The kernel, or the space of all threads.
+    /// The space of the kernel, or the space of all threads.
     shared: HatSpace,
     /// The kernel's I/O MMU.
     device: Option<MmuPlace>,
@@ -132,7 +133,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         Ok(())
     }
 
-    /// A thread of a space that all share: maps, touches and unmaps four pages.
+    /// One operation of a thread in a space that all threads share: maps, touches and unmaps four
+    /// pages.
     fn thread(&mut self, first: u64) -> Result<(), String> {
         let at = DATA + (first + 4 * self.random.random_range(0..8u64)) * SIZE.bytes();
         for page in 0..4 {
@@ -144,7 +146,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         self.unload(self.shared, at, 4)
     }
 
-    /// A part of that alone, on the thread's next pages.
+    /// One of these steps alone, on the thread's next pages.
     fn part(&mut self, call: Call, lie: Lie) -> Result<(), String> {
         // Operations are counted from 1.
         let count = self.count - 1;
@@ -179,7 +181,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         })
     }
 
-    /// A fault on a page of the file cache.
+    /// Takes a minor fault on a page of the file cache.
     fn minor(&mut self, space: HatSpace, page: u64) -> Result<(), String> {
         spend(self.costs.trap);
         let at = DATA + page * SIZE.bytes();
@@ -188,7 +190,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         self.load(space, at, cached, 1, Rights::READ | Rights::EXECUTE)
     }
 
-    /// A store to a page that others use too.
+    /// Stores to a page that other processes map too, which copies it.
     fn copy_on_write(&mut self, space: HatSpace, page: u64) -> Result<(), String> {
         spend(self.costs.trap + self.costs.copy);
         let at = DATA + page * SIZE.bytes();
@@ -196,7 +198,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         self.load(space, at, self.own_frame(512 + page), 1, Rights::ALL)
     }
 
-    /// The process has exactly so many pages of its own.
+    /// Gives the process exactly `pages` pages of its own.
     fn have(&mut self, pages: u64) -> Result<(), String> {
         self.unload(self.own, DATA, 512)?;
         for page in 0..pages {
@@ -254,7 +256,7 @@ impl<S: Scheme<Table = dyn Mounted>, P: Processor> Work for Layer<'_, S, P> {
     }
 }
 
-/// Makes the space that all processors have, with what threads find there.
+/// Makes the space that all processors share, with the mappings that threads need.
 pub(crate) fn shared<S: Scheme<Table = dyn Mounted>>(
     hat: &Hat<dyn Mounted, S>,
     cpu: &mut impl Processor,

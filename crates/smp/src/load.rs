@@ -1,4 +1,4 @@
-//! What processors do: the loads of K94 table 1, and threads of one space.
+//! The loads of K94 table 1, and loads with threads of one space.
 //!
 //! ```text
 //!   fork    a child with copies of 0, 3 or 256 pages (0, 10 KB, 1 MB), two of them stored to; it exits.
@@ -18,13 +18,13 @@
 //!           side (`low`), or between those of all others (`high`), so that threads share page tables
 //! ```
 //!
-//! What `fault` and `unmap` of the last need is there before they begin. A thread that has used all its
-//! pages, as on a host, makes that anew.
+//! The pages that `fault` and `unmap` of the last group need are prepared before the measurement. On a
+//! host, a thread that has used all its pages prepares them again.
 //!
-//! Loads call the memory manager ([`crate::kernel`]), or drive the HAT layer alone
-//! ([`crate::layer`]). K94 prints what the benchmarks do, and no numbers of pages or of work: sizes
-//! beyond those named in its section 5.3 are assumptions, the bursts of `tpcb` chosen so that one lock
-//! around the layer is busy about as often as the paper says.
+//! Loads call the memory manager ([`crate::kernel`]), or the HAT layer alone ([`crate::layer`]). K94
+//! states what the benchmarks do, but not their numbers of pages or amounts of work: sizes beyond
+//! those in its section 5.3 are assumptions. The bursts of `tpcb` are chosen so that a single lock
+//! around the layer is busy about as often as in the paper.
 
 use std::sync::Arc;
 
@@ -42,62 +42,62 @@ use crate::{
     skeleton::{Skeleton, parse},
 };
 
-/// The base page.
+/// The base page size.
 pub(crate) const SIZE: PageSize = PageSize::SIZE_4K;
-/// Where a process has its text and data.
+/// The address of the text and data of a process.
 pub(crate) const DATA: u64 = 0x1000_0000;
-/// Where the kernel's windows begin; each processor has one.
+/// The address of the kernel's windows, one for each processor.
 pub(crate) const WINDOWS: u64 = 0x8000_0000;
-/// The pages of a file cache that all processes share.
+/// The number of pages in the file cache that all processes share.
 pub(crate) const CACHE_PAGES: u64 = 256;
-/// Pages of text that all processes share.
+/// The number of text pages that all processes share.
 pub(crate) const TEXT_PAGES: u64 = 12;
-/// K94 section 5.3: 0 bytes, 10 KB, 1 MB.
+/// The sizes of processes in pages, of K94 section 5.3: 0 bytes, 10 KB, 1 MB.
 pub(crate) const SIZES: [u64; 3] = [0, 3, 256];
-/// Pages that a fork's child stores to before it exits.
+/// The number of pages that the child of a fork stores to before it exits.
 pub(crate) const STORED: u64 = 2;
-/// Pages of a heap that grows and shrinks, and of a region that is faulted in.
+/// The number of pages of a heap that grows and shrinks, and of a region that is faulted in.
 pub(crate) const REGION: u64 = 64;
-/// Cycles of work between two of a transaction's records.
+/// Cycles of work between two records of a transaction.
 pub(crate) const RECORD_BURST: u64 = 130_000;
-/// Cycles that a record takes to copy.
+/// Cycles of copying a record.
 pub(crate) const RECORD: u64 = 400;
-/// Cycles until a device has been told of a record.
+/// Cycles of telling a device of a record.
 pub(crate) const TELL: u64 = 100;
-/// Cycles of work between two faults of a program that computes: 20 ms at 50 MHz.
+/// Cycles of work between two faults of a computing program: 20 ms at 50 MHz.
 pub(crate) const SPEC_BURST: u64 = 1_000_000;
 
-/// A load by its name.
+/// A load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
-    /// See the module.
+    /// `fork`: a process forks a child, which stores to some pages and exits.
     Fork,
-    /// See the module.
+    /// `exec`: a null program begins in a child.
     Exec,
-    /// See the module.
+    /// `fault`: minor faults and copy on write in turn.
     Fault,
-    /// See the module.
+    /// `brk`: a heap grows and shrinks.
     Brk,
-    /// See the module.
+    /// `tpcb`: transactions that read records of a file.
     Tpcb,
-    /// See the module.
+    /// `dma`: transfers of pages of a file by a device.
     Dma,
-    /// See the module.
+    /// `spec`: computation with few faults.
     Spec,
-    /// Threads of one space, each in its own part.
+    /// Threads of one space, each in its own part of it.
     MtLow,
-    /// Threads of one space, all in one part.
+    /// Threads of one space, all in the same part.
     MtHigh,
-    /// A part of that alone, on pages that only this thread uses.
+    /// One step of these operations alone, on pages that only this thread uses.
     Mt(Call, Lie),
-    /// Commands of [`crate::KENBUS`], one after the other.
+    /// The commands of [`crate::KENBUS`], one after the other.
     Kenbus,
-    /// A skeleton that is given.
+    /// A skeleton that the user gives.
     Skeleton,
 }
 
 impl Load {
-    /// All, with their names.
+    /// All loads, with their names.
     pub const ALL: [(&str, Load); 18] = [
         ("fork", Load::Fork),
         ("exec", Load::Exec),
@@ -119,7 +119,7 @@ impl Load {
         ("kenbus", Load::Kenbus),
     ];
 
-    /// Operations of each processor for one round.
+    /// The number of operations of each processor for one round.
     pub(crate) fn operations(self) -> u64 {
         match self {
             Load::Fork | Load::Exec => 12,
@@ -131,41 +131,45 @@ impl Load {
         }
     }
 
-    /// Whether it can drive the HAT layer alone: it asks for something of it, which this crate knows.
+    /// Whether the load can run on the HAT layer alone: this crate knows which of the layer's
+    /// functions it calls.
     pub fn has_layer_alone(self) -> bool {
         !matches!(self, Load::Kenbus | Load::Skeleton | Load::Mt(Call::Map, _))
     }
 }
 
-/// What threads of one space do that measure one thing alone, as CortenMM's benchmarks (SOSP 2025) do.
+/// An operation that measures one thing alone with threads of one space, as CortenMM's benchmarks
+/// (SOSP 2025) do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// A region is mapped, and not used.
+    /// Maps a region, without touching it.
     Map,
-    /// A region is mapped, and its pages stored to.
+    /// Maps a region and stores to its pages.
     MapFault,
-    /// Pages are stored to for the first time, of a region that is there.
+    /// Stores for the first time to pages of a mapped region.
     Fault,
-    /// A region is unmapped whose pages were used.
+    /// Unmaps a region whose pages were used.
     Unmap,
 }
 
-/// Where the pages of threads lie.
+/// How the pages of threads are laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
-    /// Those of each thread side by side, under page tables of their own: low contention.
+    /// The pages of each thread are contiguous and have page tables of their own: low contention.
     Apart,
-    /// Each between those of all others: high contention.
+    /// The pages of all threads alternate: high contention.
     Mixed,
 }
 
-/// Pages of such an operation.
+/// The number of pages of such an operation.
 pub(crate) const PART: u64 = 4;
-/// Operations of a thread that are on different pages: more than it has in virtual time.
+/// The number of operations of a thread that use different pages: more than a thread does in
+/// virtual time.
 pub(crate) const PARTS: u64 = 256;
 
 impl Lie {
-    /// The first page, from the first of all, of what the operation `count` of one of `threads` is on.
+    /// The first page of operation `count` of thread `number` of `threads`, relative to the first page
+    /// of all.
     pub(crate) fn first(self, count: u64, number: u64, threads: u64) -> u64 {
         let part = count % PARTS;
         PART * match self {
@@ -175,17 +179,17 @@ impl Lie {
     }
 }
 
-/// A load with the skeletons that it plays, if it plays any.
+/// A load, with the skeletons that it plays, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) load: Load,
     pub(crate) skeletons: Arc<[Skeleton]>,
-    /// Of which each runs it.
+    /// The number of processors that each run the load.
     pub(crate) threads: u64,
 }
 
 impl Asked {
-    /// The load `name`, or the skeleton that `text` has, for so many processors.
+    /// The load `name`, or the skeleton in `text`, for this number of threads.
     pub(crate) fn new(
         name: &str,
         text: Option<&str>,
@@ -210,9 +214,9 @@ impl Asked {
     }
 }
 
-/// A processor as a load sees it.
+/// A processor as a load uses it.
 pub(crate) trait Processor: hat::Platform + vm::Platform {
-    /// It runs `space` from here on, in the context that the layer gives it.
+    /// Switches the processor to `space`, in the context that the layer gives the space.
     fn enter<S: Scheme<Table = dyn Mounted>>(
         &mut self,
         hat: &Hat<dyn Mounted, S>,
@@ -220,13 +224,13 @@ pub(crate) trait Processor: hat::Platform + vm::Platform {
     ) -> Result<(), String>;
 }
 
-/// A processor under a load.
+/// A processor that runs a load.
 pub(crate) trait Work {
-    /// One operation.
+    /// Runs one operation.
     fn operation(&mut self, load: Load) -> Result<(), String>;
 }
 
-/// From half to one and a half times the work.
+/// Works for a random time from half to one and a half times `cycles`.
 pub(crate) fn burst(random: &mut Xoshiro256PlusPlus, cycles: u64) {
     spend(cycles / 2 + random.random_range(0..cycles));
 }
@@ -236,7 +240,7 @@ pub(crate) fn frame(first: PhysAddr, number: u64) -> PhysAddr {
     PhysAddr::new(first.get() + number * SIZE.bytes())
 }
 
-/// So many pages, at least one.
+/// The range of `pages` pages at `at`; of one page if `pages` is 0.
 pub(crate) fn range(at: u64, pages: u64) -> VirtRange {
     let first = VirtRange::of_page(VirtAddr::new(at).page(SIZE));
     let last = at + (pages.max(1) - 1) * SIZE.bytes();

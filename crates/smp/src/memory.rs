@@ -1,4 +1,4 @@
-//! Physical memory that several threads use at once: words that are atomic.
+//! Physical memory that several threads use at once: an array of atomic words.
 //!
 //! ```text
 //!   address --> region of 16 MiB --> frame of 4 KiB --> word
@@ -21,14 +21,14 @@ const FRAMES: usize = 1 << (REGION_SHIFT - FRAME_SHIFT);
 type Frame = Box<[AtomicU64]>;
 type Region = Box<[OnceLock<Frame>]>;
 
-/// Memory from address 0; clones are the same memory. What nobody has written reads as zeros.
+/// Memory from address 0. Clones are the same memory. Words that were never written read as zero.
 #[derive(Clone, Debug)]
 pub struct SharedMemory {
     regions: Arc<[OnceLock<Region>]>,
 }
 
 impl SharedMemory {
-    /// Memory of `bytes` bytes.
+    /// A memory of `bytes` bytes.
     pub fn new(bytes: u64) -> SharedMemory {
         SharedMemory { regions: empty((bytes >> REGION_SHIFT) as usize).into() }
     }
@@ -44,7 +44,7 @@ impl SharedMemory {
         &frames[frame].get_or_init(|| (0..WORDS).map(|_| AtomicU64::new(0)).collect())[word]
     }
 
-    /// Replaces the bits of the word at `addr` that `mask` has; the word as it was.
+    /// Replaces the bits in `mask` of the word at `addr`. Returns the word as it was before.
     fn replace(&self, addr: PhysAddr, mask: u64, bits: u64) -> u64 {
         let with = |word| Some(word & !mask | bits);
         let word = self.word(addr);
@@ -68,7 +68,7 @@ const fn bit(addr: PhysAddr) -> u32 {
 
 const HALF: u64 = u32::MAX as u64;
 
-/// The word that has the byte at `addr`.
+/// The address of the word that contains the byte at `addr`.
 const fn whole(addr: PhysAddr) -> PhysAddr {
     PhysAddr::new(addr.get() & !7)
 }
@@ -132,7 +132,7 @@ impl Memory for &SharedMemory {
     }
 }
 
-/// Whoever has it alone uses it as all do.
+/// Exclusive access works like shared access.
 impl Memory for SharedMemory {
     fn read_u64(&self, addr: PhysAddr) -> u64 {
         (&self).read_u64(addr)

@@ -1,6 +1,6 @@
-//! Names that a user gives: schemes of locks, loads, page tables.
+//! Names that a user gives for locking schemes, loads and page tables.
 
-/// What `name` stands for.
+/// The value that `name` stands for. `what` is used in the error.
 pub fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T, String> {
     let known = all.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
     known.ok_or_else(|| {

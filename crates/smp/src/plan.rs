@@ -1,22 +1,22 @@
-//! What is to run on threads of this host.
+//! The plan of a run on threads of this host.
 
-/// What runs.
+/// A run on threads of this host.
 #[derive(Clone, Debug)]
 pub struct HostPlan {
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
-    /// One of [`crate::SCHEMES`]; of one thread also `single`, without locks.
+    /// The locking scheme: one of [`crate::SCHEMES`]; for one thread also `single`, without locks.
     pub scheme: String,
-    /// One of [`crate::Load::ALL`], or what the skeleton is called.
+    /// The load: one of [`crate::Load::ALL`], or the name of the skeleton.
     pub load: String,
-    /// The skeleton that is played, if it is none of those.
+    /// The text of the skeleton to play, if the load is not one of [`crate::Load::ALL`].
     pub skeleton: Option<String>,
-    /// One of [`crate::TABLES`].
+    /// The page table: one of [`crate::TABLES`].
     pub table: String,
-    /// Whether the load drives the HAT layer alone, without the memory manager above it.
+    /// Whether the load calls the HAT layer alone, without the memory manager above it.
     pub hat_only: bool,
-    /// Rounds that are timed. The one whose scaling is the median is shown.
+    /// The number of timed rounds. The result is of the round with the median scaling.
     pub rounds: usize,
-    /// Of the loads' choices.
+    /// The seed of the loads' random choices.
     pub seed: u64,
 }

@@ -1,4 +1,5 @@
-//! What virtual time says of threads of this host: how often what one does, all of them do.
+//! Predicts the scaling of threads on this host by virtual time, from measurements of one thread
+//! and of threads in turn.
 //!
 //! ```text
 //!   one thread     |  work  | locks |                     measured, and by watching: which work under which lock
@@ -6,11 +7,12 @@
 //!   all at once    |  work  | lines | locks | waits |     virtual time
 //! ```
 //!
-//! Virtual time knows whose locks are whose when, and what is done under each, in instructions. How long that takes
-//! here, one thread shows who looks at the clock at each lock ([`locks::watched`]); how long an operation
-//! takes at all, one who does not. A lock and its line have [prices](HostPrices). A lock brings more than its own
-//! line: what it guards was written by another thread too. How much that is shows where threads take turns, so
-//! that nobody waits; all at once, each lock that comes from another thread brings its share.
+//! Virtual time knows which locks are held when, and the instructions that run under each. The nanoseconds of
+//! these instructions are measured on one thread that reads the clock at each lock ([`locks::watched`]); the
+//! nanoseconds of a whole operation are measured on one thread that does not. Locks and their cache lines
+//! have [prices](HostPrices). A lock that comes from another thread also brings the lines that it protects,
+//! which the other thread wrote. The cost of these lines is measured by threads that take turns, so that none
+//! waits. When all threads run at once, each lock that comes from another thread adds its share of that cost.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -31,49 +33,51 @@ use crate::{
     threads::watch,
 };
 
-/// What was seen in one round.
+/// The measurements of one round.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
-    /// Nanoseconds of an operation on one thread.
+    /// Nanoseconds per operation on one thread.
     pub(crate) alone_ns: f64,
-    /// What it takes longer where threads take turns.
+    /// Additional nanoseconds per operation if threads take turns.
     pub(crate) lines_ns: f64,
-    /// What locks and lines take.
+    /// What locks and cache lines cost.
     pub(crate) prices: HostPrices,
 }
 
-/// What follows.
+/// The prediction.
 pub(crate) struct Prediction {
-    /// What all threads do over what one does.
+    /// The throughput of all threads over that of one.
     pub(crate) scaling: f64,
     /// Nanoseconds of an instruction.
     pub(crate) cycle_ns: f64,
-    /// Nanoseconds of an operation for other lines than those of locks.
+    /// Nanoseconds per operation for cache lines other than those of locks.
     pub(crate) lines_ns: f64,
-    /// As they were seen.
+    /// What locks and cache lines cost, as measured.
     pub(crate) prices: HostPrices,
 }
 
 /// Nanoseconds of a cycle of virtual time.
 const CYCLE_NS: f64 = 0.1;
 
-/// What virtual time counts of a plan, whatever the prices, and where one thread spends its time.
+/// What virtual time counts for a plan, which does not depend on prices, and where one thread
+/// spends its time.
 pub(crate) struct Predictor<'a> {
     plan: &'a HostPlan,
-    /// Of an operation on one thread: cycles of work at the prices of [`Costs::HOST`] by place, and locks taken or
-    /// given back.
+    /// Per operation on one thread, by place: the cycles of work at the prices of [`Costs::HOST`], and the
+    /// locks acquired or released.
     work: BTreeMap<Option<Class>, f64>,
     locks: f64,
-    /// What one thread of the host was seen to do in `operations`.
+    /// What one thread of the host did in `operations`, as watched.
     watch: Watch,
     operations: u64,
     clock_ns: f64,
-    /// Locks of an operation that another thread had last, where threads take turns.
+    /// Per operation, the number of locks that another thread held last, if threads take turns.
     transfers: f64,
 }
 
 impl<'a> Predictor<'a> {
-    /// `None` for loads that do other work between their operations, which threads of the host leave out.
+    /// `None` for loads that do other work between their operations, as threads on the host do not do
+    /// such work.
     pub(crate) fn new(plan: &'a HostPlan, asked: &Asked) -> Result<Option<Predictor<'a>>, String> {
         match asked.load {
             Load::Fork | Load::Exec | Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh => {}
@@ -98,7 +102,7 @@ impl<'a> Predictor<'a> {
         }))
     }
 
-    /// The prediction from what was `seen`.
+    /// The prediction for the measurements `seen`.
     pub(crate) fn of(&self, seen: &Seen) -> Result<Prediction, String> {
         let &Seen { alone_ns, lines_ns, prices } = seen;
         let work_ns = (alone_ns - self.locks * prices.lock_ns).max(alone_ns / 10.0);
@@ -123,7 +127,7 @@ impl<'a> Predictor<'a> {
         Ok(Prediction { scaling, cycle_ns, lines_ns, prices })
     }
 
-    /// How long work takes in each place, so that an operation's takes `work_ns`.
+    /// How long work takes in each place, such that an operation takes `work_ns`.
     fn paces(&self, work_ns: f64, prices: &HostPrices) -> Paces {
         // The watching takes time, and what it leaves is more than an operation takes otherwise.
         let watched = |spent: &Spent| {
@@ -146,7 +150,7 @@ impl<'a> Predictor<'a> {
     }
 }
 
-/// What `cpus` virtual processors make of `plan`.
+/// Runs `plan` in virtual time on `cpus` processors.
 fn in_virtual_time(
     plan: &HostPlan,
     cpus: usize,

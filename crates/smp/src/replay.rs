@@ -1,12 +1,12 @@
-//! A skeleton's processes at work in the memory manager.
+//! Plays the processes of a skeleton on the memory manager.
 //!
 //! ```text
 //!   process 0   map  touch  fork 1 ............................ touch  end
 //!   process 1                      touch  exec  map  touch  end
 //! ```
 //!
-//! One processor plays all processes of a skeleton: a parent waits for its child, as a shell does. What
-//! several processes of a pipeline do at once is lost.
+//! One processor plays all processes of a skeleton: a parent waits for its child, as a shell does.
+//! Parallelism between the processes of a pipeline is lost.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,11 @@ use crate::{
     skeleton::{Backing, Skeleton, Step},
 };
 
-/// Files of skeletons are on a device of their own.
+/// The device number of the files of skeletons.
 const DEVICE: u64 = 2;
 
-/// Runs the first process of `skeleton`, and those that it forks, in a new space, to the end.
+/// Runs the first process of `skeleton` and all processes that it forks, from a new space to the
+/// end.
 pub(crate) fn play<H>(
     kernel: &mut Kernel<'_, H>,
     hat: &Hat<dyn Mounted, H::Scheme>,
@@ -46,7 +47,7 @@ struct Player<'a, 'k, H: Host<Table = dyn Mounted>> {
     hat: &'a Hat<dyn Mounted, H::Scheme>,
     costs: &'a Costs,
     skeleton: &'a Skeleton,
-    /// Pages of which it is known that hardware lets their space store there.
+    /// Pages to which hardware already allows stores in their space.
     stores: BTreeSet<(HatSpace, u64)>,
 }
 
@@ -55,7 +56,7 @@ where
     H: Host<Table = dyn Mounted>,
     H::Platform: Processor,
 {
-    /// From the beginning of a process, in this space, to its end.
+    /// Runs a process from its beginning, in the given space, to its end.
     fn process(&mut self, number: usize, mut space: HatSpace) -> Result<(), String> {
         self.kernel.platform().enter(self.hat, space)?;
         let process = &self.skeleton.processes[number];
@@ -166,7 +167,7 @@ where
         }
     }
 
-    /// Stores to these pages may fault again.
+    /// Forgets these pages: stores to them may fault again.
     fn forget(&mut self, space: HatSpace, page: u64, pages: u64) {
         let range = (space, page)..=(space, page.saturating_add(pages - 1));
         let gone: Vec<_> = self.stores.range(range).copied().collect();
@@ -180,7 +181,8 @@ fn of(page: u64, pages: u64) -> VirtRange {
     range(page << SIZE.shift(), pages)
 }
 
-/// A number for a file by its name: equal names in several skeletons are one file.
+/// A number for a file, from its name: files with equal names in several skeletons are the same
+/// file.
 fn inode(name: &str) -> u64 {
     // FNV-1a.
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,4 +1,4 @@
-//! A load on a number of processors under a scheme of locks, in virtual time.
+//! Runs a load on several processors under a locking scheme, in virtual time.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::{
     Timed, load::Asked, memory::SharedMemory, world::World,
 };
 
-/// The schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
+/// The locking schemes: those of K94's sections 4.4 and 6.2, and one that locks subtrees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SchemeName {
     Global,
@@ -36,7 +36,7 @@ enum SchemeName {
 }
 
 impl SchemeName {
-    /// Each with its name.
+    /// All schemes, with their names.
     const ALL: [(&'static str, SchemeName); 6] = [
         ("global", SchemeName::Global),
         ("early", SchemeName::Early),
@@ -54,7 +54,7 @@ impl SchemeName {
     }
 }
 
-/// Names of the schemes.
+/// The names of the locking schemes.
 pub const SCHEMES: [&str; SchemeName::ALL.len()] = {
     let mut names = [""; SchemeName::ALL.len()];
     let mut at = 0;
@@ -65,133 +65,136 @@ pub const SCHEMES: [&str; SchemeName::ALL.len()] = {
     names
 };
 
-/// Names of the page tables: one for each space, or one for all.
+/// The names of the page tables: a table for each space, or one for all spaces.
 pub const TABLES: [&str; 6] =
     ["x86-64", "sparc-reference", "guarded", "hashed", "x86-64-shared", "hashed-shared"];
 
-/// Mutexes of the scheme `hashed`, for frames and for MMU descriptors each.
+/// The number of mutexes of the scheme `hashed`, for frames and for MMU descriptors each.
 const MUTEXES: usize = 64;
 
-/// Frames for page tables where the pool has no share: more than any load needs.
+/// The number of frames for page tables, if the pool does not limit it: more than any load needs.
 const FRAMES: u64 = 1 << 20;
 
-/// What errors say that come of it.
+/// The text of the errors if no frame for a page table is left.
 const NO_TABLE_MEMORY: &str = "no memory is left for a page table";
 
-/// Physical memory that entries can name.
+/// Bytes of physical memory that entries can address.
 const MEMORY: u64 = 1 << 44;
 
-/// Physical memory where frames for page tables lie, if processors share it.
+/// Bytes of the physical memory that has the frames for page tables, if processors share it.
 const SHARED_MEMORY: u64 = 1 << 40;
 
-/// What runs.
+/// A run in virtual time.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Processors.
+    /// The number of processors.
     pub cpus: usize,
-    /// One of [`SCHEMES`].
+    /// The locking scheme: one of [`SCHEMES`].
     pub scheme: String,
-    /// One of [`Load::ALL`](crate::Load::ALL), or what the skeleton is called.
+    /// The load: one of [`Load::ALL`](crate::Load::ALL), or the name of the skeleton.
     pub load: String,
-    /// The skeleton that is played, if it is none of those.
+    /// The text of the skeleton to play, if the load is not one of [`Load::ALL`](crate::Load::ALL).
     pub skeleton: Option<String>,
-    /// One of [`TABLES`].
+    /// The page table: one of [`TABLES`].
     pub table: String,
-    /// Whether the load drives the HAT layer alone, without the memory manager above it.
+    /// Whether the load calls the HAT layer alone, without the memory manager above it.
     pub hat_only: bool,
-    /// Bytes of the pool of table memory; without, as much as is wanted.
+    /// The size of the pool of page-table memory in bytes; `None`: unlimited.
     pub pool_bytes: Option<u64>,
-    /// A lock for each list of free resources.
+    /// Whether each list of free resources has its own lock.
     pub lock_per_list: bool,
-    /// How processors are told to forget.
+    /// How processors are made to flush their TLBs.
     pub shootdowns: Shootdowns,
-    /// Contexts, where they are limited.
+    /// The limit on contexts (address-space identifiers); `None`: unlimited.
     pub contexts: Option<ContextLimit>,
-    /// Whether caches are indexed by virtual addresses, so that what is unmapped leaves them.
+    /// Whether caches are indexed by virtual addresses, so that pages that are unmapped are flushed
+    /// from them.
     pub virtual_caches: bool,
-    /// What a processor does that finds a lock held.
+    /// What a processor does when it finds a lock held.
     pub kind: LockKind,
-    /// Prices.
+    /// The costs of operations in cycles.
     pub costs: Costs,
-    /// Of the loads' choices.
+    /// The seed of the loads' random choices.
     pub seed: u64,
 }
 
-/// A load on a number of processors under a scheme of locks.
+/// The outcome of a run in virtual time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct HatOutcome {
-    /// Processors.
+    /// The number of processors.
     pub cpus: usize,
-    /// Scheme of locks.
+    /// The name of the locking scheme.
     pub scheme: String,
-    /// Load.
+    /// The name of the load.
     pub load: String,
-    /// Page table.
+    /// The name of the page table.
     pub table: String,
     /// Whether the HAT layer was driven alone.
     pub hat_only: bool,
-    /// Operations of all processors.
+    /// The number of operations of all processors.
     pub operations: u64,
-    /// Cycles until the last had ended.
+    /// Cycles until the last operation had ended.
     pub cycles: u64,
     /// Operations per million cycles.
     pub throughput: f64,
-    /// Where the cycles of all processors have gone.
+    /// How the cycles of all processors were spent.
     pub time: TimeUse,
-    /// What the locks have cost, by the name of their class.
+    /// The costs of the locks, by the name of their class.
     pub locks: BTreeMap<&'static str, LockShare>,
-    /// Acquisitions of all locks per operation.
+    /// Acquisitions of all locks, per operation.
     pub acquisitions_per_operation: f64,
     /// Cycles that processors waited for locks, per operation.
     pub wait_cycles_per_operation: f64,
-    /// What shootdowns have come to.
+    /// The counts of shootdowns.
     pub shootdowns: ShootCounts,
-    /// What contexts have cost, where they are limited.
+    /// The costs of contexts; `None` if they are not limited.
     pub contexts: Option<ContextUse>,
-    /// Spaces that lost their tables to others.
+    /// The number of spaces that lost their page tables to other spaces.
     pub steals: u64,
-    /// Bytes of page tables when they were most.
+    /// The most bytes of page tables at any time.
     pub table_bytes_peak: u64,
 }
 
-/// Entries into spaces, by what became of contexts.
+/// The number of entries into spaces, by how the space came to a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct ContextUse {
-    /// Into a space that had one, without a lock.
+    /// Entries into a space that had a context, without taking a lock.
     pub unlisted: u64,
-    /// Entries into a space that had a context, with the lock of the list that keeps the order of use.
+    /// Entries into a space that had a context, with the lock of the list that is ordered by use.
     pub listed: u64,
-    /// Contexts given to spaces that had none.
+    /// Entries into a space that had no context and was given one.
     pub taken: u64,
-    /// Of these, those that another space has lost.
+    /// Of these, those whose context was taken from another space.
     pub stolen: u64,
 }
 
-/// What the locks of one class have cost.
+/// The costs of the locks of one class.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LockShare {
-    /// Share of the acquisitions that found the lock held.
+    /// The share of acquisitions that found the lock held.
     pub contended_share: f64,
-    /// All of it.
+    /// All counts of the class.
     #[serde(flatten)]
     pub counts: ClassCounts,
 }
 
-/// Runs `plan`. An error says what of it cannot be, or what went wrong.
+/// Runs `plan`. The error says what cannot be done of it, or what went wrong.
 pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
     run_in(Order::Clocks, None, plan).map(|(outcome, _)| outcome)
 }
 
-/// Who goes on.
+/// Which processor runs next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Whose clock is least.
+    /// The processor with the lowest clock.
     Clocks,
-    /// Each an operation, one after the other. For [`Costs::FREE`]: only the end of an operation moves a clock.
+    /// The processors in turn, one operation each. For [`Costs::FREE`], with which only the end of an
+    /// operation advances a clock.
     Turns,
 }
 
-/// Runs `plan` in such an order, and says where its work is done. Work takes as long as `paces` say, if they do.
+/// Runs `plan` in this order. Returns also where its work is done. If there are `paces`, they give the time
+/// of work.
 pub fn run_in(
     order: Order,
     paces: Option<&Paces>,
@@ -224,16 +227,16 @@ pub fn run_in(
     )?
 }
 
-/// What is done with a scheme, whichever it is.
+/// An action for a locking scheme of any type.
 pub(crate) trait OnScheme {
-    /// What comes of it.
+    /// The result of the action.
     type Result;
 
-    /// Does it.
+    /// Does the action.
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result;
 }
 
-/// The scheme `name` of locks of `L`.
+/// Does `f` with the scheme `name` of locks of `L`.
 pub(crate) fn with_scheme<L: Locks, F: OnScheme>(
     name: &str,
     pool: Pool,
@@ -258,7 +261,7 @@ where
     })
 }
 
-/// What [`with_scheme`] gives, compiled once for all schemes that have a lock for each descriptor: where nothing is
+/// As [`with_scheme`], compiled once for all schemes with a lock for each descriptor; for runs that are not
 /// timed on this host.
 pub(crate) fn with_any_scheme<L: Locks, F: OnScheme>(
     name: &str,
@@ -299,7 +302,7 @@ impl OnScheme for InVirtualTime<'_> {
     }
 }
 
-/// The tables `name`, for the scheme `scheme`.
+/// The page tables `name`, for the locking scheme `scheme`.
 pub(crate) fn tables(name: &str, scheme: &str) -> Result<Tables<dyn Mounted>, String> {
     // One of one thread may have no locks, and then it has no name here.
     if SchemeName::of(scheme) == Ok(SchemeName::Covering) {
@@ -330,7 +333,7 @@ fn hashed(shape: HashedShape) -> Box<dyn Mounted> {
     Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
 }
 
-/// The tables `name`, of a format with subtrees, in a memory that processors share.
+/// The page tables `name`, of a format with subtrees, in a memory that processors share.
 fn tables_with_subtrees(name: &str) -> Result<Tables<dyn Mounted>, String> {
     let memory = SharedMemory::new(SHARED_MEMORY);
     let x86_64 = move || -> Box<dyn Mounted> {

@@ -1,4 +1,4 @@
-//! The spaces of a processor, and the memory manager that they are of.
+//! The spaces of a processor, and the memory manager that they belong to.
 
 use hat::{HatSpace, MmuPlace, locking::Locks};
 use physmem::Buddy;
@@ -6,7 +6,7 @@ use vm::{Physical, Vm};
 
 use crate::load::SIZES;
 
-/// The space that all processors have, and its I/O MMU.
+/// The space that all processors share, and its I/O MMU.
 pub(crate) type Shared = (HatSpace, Option<MmuPlace>);
 
 /// The memory manager with its memory.
@@ -18,12 +18,12 @@ pub(crate) struct Above<L: Locks> {
 /// The spaces of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spaces {
-    /// Its process.
+    /// The space of its process.
     pub(crate) own: HatSpace,
-    /// The kernel, or the space of all threads.
+    /// The space of the kernel, or the space of all threads.
     pub(crate) shared: HatSpace,
-    /// The kernel's I/O MMU, where the load has one.
+    /// The kernel's I/O MMU, if the load uses one.
     pub(crate) device: Option<MmuPlace>,
-    /// Processes that fork, by their size.
+    /// The processes that fork, by their size.
     pub(crate) parents: [HatSpace; SIZES.len()],
 }

@@ -5,8 +5,9 @@
 //!            thread 1  =op=op=op=op=                    thread 1      =op=    =op=    =op=
 //! ```
 //!
-//! All on one layer, or each on its own. In turn no thread waits for a lock, but each finds the lines that it uses
-//! written by another: what an operation takes longer than on one thread is what these lines cost.
+//! All threads work on one layer, or each on its own. When threads take turns, no thread waits for a lock,
+//! but each finds the cache lines that it uses written by another thread: the additional time of an
+//! operation, compared with a single thread, is the cost of these lines.
 
 use std::{
     collections::BTreeMap,
@@ -41,28 +42,31 @@ use crate::{
     world::World,
 };
 
-/// How long each measurement lasts.
+/// The duration of each measurement.
 const MEASURED: Duration = Duration::from_millis(40);
 
-/// Operations between two looks at the clock, and before the first.
+/// The number of operations between two reads of the clock, and before the first.
 const BATCH: u64 = 32;
 
-/// Operations that are timed together where threads take turns: whole rounds of what loads do in turn.
+/// The number of operations that are timed together if threads take turns: whole rounds of what loads
+/// do in turn.
 const TURNS_BATCH: u64 = 64;
 
-/// As many batches at least, the first of which does not count.
+/// The least number of batches if threads take turns; the first one does not count.
 const TURNS_BATCHES_MIN: usize = 4;
 
-/// How threads go on.
+/// How threads proceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
-    /// All at once.
+    /// All threads at once.
     Free,
-    /// An operation each, one after the other. Only that is timed, not the waiting for the others.
+    /// Threads in turn, one operation each. Only the operation is timed, not the waiting for the
+    /// other threads.
     InTurn,
 }
 
-/// Nanoseconds of an operation of each of `threads`, on `layers` layers: one for all, or each its own.
+/// Nanoseconds per operation of each of `threads`, on `layers` layers: one for all threads, or one for
+/// each.
 pub(crate) fn measure(
     plan: &HostPlan,
     asked: &Asked,
@@ -73,7 +77,7 @@ pub(crate) fn measure(
     with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
 }
 
-/// Nanoseconds of an operation of one thread, on a layer without locks.
+/// Nanoseconds per operation of one thread, on a layer without locks.
 pub(crate) fn measure_single(plan: &HostPlan, asked: &Asked) -> Result<f64, String> {
     let scheme = Global::<_, Single>::new(Pool::unlimited());
     let layer = Layer::<_, Single>::new(plan, asked, scheme)?;
@@ -81,7 +85,8 @@ pub(crate) fn measure_single(plan: &HostPlan, asked: &Asked) -> Result<f64, Stri
     layer.free(0, spaces[0], &Barrier::new(1))
 }
 
-/// How often one thread takes locks of each class in as many operations as a processor of virtual time does.
+/// By class of locks: the number of acquisitions by one thread, in as many operations as a processor does in
+/// virtual time.
 pub(crate) fn acquisitions(
     plan: &HostPlan,
     asked: &Asked,
@@ -96,7 +101,8 @@ pub(crate) fn acquisitions(
     Ok(by_name)
 }
 
-/// What one thread does in so many `operations`, after others that do not count.
+/// Watches what one thread does in `operations` operations, after `before` operations that do not
+/// count.
 pub(crate) fn watch(
     plan: &HostPlan,
     asked: &Asked,
@@ -107,7 +113,7 @@ pub(crate) fn watch(
     with_any_scheme::<Watched<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
 }
 
-/// Threads on so many layers of one scheme.
+/// Threads on this number of layers under one scheme.
 struct OnHost<'a> {
     plan: &'a HostPlan,
     asked: &'a Asked,
@@ -141,7 +147,7 @@ impl OnScheme for OnHost<'_> {
     }
 }
 
-/// A thread on its own layer, beside others.
+/// A thread on its own layer, which runs beside others.
 struct Other<'a> {
     plan: &'a HostPlan,
     asked: &'a Asked,
@@ -186,7 +192,7 @@ impl OnScheme for Watching<'_> {
     }
 }
 
-/// Runs threads and gives the mean of what they measure.
+/// Runs `f` on each thread. Returns the mean of the results.
 fn mean(threads: usize, f: impl Fn(usize) -> Result<f64, String> + Sync) -> Result<f64, String> {
     let measured: Vec<Result<f64, String>> = thread::scope(|scope| {
         let f = &f;
@@ -198,13 +204,13 @@ fn mean(threads: usize, f: impl Fn(usize) -> Result<f64, String> + Sync) -> Resu
     Ok(sum / threads as f64)
 }
 
-/// What threads work on.
+/// The layer that threads work on.
 struct Layer<'a, S, L: Locks> {
     plan: &'a HostPlan,
     asked: &'a Asked,
     world: World<S, L>,
-    /// The end of the highest frame of a table that was given out. They lie side by side from the bottom, as a
-    /// table's memory has an array as long as its highest frame is high.
+    /// The end of the highest page-table frame handed out so far. Frames are handed out from the bottom up,
+    /// as the memory of a table has an array that reaches up to its highest frame.
     frames: Arc<AtomicU64>,
 }
 
@@ -218,7 +224,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
         Quiet { next: Arc::clone(&self.frames), free: Vec::new() }
     }
 
-    /// The spaces of each thread.
+    /// Makes the spaces of each thread.
     fn spaces(&self, threads: usize) -> Result<Vec<Spaces>, String> {
         let mut quiet = self.quiet();
         let shared = self.world.shared(self.asked, &mut quiet)?;
@@ -235,7 +241,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
         self.world.processor(quiet, of, (self.plan.seed, Costs::FREE), self.asked)
     }
 
-    /// Nanoseconds per operation of the thread `number`, beside the others.
+    /// Nanoseconds per operation of the thread `number`, while the others run.
     fn free(&self, number: usize, spaces: Spaces, start: &Barrier) -> Result<f64, String> {
         let mut quiet = self.quiet();
         let load = self.asked.load;
@@ -254,7 +260,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
         Ok(began.elapsed().as_nanos() as f64 / operations as f64)
     }
 
-    /// Nanoseconds per operation of the thread `number`, where threads do one operation each in turn.
+    /// Nanoseconds per operation of the thread `number`, if threads do one operation each in turn.
     fn in_turn(&self, number: usize, spaces: Spaces, turns: &Turns) -> Result<f64, String> {
         let mut quiet = self.quiet();
         let load = self.asked.load;
@@ -280,10 +286,10 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
     }
 }
 
-/// Whose turn it is.
+/// Which thread's turn it is.
 struct Turns {
     threads: usize,
-    /// Operations that have ended; [`Turns::STOP`]: nobody goes on.
+    /// The number of operations that have ended; [`Turns::STOP`]: no thread continues.
     ended: AtomicUsize,
 }
 
@@ -294,7 +300,7 @@ impl Turns {
         Turns { threads, ended: AtomicUsize::new(0) }
     }
 
-    /// Waits for this thread's turn; whether it goes on.
+    /// Waits for this thread's turn. Returns whether the thread is to continue.
     fn wait(&self, number: usize) -> bool {
         loop {
             match self.ended.load(Ordering::Acquire) {
@@ -305,7 +311,7 @@ impl Turns {
         }
     }
 
-    /// The next thread's turn, or nobody's any more.
+    /// Passes the turn to the next thread, or stops all threads if `is_over`.
     fn pass(&self, is_over: bool) {
         if is_over {
             self.ended.store(Turns::STOP, Ordering::Release);
@@ -314,7 +320,7 @@ impl Turns {
         }
     }
 
-    /// What went wrong ends it for all.
+    /// Passes `result` on; an error stops all threads.
     fn stopping<T>(&self, result: Result<T, String>) -> Result<T, String> {
         if result.is_err() {
             self.ended.store(Turns::STOP, Ordering::Release);
@@ -323,9 +329,9 @@ impl Turns {
     }
 }
 
-/// A processor whose shootdowns cost nothing, with memory for tables of its own.
+/// A processor whose shootdowns cost nothing, with its own memory for page tables.
 struct Quiet {
-    /// Of the layer's threads together.
+    /// The end of the highest frame handed out, common to the threads of a layer.
     next: Arc<AtomicU64>,
     free: Vec<(PhysAddr, PageSize)>,
 }
@@ -373,7 +379,8 @@ impl Frames for Quiet {
     }
 }
 
-/// The upper one of two in the middle; 0 of none.
+/// The median; the upper one of the two in the middle if there are two, and 0 if there are no
+/// values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);

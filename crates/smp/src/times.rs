@@ -1,4 +1,4 @@
-//! Which rounds on this host say something about locks.
+//! Whether a round on this host is valid for conclusions about locks.
 //!
 //! ```text
 //!   alone      1 thread                      |  a round:  alone  control  shared
@@ -6,38 +6,41 @@
 //!   shared     n threads on one HAT layer    |
 //! ```
 //!
-//! The control does the same work without a lock or a line in common. Where even that does not come
-//! to 1.7 times on two threads, the host's cores are busy elsewhere or share too much, and no number
-//! of the shared layer says anything about its locks. Each of the three is timed twice in a round, on
-//! the way there and on the way back. What held up one of the two shows in their difference. In both
-//! cases the round does not count.
+//! The control does the same work on each thread without shared locks or cache lines. If even the
+//! control does not reach 1.7 times the throughput on two threads, the host's cores are busy with
+//! other work or share too much, and the times of the shared layer show nothing about its locks. Each
+//! of the three is timed twice in a round, in one order and then in the reverse order, so that a
+//! disturbance of one measurement appears as a difference between the two. In both cases the round
+//! does not count.
 
-/// The control on two threads must reach this many times what it does on one.
+/// The least scaling of the control on two threads.
 const CONTROL_MIN: f64 = 1.7;
 
-/// And no more than this many times as often as there are threads: what does, was held up on one.
+/// The most scaling of the control, divided by the number of threads: beyond it, the measurement on
+/// one thread was disturbed.
 const CONTROL_MAX: f64 = 1.1;
 
-/// Two times of the same work in one round are at most so far apart.
+/// The largest ratio of two times of the same work in one round.
 const APART_MAX: f64 = 1.15;
 
-/// Nanoseconds of an operation of one thread in one round, the means of two times each.
+/// Nanoseconds per operation of one thread in one round; each value is the mean of two times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Times {
-    /// Threads of the control and of the shared layer.
+    /// The number of threads of the control and of the shared layer.
     pub threads: usize,
-    /// Of one thread.
+    /// The time of one thread alone.
     pub alone: f64,
-    /// Of all threads, each on a layer of its own.
+    /// The time on all threads, each on its own layer.
     pub control: f64,
-    /// Of all threads on one layer.
+    /// The time on all threads on one layer.
     pub shared: f64,
     /// Whether the two times of each are close to each other.
     is_even: bool,
 }
 
 impl Times {
-    /// The times of `threads`: alone, of the control and shared, on the way there and on the way back.
+    /// The times of `threads` threads: alone, control and shared, from the first half of the round and
+    /// from the second.
     pub fn new(threads: usize, there: [f64; 3], back: [f64; 3]) -> Times {
         let [alone, control, shared] = [0, 1, 2].map(|at| f64::midpoint(there[at], back[at]));
         let mut pairs = there.into_iter().zip(back);
@@ -45,18 +48,17 @@ impl Times {
         Times { threads, alone, control, shared, is_even }
     }
 
-    /// What the control does on all threads over what one thread does alone.
+    /// The throughput of the control on all threads, over that of one thread alone.
     pub fn control_scaling(&self) -> f64 {
         self.threads as f64 * self.alone / self.control
     }
 
-    /// What the shared layer does on all threads over what one thread does alone.
+    /// The throughput of the shared layer on all threads, over that of one thread alone.
     pub fn scaling(&self) -> f64 {
         self.threads as f64 * self.alone / self.shared
     }
 
-    /// Whether the host let as many threads run at once and held up none, so that the round says something of the
-    /// locks.
+    /// Whether the round is valid: the host ran that many threads at once and delayed none of them.
     pub fn count(&self) -> bool {
         let threads = self.threads as f64;
         let wanted = CONTROL_MIN / 2.0 * threads..=CONTROL_MAX * threads;
@@ -64,7 +66,8 @@ impl Times {
     }
 }
 
-/// The item with the median `number`; of an even count the upper one of the two in the middle.
+/// The item with the median `number`; of an even number of items the upper one of the two in the
+/// middle.
 ///
 /// # Panics
 ///

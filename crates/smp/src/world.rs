@@ -1,5 +1,5 @@
-//! What a load works on: a HAT layer, and the memory manager above it unless the layer is driven
-//! alone.
+//! What a load runs on: a HAT layer, and the memory manager above it unless the load calls the
+//! layer alone.
 
 use addr::{PhysAddr, VirtAddr, VirtRange};
 use hat::{
@@ -19,13 +19,13 @@ use crate::{
     spaces::{Above, Shared, Spaces},
 };
 
-/// Memory: no load fills it, as K94's did not.
+/// Bytes of memory: no load fills it, as K94's loads did not fill theirs.
 const BYTES: u64 = 2 << 30;
 
-/// Where the kernel's windows lie.
+/// Bytes of the range for the kernel's windows.
 const WINDOWS_BYTES: u64 = 64 << 20;
 
-/// Physical memory that an I/O MMU's entries name.
+/// Bytes of physical memory that entries of an I/O MMU can address.
 const DEVICE_MEMORY: u64 = 1 << 40;
 
 /// The HAT layer and what is above it.
@@ -35,7 +35,7 @@ pub(crate) struct World<S, L: Locks> {
 }
 
 impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
-    /// Without spaces.
+    /// A world without spaces.
     pub(crate) fn new(
         scheme: S,
         tables: Tables<dyn Mounted>,
@@ -70,7 +70,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         &self.hat
     }
 
-    /// The space that all processors have, and its I/O MMU if the load has one.
+    /// Makes the space that all processors share, and its I/O MMU if the load has one.
     pub(crate) fn shared(&self, asked: &Asked, cpu: &mut impl Processor) -> Result<Shared, String> {
         let space = match &self.above {
             None => layer::shared(&self.hat, cpu, asked),
@@ -86,7 +86,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         Ok((space, device))
     }
 
-    /// The spaces of one of them, for a load.
+    /// Makes the spaces of a processor, for a load.
     pub(crate) fn spaces(
         &self,
         asked: &Asked,
@@ -102,7 +102,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         }
     }
 
-    /// A processor with these spaces.
+    /// A processor that runs a load in these spaces.
     pub(crate) fn processor<'a, P: Processor>(
         &'a self,
         cpu: &'a mut P,
@@ -116,7 +116,8 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         })
     }
 
-    /// Compares what is kept in several places, while nobody is at work. An error says what differs.
+    /// Compares data that is kept in several places, while no processor works. The error says what
+    /// differs.
     pub(crate) fn check(&self, cpu: &mut impl Processor) -> Result<(), String> {
         match &self.above {
             None => self.hat.check().map_err(String::from),

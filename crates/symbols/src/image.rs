@@ -1,4 +1,4 @@
-//! A file of code: its segments, its symbols, its DWARF.
+//! A file of code: its segments, its symbols and its DWARF.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use crate::{Frame, Spot, instructions, names};
 pub(crate) struct Image {
     segments: Vec<Segment>,
     architecture: object::Architecture,
-    /// By ascending address.
+    /// The symbols, by ascending address.
     symbols: Vec<Symbol>,
-    /// Of the file or of its separate debug file.
+    /// The DWARF of the file or of its separate debug file.
     dwarf: Option<Loader>,
 }
 
@@ -27,12 +27,12 @@ struct Segment {
 
 struct Symbol {
     start: u64,
-    /// 0 if it is not known: the symbol reaches up to the next.
+    /// The size of the function; 0 if unknown: the symbol extends to the next one.
     bytes: u64,
     name: String,
 }
 
-/// The build of a file with these contents.
+/// The identity of the build of a file with these contents.
 pub(crate) fn identity(contents: &[u8]) -> String {
     let file = object::File::parse(contents).ok();
     match file.and_then(|file| file.build_id().ok().flatten().map(hex)) {
@@ -42,7 +42,7 @@ pub(crate) fn identity(contents: &[u8]) -> String {
 }
 
 impl Image {
-    /// Opens the file at `path`; or says why its functions have no names.
+    /// Opens the file at `path`. The error says why its functions have no names.
     pub(crate) fn open(
         path: &str,
         recorded: Option<&str>,
@@ -126,7 +126,7 @@ impl Image {
             .next()
     }
 
-    /// Functions and lines by DWARF; what cannot be read of it is not known.
+    /// Functions and lines from the DWARF; `None` if it has none for the address or cannot be read.
     fn lines(&self, address: u64) -> Option<Vec<Frame>> {
         let mut found = self.dwarf.as_ref()?.find_frames(address).ok()?;
         let mut frames = Vec::new();
@@ -143,7 +143,7 @@ impl Image {
     }
 }
 
-/// Functions by their symbols, in no order.
+/// The functions in the symbol tables, in no order.
 fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     let tables = [file.symbol_table(), file.dynamic_symbol_table()];
     let all = tables.into_iter().flatten().flat_map(|table| table.symbols());
@@ -163,12 +163,13 @@ fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     .collect()
 }
 
-/// Of several names of one function the smallest is shown: `free`, not `__libc_free`.
+/// The key for choosing among several names of one function: the least is shown, so `free` rather
+/// than `__libc_free`.
 fn rank(name: &str) -> (usize, usize, &str) {
     (name.len() - name.trim_start_matches('_').len(), name.len(), name)
 }
 
-/// The file that has the DWARF of `file`, if it has none itself.
+/// The file with the DWARF of `file`, if `file` has none itself.
 fn separate(file: &object::File<'_>, path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
     if file.has_debug_symbols() {
         return None;
@@ -192,7 +193,7 @@ fn separate(file: &object::File<'_>, path: &Path, directories: &[PathBuf]) -> Op
     })
 }
 
-/// The DWARF of the file at `path`, and what it shares with other files.
+/// The DWARF of the file at `path`, with the parts in supplementary files.
 fn dwarf(path: &Path, directories: &[PathBuf]) -> Option<Loader> {
     let contents = std::fs::read(path).ok()?;
     let file = object::File::parse(&*contents).ok()?;

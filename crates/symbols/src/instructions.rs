@@ -1,9 +1,10 @@
-//! How long instructions are, so that one of a block can be found by its number.
+//! The lengths of instructions, to find an instruction of a block by its number.
 
 use iced_x86::{Decoder, DecoderOptions};
 use object::Architecture;
 
-/// Bytes of the first `count` instructions of `code`; `None` if they are not all there.
+/// The bytes of the first `count` instructions of `code`; `None` if `code` does not hold all of
+/// them.
 pub(crate) fn length(architecture: Architecture, code: &[u8], count: u32) -> Option<u64> {
     let count = count as usize;
     let length = match architecture {
@@ -27,8 +28,8 @@ fn x86(bits: u32, code: &[u8], count: usize) -> Option<usize> {
     Some(decoder.position())
 }
 
-/// The lowest two bits are set in an instruction of four bytes, and not both in one of two
-/// (RISC-V unprivileged specification, section 1.5).
+/// An instruction has four bytes if its lowest two bits are both set, and two otherwise (RISC-V
+/// unprivileged specification, section 1.5).
 fn riscv(code: &[u8], count: usize) -> Option<usize> {
     let mut at = 0;
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! From an instruction of a recorded program to its function and its line in the sources.
+//! Finds the function and the source line of an instruction in a recorded program.
 //!
 //! ```text
 //!   file, build, offset, instruction
@@ -10,8 +10,8 @@
 //!   DWARF        -> line, inlined calls    that its build id or its debug link names (image)
 //! ```
 //!
-//! Traces hold addresses and which build of each file they are of, not names. A file that is gone,
-//! or has been built anew, gives no names rather than wrong ones; [`Symbols::troubles`] says so.
+//! Traces hold addresses and the build of each file, not names. A file that is missing or was
+//! rebuilt gives no names rather than wrong ones; [`Symbols::troubles`] reports it.
 
 mod image;
 mod instructions;
@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use image::Image;
 pub use unwind::{Registers, Unwinder};
 
-/// The build of the file at `path`: `build-id 5fa3...` by the note that linkers write, or
-/// `crc32 1a2b3c4d` of the contents of a file without one. `None` if it cannot be read.
+/// The build of the file at `path`: `build-id 5fa3...` from the note that linkers write, or `crc32
+/// 1a2b3c4d` of the contents if there is no such note. `None` if the file cannot be read.
 pub fn identity(path: &Path) -> Option<String> {
     Some(image::identity(&std::fs::read(path).ok()?))
 }
@@ -35,28 +35,28 @@ pub fn identity(path: &Path) -> Option<String> {
 pub struct Spot<'a> {
     /// The file's path when it ran.
     pub path: &'a str,
-    /// Its build then, as [`identity`] says it.
+    /// The file's build when it ran, as [`identity`] returns it.
     pub identity: Option<&'a str>,
-    /// Where in the file the block begins that the instruction is of; or a return address.
+    /// The offset in the file of the block that has the instruction; or a return address.
     pub offset: u64,
-    /// How many instructions of the block come before it.
+    /// The number of instructions in the block before this one.
     pub instruction: u32,
-    /// Whether `offset` is a return address: the call before it is meant.
+    /// Whether `offset` is a return address: then the instruction is the call before it.
     pub is_return: bool,
 }
 
-/// A function at an instruction, and the line there.
+/// A function and the source line of an instruction in it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frame {
-    /// The function: demangled, without parameters.
+    /// The name of the function, demangled, without parameters.
     pub function: Option<String>,
-    /// The file of its source.
+    /// The source file.
     pub file: Option<String>,
-    /// The line there, from 1.
+    /// The line in the source file, from 1.
     pub line: Option<u32>,
 }
 
-/// Names of code, from files that are opened once.
+/// Finds names of code. Each file is opened once.
 #[derive(Default)]
 pub struct Symbols {
     images: HashMap<(String, Option<String>), Option<Image>>,
@@ -65,8 +65,8 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Looks for separate debug files in the folder that `PAGEWALK_DEBUG` names, if it does, and
-    /// in `/usr/lib/debug`.
+    /// Looks for separate debug files in the folder that the environment variable `PAGEWALK_DEBUG`
+    /// names, if it is set, and in `/usr/lib/debug`.
     pub fn new() -> Symbols {
         let own = std::env::var_os("PAGEWALK_DEBUG").map(PathBuf::from);
         Symbols::with_debug_directories(own.into_iter().chain(["/usr/lib/debug".into()]))
@@ -77,8 +77,9 @@ impl Symbols {
         Symbols { debug_directories: directories.into_iter().collect(), ..Symbols::default() }
     }
 
-    /// The function of the instruction at `spot`: last; before it those that the compiler has put into
-    /// it at this place, innermost first. Empty, if its file cannot be relied on.
+    /// The functions of the instruction at `spot`: first those that the compiler inlined there,
+    /// innermost first, then the function that contains them. Empty if the file is missing or was
+    /// rebuilt.
     pub fn frames(&mut self, spot: Spot<'_>) -> Vec<Frame> {
         let Symbols { images, debug_directories, troubles } = self;
         let key = (spot.path.to_owned(), spot.identity.map(str::to_owned));
@@ -89,7 +90,8 @@ impl Symbols {
         image.as_ref().and_then(|image| image.frames(spot)).unwrap_or_default()
     }
 
-    /// Why some files gave no names, a sentence each, in the order in which they were asked for.
+    /// Why some files gave no names: a sentence for each, in the order in which the files were
+    /// first needed.
     pub fn troubles(&self) -> &[String] {
         &self.troubles
     }

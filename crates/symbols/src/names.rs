@@ -2,7 +2,7 @@
 
 use cpp_demangle::DemangleOptions;
 
-/// `name` as its source has it, without parameters and hashes; itself if it is not mangled.
+/// `name` as in its source, without parameters and hashes; unchanged if it is not mangled.
 pub(crate) fn demangled(name: &str) -> String {
     // Versions of a symbol: `memcpy@@GLIBC_2.14`.
     let name = name.split_once('@').map_or(name, |(name, _)| name);

@@ -1,5 +1,5 @@
-//! The calls that led to a place in a program without frame pointers, by the tables that compilers write for
-//! exceptions (call-frame information in `.eh_frame`; DWARF 5, section 6.4).
+//! Finds the callers of a place in a program without frame pointers, from the tables that compilers write
+//! for exceptions (call-frame information in `.eh_frame`; DWARF 5, section 6.4).
 //!
 //! ```text
 //!   return address --.eh_frame_hdr--> its function's table --> CFA = rsp + 48    where the caller's frame begins
@@ -7,7 +7,8 @@
 //!                                                              CFA - 16          the caller's rbp
 //! ```
 //!
-//! Programs of AMD64 alone: compilers for Arm and RISC-V keep frame pointers, or name the caller in a register.
+//! Supports only programs for AMD64: compilers for Arm and RISC-V keep frame pointers, or keep the return
+//! address in a register.
 
 use std::collections::HashMap;
 
@@ -17,18 +18,18 @@ use addr2line::gimli::{
 };
 use object::{Object, ObjectSection, ObjectSegment};
 
-/// What a processor of AMD64 would have in its registers once a call has returned.
+/// The registers of an AMD64 processor after a call has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
-    /// Where the call returns to.
+    /// The address to which the call returns.
     pub rip: u64,
     /// The stack pointer.
     pub rsp: u64,
-    /// The frame pointer, or whatever that register is used for.
+    /// The frame pointer, or any other value if the program uses the register otherwise.
     pub rbp: u64,
 }
 
-/// The tables of files, which are opened once.
+/// The call-frame tables of files. Each file is opened once.
 #[derive(Clone, Debug, Default)]
 pub struct Unwinder {
     files: HashMap<String, Option<Tables>>,
@@ -39,7 +40,7 @@ pub struct Unwinder {
 struct Tables {
     frames: Section,
     header: Section,
-    /// Offset in the file, address and bytes of each segment.
+    /// The file offset, address and size in bytes of each segment.
     segments: Vec<(u64, u64, u64)>,
 }
 
@@ -50,10 +51,12 @@ struct Section {
 }
 
 impl Unwinder {
-    /// The registers when the function returns to which the call returned after which they are `registers`.
+    /// The registers after the caller's function returns too; `registers` are those after the call itself
+    /// has returned.
     ///
-    /// `path` is the file that has the code there, and `offset` where in it. `read` gives the eight bytes at an
-    /// address of the stack. `None` where the file says nothing of it, or what it says needs more than is known.
+    /// `path` is the file of the code, and `offset` the place in that file. `read` returns the eight bytes at
+    /// an address of the stack. The result is `None` if the file has no information for the place, or the
+    /// information needs more than is known.
     pub fn caller(
         &mut self,
         path: &str,

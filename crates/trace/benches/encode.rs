@@ -1,21 +1,21 @@
-//! What it costs to encode a recording, without the program and its recorder.
+//! Measures the encoding of a recording, without the program and its recorder.
 //!
 //!     cargo bench -p trace --bench encode -- TRACE.pwt ...
 //!
-//! Of each trace the words that its recorder wrote are made again, and given to the writer in spans as a ring has
-//! them. A line has the nanoseconds of user CPU per access that the writer takes (the median of the rounds, in which
-//! the traces take turns), the bytes per access of what it writes, and the nanoseconds to read that again. Only what
-//! the first process did is encoded. `--rounds N` is 3 if left out;
-//! `--level N` is zstd's, and `--chunk N` the accesses of a chunk.
+//! For each trace, the words that its recorder wrote are reconstructed and passed to the writer in spans, as
+//! from a ring. A line has the nanoseconds of user CPU time of the writer per access (the median of the
+//! rounds, in which the traces take turns), the bytes written per access, and the nanoseconds of reading them
+//! again. Only the accesses of the first process are encoded. `--rounds N` is 3 by default; `--level N` is
+//! zstd's level, and `--chunk N` the number of accesses of a chunk.
 
 use std::path::{Path, PathBuf};
 
 use trace::{Batch, Options, Process, Reader, Recording, Replay, Sink, Source, Summary, Writer};
 
-/// Words of a ring that are published together.
+/// The number of words of a ring that are published together.
 const SPAN: usize = 2048;
 
-/// Nanoseconds of CPU that this thread has taken.
+/// The nanoseconds of CPU time of this thread so far.
 fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes one `timespec`.
@@ -23,7 +23,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Gives `words` to `writer`.
+/// Passes `words` to `writer`.
 fn give(writer: &mut Writer, words: &[u64]) -> Result<(), trace::Error> {
     let mut at = 0;
     while at < words.len() {
@@ -37,7 +37,8 @@ fn give(writer: &mut Writer, words: &[u64]) -> Result<(), trace::Error> {
     Ok(())
 }
 
-/// Encodes the first process of `path` into `out`; the nanoseconds, and what was written.
+/// Encodes the first process of `path` into `out`. Returns the nanoseconds, and a summary of what
+/// was written.
 fn encode(path: &Path, out: &Path, options: &Options) -> Result<(u64, Summary), trace::Error> {
     let header = Reader::open(path)?.header().clone();
     let recording = Recording::create(out, &header, options.clone())?;
@@ -73,7 +74,7 @@ fn encode(path: &Path, out: &Path, options: &Options) -> Result<(u64, Summary), 
     Ok((ns, recording.finish()?))
 }
 
-/// The nanoseconds that it takes to read the trace at `path`.
+/// The nanoseconds of reading the trace at `path`.
 fn decode(path: &Path) -> Result<u64, trace::Error> {
     let (mut reader, mut batch) = (Reader::open(path)?.in_place(), Batch::default());
     let before = cpu_ns();

@@ -1,28 +1,28 @@
-//! What a process has allocated, and where its program did so.
+//! The blocks that a process has allocated, and the places in its program that allocated them.
 //!
 //! ```text
 //!   blocks   |-- a: site 0 --|   |- b: site 1 -|  |- c: site 0, freed -|      by address
 //!   sites    0: main, table.c:12    1: grow, list.c:40                        what ever was
 //! ```
 //!
-//! A site is a place in the program that allocates, with the calls that led there. A block that was
-//! freed keeps its site until something else is allocated or mapped over it: what the allocator
-//! and a `realloc` still do with it is done because of that block.
+//! A site is a place in the program that allocates, together with the calls that led there. A freed
+//! block keeps its site until something else is allocated or mapped over it: later accesses by the
+//! allocator or a `realloc` are still due to that block.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::Location;
 
-/// A place that allocates.
+/// A place that allocates, and counts of its allocations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// The return addresses of the calls that led to it, its caller's first.
+    /// The return addresses of the calls that led to it, with its caller's first.
     pub frames: Vec<Location>,
-    /// How often it has allocated.
+    /// The number of allocations.
     pub allocations: u64,
-    /// How many bytes, in all.
+    /// The total number of bytes allocated.
     pub bytes: u64,
-    /// Bytes that are allocated now.
+    /// The number of bytes that are currently allocated.
     pub live_bytes: u64,
     /// The largest value that `live_bytes` has had.
     pub peak_bytes: u64,
@@ -35,37 +35,37 @@ struct Block {
     is_freed: bool,
 }
 
-/// The blocks of an address space that were allocated, and their sites.
+/// The blocks allocated in an address space, and their sites.
 #[derive(Clone, Debug, Default)]
 pub struct Allocations {
-    /// By their first byte; none overlap.
+    /// The blocks by their first byte; blocks do not overlap.
     blocks: BTreeMap<u64, Block>,
     sites: Vec<Site>,
-    /// The index of a site by the number that the trace gives it.
+    /// The index of a site by the number that the trace uses for it.
     numbers: HashMap<u32, u32>,
 }
 
 impl Allocations {
-    /// All sites that ever were. A site's index here never changes.
+    /// All sites seen so far. The index of a site never changes.
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// The site of the block that holds `addr`, by its index in [`Allocations::sites`].
+    /// The site of the block that contains `addr`, as an index into [`Allocations::sites`].
     pub fn site_of(&self, addr: u64) -> Option<u32> {
         let (_, block) = self.blocks.range(..=addr).next_back()?;
         (addr <= block.last).then_some(block.site)
     }
 
-    /// The trace calls a site `number` from here on.
+    /// Defines a site, which the trace calls `number` from now on.
     pub(crate) fn site(&mut self, number: u32, frames: Vec<Location>) {
         self.numbers.insert(number, self.sites.len() as u32);
         let (allocations, bytes, live_bytes, peak_bytes) = (0, 0, 0, 0);
         self.sites.push(Site { frames, allocations, bytes, live_bytes, peak_bytes });
     }
 
-    /// `bytes` from `addr` are allocated at the site that the trace calls `number`; its index, if
-    /// it is known.
+    /// Records that `bytes` bytes from `addr` are allocated at the site that the trace calls
+    /// `number`. Returns the site's index, if the site is known.
     pub(crate) fn allocate(&mut self, addr: u64, bytes: u64, number: u32) -> Option<u32> {
         let site = *self.numbers.get(&number)?;
         // An allocation of nothing has an address of its own all the same.
@@ -80,7 +80,7 @@ impl Allocations {
         Some(site)
     }
 
-    /// The block that begins at `addr` is given back.
+    /// Records that the block that begins at `addr` is freed.
     pub(crate) fn free(&mut self, addr: u64) {
         if let Some(block) = self.blocks.get_mut(&addr).filter(|block| !block.is_freed) {
             block.is_freed = true;
@@ -89,8 +89,7 @@ impl Allocations {
         }
     }
 
-    /// Nothing that was allocated is in `first..=last` any more. A block that reaches into it ends
-    /// before, or begins behind.
+    /// Removes all blocks in `first..=last`. A block that extends into the range is shortened.
     pub(crate) fn gone(&mut self, first: u64, last: u64) {
         while let Some((&start, &block)) = self.blocks.range(..=last).next_back() {
             if block.last < first {
@@ -111,7 +110,7 @@ impl Allocations {
         }
     }
 
-    /// Another program goes on in an empty space.
+    /// Records that another program begins in an empty space.
     pub(crate) fn replaced(&mut self) {
         self.blocks.clear();
         self.numbers.clear();
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
     use crate::random::numbers;
 
-    /// Bytes of a small world; a model knows of each whose it is.
+    /// The bytes of a small memory; the model knows the block of each byte.
     const BYTES: u64 = 64;
 
     #[test]

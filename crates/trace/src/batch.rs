@@ -17,7 +17,7 @@ use addr::Kind;
 
 use crate::Event;
 
-/// What an access is, besides its address, in 32 bits.
+/// The properties of an access other than its address, in 32 bits.
 ///
 /// ```text
 ///  31               16 15            2 1  0
@@ -26,9 +26,10 @@ use crate::Event;
 /// +-------------------+---------------+----+
 /// ```
 ///
-/// `instructions` counts the instructions that began since the row before, this row's own
-/// among them: a fetch of a block counts 1, its third instruction's load 2 more. Gaps of more
-/// than 65535 are an [`Event::Gap`] before the row. The sum over a trace is its length.
+/// `instructions` is the number of instructions that began since the row before, including this
+/// row's own. For example, the fetch of a block counts 1, and a load by the block's third
+/// instruction 2 more. More than 65535 instructions are an [`Event::Gap`] before the row. The sum
+/// over a trace is the trace's length in instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Meta(u32);
@@ -36,12 +37,13 @@ pub struct Meta(u32);
 impl Meta {
     /// The largest size of one access, in bytes.
     pub const SIZE_MAX: u32 = (1 << 14) - 1;
-    /// The largest count of instructions that one row carries.
+    /// The largest number of instructions that one row counts.
     pub const INSTRUCTIONS_MAX: u32 = (1 << 16) - 1;
 
-    /// A row of `kind` and `size` bytes after `instructions` instructions.
+    /// A row for an access of `kind` and `size` bytes, `instructions` instructions after the row
+    /// before.
     ///
-    /// Sizes and counts above the maximum are cut to it.
+    /// Sizes and counts above the maximum are reduced to it.
     #[inline]
     pub const fn new(kind: Kind, size: u32, instructions: u32) -> Meta {
         let size = if size > Meta::SIZE_MAX { Meta::SIZE_MAX } else { size };
@@ -53,12 +55,12 @@ impl Meta {
         Meta(kind as u32 | size << 2 | instructions << 16)
     }
 
-    /// The row's bits as stored, or `None` if they name no kind.
+    /// The row with these bits, or `None` if they do not encode a kind.
     pub const fn from_bits(bits: u32) -> Option<Meta> {
         if bits & 3 == 3 { None } else { Some(Meta(bits)) }
     }
 
-    /// The bits as drawn above.
+    /// The bits in the layout above.
     #[inline]
     pub const fn bits(self) -> u32 {
         self.0
@@ -72,26 +74,25 @@ impl Meta {
         KINDS[(self.0 & 3) as usize]
     }
 
-    /// `self.kind() as usize`.
+    /// `self.kind() as usize`, computed without a branch.
     #[inline]
     pub const fn kind_index(self) -> usize {
         (self.0 & 3) as usize
     }
 
-    /// Bytes accessed.
+    /// The size of the access in bytes.
     #[inline]
     pub const fn size(self) -> u32 {
         self.0 >> 2 & Meta::SIZE_MAX
     }
 
-    /// Instructions since the row before.
+    /// The number of instructions since the row before.
     #[inline]
     pub const fn instructions(self) -> u32 {
         self.0 >> 16
     }
 
-    /// This row with `more` added to its count of instructions. The caller knows that the sum fits into the
-    /// count's 16 bits.
+    /// This row with `more` added to its number of instructions. The sum must fit into 16 bits.
     #[inline]
     pub(crate) const fn plus_instructions(self, more: u32) -> Meta {
         Meta(self.0.wrapping_add(more << 16))
@@ -104,19 +105,20 @@ impl fmt::Debug for Meta {
     }
 }
 
-/// From `start` on, the accesses are `thread`'s.
+/// The start of a range of accesses that were made by `thread`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Index of the first access in the batch.
+    /// The index, in the batch, of the first of these accesses.
     pub start: u32,
-    /// The thread's number in the trace: 0 is the first.
+    /// The thread's number in the trace; the first thread is 0.
     pub thread: u32,
 }
 
-/// An event and its place: before the access at index `at` of the batch.
+/// An event, and its position: before the access at index `at` of the batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// Index of the access that it precedes; `len()` at the end of the batch.
+    /// The index of the access that the event precedes; `len()` for an event at the end of the
+    /// batch.
     pub at: u32,
     /// The thread that caused it.
     pub thread: u32,
@@ -124,129 +126,132 @@ pub struct Placed {
     pub event: Event,
 }
 
-/// Which pages are sure to be in the first TLBs of a machine.
+/// Which pages are guaranteed to hit in the first-level TLBs of a machine.
 ///
-/// Under LRU these are, of each set, those that were used last, as many as it has room for. Otherwise they follow from
-/// what the TLBs held at some time ([`Contents`]).
+/// Under LRU these are the most recently used pages of each set, as many as the set has ways. For other
+/// policies they follow from the contents of the TLBs at some time ([`Contents`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SurePages {
-    /// How many of code, and how many of data; of all sets.
+    /// The number of pages in the TLB for code and in the TLB for data, over all sets.
     pub pages: [u32; 2],
-    /// How many sets there are. The number of a page, divided by that, leaves the number of its set.
+    /// The number of sets. The remainder of a page number divided by it is the page's set.
     pub sets: [u32; 2],
-    /// Which page of a full set makes room.
+    /// The replacement policy.
     pub replaces: [Replaces; 2],
-    /// Whether both are in one TLB, which the first of each says all about.
+    /// Whether code and data share one TLB; then the first element of each array describes it.
     pub together: bool,
 }
 
-/// Which page of a full set of a TLB makes room for another.
+/// Which page of a full set of a TLB is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replaces {
-    /// The one that was used longest ago.
+    /// The page that was used longest ago.
     Lru,
-    /// The one that came in longest ago.
+    /// The page that was inserted longest ago.
     Fifo,
-    /// One at a place that is drawn.
+    /// The page in a random way.
     Random,
 }
 
-/// What a TLB holds, for who follows from there on which page makes room.
+/// The contents of a TLB, from which later replacements can be computed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
-    /// Its places, those of each set behind those of the one before: in the order from which [`Replaces::Random`]
-    /// draws, or else as pages came in, with empty ones behind.
+    /// The entries, set after set: in the order from which [`Replaces::Random`] selects, otherwise in the
+    /// order of insertion, with empty ones last.
     pub places: Vec<Place>,
-    /// Where the splitmix64 sequence is by which places are drawn; 0 if none is.
+    /// The state of the splitmix64 sequence that selects random ways; 0 if none does.
     pub sequence: u64,
 }
 
-/// What is at one place of a TLB.
+/// The content of one entry of a TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// Nothing.
     Empty,
-    /// What serves another space.
+    /// A page of another space.
     Other,
-    /// The page that begins there.
+    /// The page that begins at this address.
     Page(u64),
 }
 
-/// Accesses that a batch counts instead of holding them, as a recorder tells them.
+/// Accesses that a recorder reports as counts instead of single rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counted {
-    /// So many were made before what follows, and are told by [`Counted::Hits`] later.
+    /// This many accesses were made before what follows; a later [`Counted::Hits`] says which ones.
     Passed(u64),
-    /// So many accesses of `kind` to the 4K page at `page` hit the first TLB. The last of them came
-    /// after those of pages that were told so before.
+    /// `count` accesses of `kind` to the 4K page at `page` hit in the first-level TLB. The last of
+    /// them came after the accesses to pages that were reported before.
     Hits {
-        /// What they were.
+        /// The kind of the accesses.
         kind: Kind,
-        /// Where the page begins.
+        /// The address of the page.
         page: u64,
-        /// How many; 0 where the order alone is told.
+        /// The number of accesses; 0 if only the order is reported.
         count: u64,
-        /// Whether the page makes room for the next that comes into that TLB, instead of being the youngest.
+        /// Whether the page is the next one to be replaced in that TLB, instead of being the most recently
+        /// used.
         goes: bool,
     },
-    /// The recorder waits to be told what the first TLBs hold, when all before has run.
+    /// The recorder waits for the contents of the first-level TLBs after everything before has run.
     Asked,
 }
 
-/// [`Counted::Hits`] and their place: after the accesses before index `at`, and before an event there.
+/// [`Counted::Hits`] and their position: after the accesses before index `at`, and before an event
+/// there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hits {
-    /// Index of an access in the batch; `len()` at its end.
+    /// The index of an access in the batch; `len()` for the end of the batch.
     pub at: u32,
     /// The thread that made them.
     pub thread: u32,
-    /// What they were.
+    /// The kind of the accesses.
     pub kind: Kind,
-    /// Where the page begins.
+    /// The address of the page.
     pub page: u64,
-    /// How many.
+    /// The number of accesses.
     pub count: u64,
-    /// Whether the page makes room for the next that comes into that TLB.
+    /// Whether the page is the next one to be replaced in that TLB.
     pub goes: bool,
 }
 
-/// All accesses of the process before index `at` were made by the time `ns`.
+/// A time stamp: all accesses of the process before index `at` had been made by the time `ns`.
 ///
-/// Stamps give an order to what several processes did, never durations: a recorded program runs
-/// many times slower than by itself, and not everywhere by the same factor.
+/// Stamps determine the order of what several processes did. They do not give durations: a recorded
+/// program runs many times slower than alone, by a factor that varies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
-    /// An index in the batch; `len()` at its end.
+    /// An index in the batch; `len()` for the end of the batch.
     pub at: u32,
-    /// Nanoseconds of the recording's clock.
+    /// The time in nanoseconds of the recording's clock.
     pub ns: u64,
 }
 
-/// Of which block an access is, as far as a batch tells.
+/// The basic block that an access belongs to, as far as a batch can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Block {
-    /// Of the block at `address`, and there of the instruction of that number, from 0.
+    /// The block at `address`; within it, instruction number `instruction`, counted from 0.
     At {
-        /// Where the block begins.
+        /// The address of the block.
         address: u64,
-        /// Instructions of it before the access's own.
+        /// The number of instructions of the block before the access's own.
         instruction: u32,
     },
-    /// Of the block that its thread was in when the batch began, so many instructions later.
+    /// The block that its thread was executing when the batch began, `instructions` instructions
+    /// later.
     Before {
-        /// How many.
+        /// The number of instructions.
         instructions: u32,
     },
-    /// There is no fetch near it.
+    /// Unknown: no fetch was found nearby.
     Unknown,
 }
 
 impl Block {
-    /// As far as [`Batch::block_of`] looks for a fetch: a block has 512 instructions in QEMU, none of which makes more
-    /// than a few accesses, unless it is a `rep` instruction.
+    /// How many rows back [`Batch::block_of`] searches for a fetch. A block has up to 512 instructions in
+    /// QEMU, each of which makes only a few accesses, except `rep` instructions.
     const ROWS_MAX: usize = 1 << 13;
 
-    /// The block that so many instructions later is the same.
+    /// The position `instructions` instructions later in the same block.
     fn later(self, instructions: u32) -> Block {
         match self {
             Block::At { address, instruction } => {
@@ -260,59 +265,61 @@ impl Block {
     }
 }
 
-/// Consecutive accesses of a trace and the events among them.
+/// Consecutive accesses of a trace, and the events among them.
 ///
-/// Holding one from a [`crate::Source`] proves: `addr` and `meta` have one length, `paddr` has
-/// it too or is empty, segments, events and stamps ascend, and the first segment starts at 0 if there
-/// is any access.
+/// For a batch from a [`crate::Source`] these properties hold: `addr` and `meta` have the same
+/// length, and `paddr` has it too or is empty; segments, events and stamps ascend; and if there is an
+/// access, the first segment starts at 0.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
     /// Virtual addresses.
     pub addr: Vec<u64>,
-    /// Kinds, sizes and instruction counts.
+    /// Kinds, sizes and numbers of instructions.
     pub meta: Vec<Meta>,
-    /// Physical addresses where the trace knows them; empty otherwise.
+    /// Physical addresses if the trace has them, otherwise empty.
     pub paddr: Vec<u64>,
-    /// Whose accesses they are.
+    /// The threads that made the accesses.
     pub segments: Vec<Segment>,
-    /// What happened among them.
+    /// The events among the accesses.
     pub events: Vec<Placed>,
-    /// When they were made, in a trace of one process of a recording; empty in others.
+    /// The time stamps, in a trace of one process of a recording; otherwise empty.
     pub stamps: Vec<Stamp>,
-    /// Accesses that are not held, since they hit: in a run beside the program alone.
+    /// Accesses that are counted and not listed, because they are guaranteed hits: only in a run at
+    /// the same time as the recorded program.
     pub hits: Vec<Hits>,
-    /// How many of these were made before the access of that index, and after the one before in this list.
+    /// The number of counted accesses before the access with an index (and after the previous element of
+    /// this list).
     pub passed: Vec<(u32, u64)>,
-    /// Whether the recorder waits to be told what the first TLBs hold when all of this has run
-    /// ([`crate::Source::answer`]).
+    /// Whether the recorder waits for the contents of the first-level TLBs after all of this has
+    /// run ([`crate::Source::answer`]).
     pub asks: bool,
-    /// Where a processor went from one program to another, before the access of that index, and
-    /// why ([`crate::switches::Switches`]). It is not stored.
+    /// Where a processor switched to another program, before the access with an index, and why
+    /// ([`crate::switches::Switches`]). Not stored in files.
     pub switches: Vec<(u32, &'static str)>,
-    /// Index in the trace of the first access.
+    /// The index, in the trace, of the first access.
     pub first: u64,
 }
 
 impl Batch {
-    /// Accesses in the batch.
+    /// The number of accesses.
     #[inline]
     pub fn len(&self) -> usize {
         self.addr.len()
     }
 
-    /// Whether it holds no access; it may still hold events.
+    /// Whether there is no access; there may still be events.
     pub fn is_empty(&self) -> bool {
         self.addr.is_empty()
     }
 
-    /// Instructions that its accesses count, and those that no access does.
+    /// The number of instructions, including those that no access counts.
     pub(crate) fn instructions(&self) -> u64 {
         let others = self.events.iter().map(|placed| placed.event.uncounted_instructions());
         let counted = self.meta.iter().map(|meta| u64::from(meta.instructions()));
         counted.sum::<u64>() + others.sum::<u64>()
     }
 
-    /// Forgets the contents and keeps the memory.
+    /// Removes the contents and keeps the memory.
     pub fn clear(&mut self) {
         self.addr.clear();
         self.meta.clear();
@@ -327,7 +334,7 @@ impl Batch {
         self.first = 0;
     }
 
-    /// Appends an access of `thread`, opening a segment if the thread changed.
+    /// Appends an access of `thread`, with a new segment if the thread has changed.
     #[inline]
     pub fn push(&mut self, thread: u32, addr: u64, meta: Meta) {
         if self.segments.last().is_none_or(|segment| segment.thread != thread) {
@@ -344,16 +351,16 @@ impl Batch {
         segment.map_or(0, |segment| self.segments[segment].thread)
     }
 
-    /// The block that the access at `index` is of: the last that its thread fetched.
+    /// The block to which the access at `index` belongs: the last one that its thread fetched.
     ///
-    /// Only in a trace with all of its fetches is that the block which made the access. It is [`Block::Unknown`] if more
-    /// accesses of the thread lie between.
+    /// Only in a trace with all fetches is this the block that made the access. The result is
+    /// [`Block::Unknown`] if too many accesses of the thread are in between.
     pub fn block_of(&self, index: usize) -> Block {
         self.block_within(index, None, Block::ROWS_MAX)
     }
 
-    /// The block that the access at `index` is of, however far back its thread fetched it. Where the block of an access
-    /// before it of the same thread is `known`, by its index, nothing before that is looked at.
+    /// The block to which the access at `index` belongs, however long ago its thread fetched it. `known` is
+    /// the index and block of an earlier access of the same thread: rows before it are not searched.
     pub fn block_after(&self, index: usize, known: Option<(usize, Block)>) -> Block {
         self.block_within(index, known, usize::MAX)
     }
@@ -387,7 +394,8 @@ impl Batch {
         Block::Before { instructions }
     }
 
-    /// Keeps only the accesses from index `from` to before `to`; leaves the events alone.
+    /// Keeps only the accesses from index `from` up to but not including `to`; events are
+    /// unchanged.
     pub(crate) fn keep(&mut self, from: u32, to: u32) {
         for column in [&mut self.addr, &mut self.paddr] {
             column.truncate(to as usize);
@@ -410,7 +418,7 @@ impl Batch {
         self.first += u64::from(from);
     }
 
-    /// Appends an event that comes after all accesses so far.
+    /// Appends an event after all accesses so far.
     pub fn push_event(&mut self, thread: u32, event: Event) {
         self.events.push(Placed { at: self.addr.len() as u32, thread, event });
     }

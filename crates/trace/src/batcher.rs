@@ -1,4 +1,5 @@
-//! Blocks to batches: the sink of a simulation that runs beside the program.
+//! Converts executed blocks to batches: the sink of a simulation that runs at the same time as the
+//! program.
 //!
 //! ```text
 //!   execute(shape, addrs) --> rows of the shape + addresses --> Batch --take()--> machine
@@ -9,51 +10,51 @@ use crate::shape::{Link, Rows};
 use crate::words::{Ready, Take, Usual};
 use crate::{Batch, Counted, Error, Event, Hits, Meta, Segment, Shape, ShapeId, Sink, Taken};
 
-/// A [`Sink`] that expands blocks into a [`Batch`].
+/// A [`Sink`] that expands executed blocks into a [`Batch`].
 #[derive(Debug, Default)]
 pub struct Batcher {
     shapes: Vec<Rows>,
-    /// What a recorder's words stand for.
+    /// The meaning of a recorder's words.
     usual: Usual,
     ready: Ready<Own>,
-    /// By shape, if it is plain.
+    /// The data of each shape that is plain.
     plain: Vec<Option<Own>>,
-    /// The rows of plain shapes that have more than [`LANES`].
+    /// The rows of plain shapes that have more than [`LANES`] rows.
     metas: Vec<Meta>,
-    /// Where the addresses of plain shapes come from that are not all said.
+    /// The sources of the addresses of plain shapes that do not give all addresses explicitly.
     links: Vec<Link>,
     batch: Batch,
     carry: Carry,
     refused: Option<Error>,
     given: u64,
     given_instructions: u64,
-    /// Accesses that were counted.
+    /// The number of accesses that were only counted.
     passed: u64,
 }
 
-/// Rows that are copied whether a block has them or not; nearly all have no more.
+/// The number of rows that are copied for every block, even if it has fewer; few blocks have more.
 const LANES: usize = 4;
 
-/// What is needed of a shape for each execution of a block.
+/// The data of a shape that is needed for each execution of a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
     pc: u64,
-    /// Its first rows.
+    /// The first rows.
     first: [Meta; LANES],
-    /// Index of all of its rows in [`Batcher::metas`], if they are more.
+    /// The index of all rows in [`Batcher::metas`], if there are more than [`LANES`].
     metas: u32,
-    /// Index of its first link in [`Batcher::links`].
+    /// The index of its first link in [`Batcher::links`].
     links: u32,
-    /// How many links it has: none if all addresses are said.
+    /// The number of links: 0 if all addresses are given explicitly.
     links_count: u16,
     rows: u16,
-    /// At most [`Rows::PLAIN_INSTRUCTIONS_MAX`].
+    /// The instructions after the last row: at most [`Rows::PLAIN_INSTRUCTIONS_MAX`].
     trailing: u16,
 }
 
 impl Own {
-    /// What is needed of `rows`; more of them than [`LANES`] are appended to `metas`, and links to
-    /// `links`.
+    /// The data for `rows`. If there are more rows than [`LANES`], they are appended to `metas`;
+    /// links are appended to `links`.
     fn new(rows: &Rows, metas: &mut Vec<Meta>, links: &mut Vec<Link>) -> Own {
         let mut first = [Meta::default(); LANES];
         first.iter_mut().zip(&rows.metas).for_each(|(first, &meta)| *first = meta);
@@ -76,14 +77,14 @@ impl Own {
     }
 }
 
-/// Where the rows go: cursors that are moved on, so that they stay in registers. Where they begin
-/// there is room for the rows of all words that are followed, and for [`LANES`] more.
+/// Pointers to the next rows to be written, which stay in registers. At the start there is room for
+/// the rows of all words that are processed, and for [`LANES`] more.
 struct Columns<'a> {
     addr: *mut u64,
     meta: *mut Meta,
     metas: &'a [Meta],
     links: &'a [Link],
-    /// Instructions that wait for a row.
+    /// Instructions that the next row will count.
     carry: u32,
 }
 
@@ -123,23 +124,24 @@ impl Take<Own> for Columns<'_> {
 }
 
 impl Batcher {
-    /// Accesses after which a batch is full: two of them, of which one is filled while the other is
-    /// simulated, stay in the cache of one core.
+    /// The number of accesses of a full batch. Two batches, of which one is filled while the other
+    /// is simulated, fit into the cache of one core.
     pub const FULL: usize = 1 << 13;
 
-    /// A batcher that has seen nothing.
+    /// A batcher without accesses.
     pub fn new() -> Batcher {
         Batcher::default()
     }
 
-    /// Whether there are enough accesses for a batch, or somebody waits for it: time to [`Batcher::take`] them.
+    /// Whether there are enough accesses for a batch, or a recorder waits for one: time to [`Batcher::take`]
+    /// it.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.batch.len() + self.batch.hits.len() >= Batcher::FULL || self.batch.asks
     }
 
-    /// Replaces `batch` with what has come since the last call; false if there was no access.
-    /// There may be events all the same. The memory of `batch` is used again.
+    /// Replaces the contents of `batch` by everything since the last call. Returns false if there
+    /// was no access; there may be events nevertheless. The memory of `batch` is reused.
     pub fn take(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
         self.batch.first = self.given;
@@ -149,15 +151,15 @@ impl Batcher {
         !batch.is_empty()
     }
 
-    /// Instructions that no row has counted become gaps: call it after the last block.
+    /// Converts instructions that no row has counted to gaps; call it after the last block.
     pub fn finish(&mut self) {
         for (thread, instructions) in self.carry.drain() {
             self.batch.push_event(thread, Event::Gap { accesses: 0, instructions });
         }
     }
 
-    /// Appends the blocks at the beginning of `words` that did what is usual and are ready; how
-    /// many words they have.
+    /// Appends those blocks at the beginning of `words` that behaved as usual and whose data are
+    /// ready. Returns the number of words processed.
     fn append_words(&mut self, words: &[u64]) -> usize {
         let carry_max = u64::from(Rows::PLAIN_INSTRUCTIONS_MAX);
         if self.refused.is_some() || !self.batch.paddr.is_empty() || self.carry.now > carry_max {
@@ -329,13 +331,13 @@ impl Sink for Batcher {
     }
 }
 
-/// The error for a shape that this sink has not given out.
+/// The error for a shape that this sink did not define.
 #[cold]
 pub(crate) fn unknown(shape: ShapeId) -> Error {
     Error::Recorder(format!("block {} ran before its shape was known", shape.0))
 }
 
-/// The error for an execution with too many or too few addresses.
+/// The error for an execution with the wrong number of addresses.
 #[cold]
 pub(crate) fn miscounted(rows: &Rows, addrs: usize) -> Error {
     Error::Recorder(format!(

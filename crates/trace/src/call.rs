@@ -1,51 +1,52 @@
 use serde::{Deserialize, Serialize};
 
-/// Which file it is: what two mappings or descriptors of the same file have in common.
+/// The identity of a file: equal for all mappings and descriptors of the same file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId {
-    /// The device that holds it, as `stat` gives it.
+    /// The device that contains the file, as in `stat`.
     pub device: u64,
-    /// Its number on the device.
+    /// The inode number of the file on the device.
     pub inode: u64,
-    /// Its length at that time.
+    /// The length of the file at that time, in bytes.
     pub bytes: u64,
 }
 
-/// What a descriptor leads to.
+/// The kind of file that a descriptor refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
-    /// A file with contents and an offset.
+    /// A regular file, with contents and an offset.
     Regular,
     /// A directory.
     Directory,
-    /// A pipe or FIFO; both ends have one identity.
+    /// A pipe or FIFO; both ends have the same identity.
     Pipe,
-    /// A socket; its two ends have an identity each.
+    /// A socket; its two ends have different identities.
     Socket,
-    /// A terminal, `/dev/null`.
+    /// A character device: a terminal, `/dev/null`.
     Character,
-    /// A disk.
+    /// A block device: a disk.
     Block,
     /// Anything else: an event counter, an epoll set.
     Other,
 }
 
-/// A descriptor and what it leads to.
+/// A file descriptor, and the file that it refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Its number in the process.
+    /// The number of the descriptor in the process.
     pub fd: i32,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Which one.
+    /// The identity of the file.
     pub file: FileId,
-    /// Whether it does not wait (`O_NONBLOCK`).
+    /// Whether calls on it do not wait (`O_NONBLOCK`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nonblocking: bool,
 }
 
-/// A part of memory that a call reads or fills: the kernel's accesses, which a trace has not.
+/// A part of memory that the kernel reads or writes in a call. A trace does not have these
+/// accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Buffer {
     /// Its first byte.
@@ -54,33 +55,33 @@ pub struct Buffer {
     pub bytes: u64,
 }
 
-/// A call that may wait for somebody, or that has to do with files.
+/// A system call that may wait for another process, or that concerns files.
 ///
-/// What it was asked is known when it begins, what came of it when it returns: it is told once,
-/// at its return. Everything that its thread did before `began_ns` comes before it.
+/// Its arguments are known when it begins, and its result when it returns. It is reported once, at
+/// its return. Everything that its thread did before `began_ns` comes before it in the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Call {
-    /// Linux's name for it: `read`, `futex`.
+    /// Linux's name for the call: `read`, `futex`.
     pub name: String,
     /// The raw arguments.
     pub arguments: [u64; 6],
-    /// The value, or minus the errno.
+    /// The result, or minus the errno.
     pub result: i64,
-    /// When it began, in nanoseconds of the recording's clock.
+    /// The time when it began, in nanoseconds of the recording's clock.
     pub began_ns: u64,
-    /// When it returned.
+    /// The time when it returned, in nanoseconds of the recording's clock.
     pub ended_ns: u64,
-    /// The descriptor that it is about, which it opened or closed, if it is about one.
+    /// The descriptor that the call uses, opened or closed, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fd: Option<i32>,
-    /// All descriptors that it is about and that were open when it was looked at.
+    /// All descriptors that the call uses and that were open when they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub descriptors: Vec<Descriptor>,
-    /// Where in a regular file it began to read or write, in bytes.
+    /// The offset in a regular file at which reading or writing began, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The memory that the kernel has read or filled: data, a socket's address, control data, but not
-    /// the structures by which it was asked. 16 parts at most.
+    /// The memory that the kernel has read or written: data, a socket's address, control data, but
+    /// not the structures that describe the request. At most 16 parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<Buffer>,
 }

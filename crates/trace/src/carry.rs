@@ -1,32 +1,33 @@
-//! Instructions that began and wait for a row to count them.
+//! Instructions that have begun and that a later row will count.
 //!
 //! ```text
 //!   thread 1   [fetch +1  load +2 |2 left]            [fetch +1 ...]  -> counts 1 + 2
 //!   thread 2                         [fetch +1 |5 left]
 //! ```
 //!
-//! They are kept per thread, so that the sum over a thread's rows is what it executed.
+//! They are kept per thread, so that the sum over a thread's rows is the number of instructions it
+//! executed.
 
 use rustc_hash::FxHashMap;
 
 use crate::Meta;
 
-/// The instructions that the next row of each thread counts besides its own.
+/// The instructions that the next row of each thread counts in addition to its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carry {
-    /// Those of the present thread.
+    /// Those of the current thread.
     pub(crate) now: u64,
     thread: u32,
     waiting: FxHashMap<u32, u64>,
 }
 
 impl Carry {
-    /// The present thread.
+    /// The current thread.
     pub(crate) fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// Goes over to `thread`; true if that is another one.
+    /// Makes `thread` the current thread. Returns true if that is another one.
     #[inline]
     pub(crate) fn switch(&mut self, thread: u32) -> bool {
         if thread == self.thread {
@@ -40,18 +41,18 @@ impl Carry {
         true
     }
 
-    /// Whether a row of `first` own instructions cannot count what waits.
+    /// Whether a row with `first` instructions of its own has no room for those that wait.
     #[inline]
     pub(crate) fn exceeds(&self, first: u32) -> bool {
         self.now + u64::from(first) > u64::from(Meta::INSTRUCTIONS_MAX)
     }
 
-    /// What waits, of all threads.
+    /// The number of waiting instructions of all threads.
     pub(crate) fn all(&self) -> u64 {
         self.now + self.waiting.values().sum::<u64>()
     }
 
-    /// What waits at the end, by ascending thread; leaves nothing.
+    /// Returns the waiting instructions, by ascending thread, and resets them.
     pub(crate) fn drain(&mut self) -> Vec<(u32, u64)> {
         let mut rest: Vec<(u32, u64)> = self.waiting.drain().collect();
         if self.now != 0 {

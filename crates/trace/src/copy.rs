@@ -1,14 +1,14 @@
-//! Any source into a file, stored as compactly as recorded blocks are.
+//! Copies any source into a file, as compactly as recorded blocks.
 //!
 //! ```text
 //!   rows    fetch  load  store | fetch  load | load | fetch ...
 //!           \_____ a group ___/ \_ a group _/    ^ of the group before, if it was a block
 //! ```
 //!
-//! A fetch and the data rows after it, up to the next fetch, are a group; where a trace has no
-//! fetches, each row is one. A group's rows without their addresses are its shape. The rows of
-//! one shape predict each other's addresses, so that rows without a fetch, which do not say
-//! which instruction made them, are told apart by the part of the address space they go to.
+//! A fetch and the data rows after it, up to the next fetch, are a group; in a trace without
+//! fetches, each row is a group. The rows of a group without their addresses are its shape. Rows of
+//! one shape predict each other's addresses. Rows without a fetch, whose instruction is unknown,
+//! are therefore distinguished by the part of the address space that they access.
 
 use std::hash::{Hash, Hasher};
 
@@ -18,15 +18,16 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::shape::Rows;
 use crate::{Batch, Error, Meta, Shape, ShapeId, Sink, Source, Writer};
 
-/// Shapes after which all are forgotten, so that memory stays bounded whatever the source.
+/// When this many shapes are known, all are forgotten, which bounds memory for any source.
 const SHAPES_MAX: usize = 1 << 18;
-/// Accesses to the same 64 MiB are taken for those of one instruction, where none is known.
+/// In traces without fetches, accesses to the same 64 MiB are assumed to be by the same
+/// instruction. This is log2 of that size.
 const PART_SHIFT: u32 = 26;
-/// Parts that are told apart.
+/// The number of parts that are distinguished.
 const PARTS: u64 = 64;
 
-/// Writes all of `source` to `writer`, which was made with the source's header. `progress` is
-/// called with the accesses so far after each batch; it stops the copy by giving false.
+/// Writes all of `source` to `writer`, which was created with the source's header. `progress` is
+/// called after each batch with the number of accesses so far; returning false stops the copy.
 pub fn copy(
     source: &mut dyn Source,
     writer: &mut Writer,
@@ -45,7 +46,7 @@ pub fn copy(
     copier.end_group(0, writer)
 }
 
-/// The group that is being gathered, and the shapes that are known.
+/// The group that is being collected, and the known shapes.
 #[derive(Default)]
 struct Copier {
     known: FxHashMap<u64, Vec<(Rows, ShapeId)>>,
@@ -107,7 +108,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Writes the group, after whose last row `left` instructions began, and begins another.
+    /// Writes the group, after whose last row `left` instructions began, and begins a new one.
     fn end_group(&mut self, left: u32, writer: &mut Writer) -> Result<(), Error> {
         if self.metas.is_empty() {
             return Ok(());
@@ -149,7 +150,7 @@ impl Copier {
     }
 }
 
-/// The part of the address space that `addr` is in, as a small number.
+/// The part of the address space that contains `addr`, as a small number.
 fn part(addr: u64) -> u64 {
     (addr >> PART_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (PARTS - 1)
 }

@@ -1,12 +1,12 @@
-//! A trace without its fetches, as if it had been recorded so.
+//! A trace without its fetches, as if it had been recorded without them.
 //!
 //! ```text
 //!   source   fetch +1   load +2   fetch +1   fetch +3   store +1
 //!   given               load +3                         store +5
 //! ```
 //!
-//! A load or store counts the instructions of the fetches that are left out before it, so that the
-//! sum over a thread's rows stays what it executed.
+//! A load or store also counts the instructions of the fetches that are dropped before it, so that
+//! the sum over a thread's rows is still the number of instructions it executed.
 
 use std::ops::DerefMut;
 
@@ -17,18 +17,19 @@ use crate::carry::Carry;
 use crate::switches::Switches;
 use crate::{Batch, Error, Event, Header, Meta, Placed, Process, Segment, Source};
 
-/// A source of which only loads and stores are given: `P` is a box of it or a reference.
+/// A source that gives only the loads and stores of another one. `P` is a box of the source, or a
+/// reference to it.
 pub struct DataOnly<P> {
     source: P,
     header: Header,
     carry: Carry,
-    /// Accesses given so far.
+    /// The number of accesses given so far.
     given: u64,
     /// Events before the next access to be given.
     before: Vec<Placed>,
-    /// Switches before it.
+    /// Switches of programs before the next access to be given.
     switched: Vec<(u32, &'static str)>,
-    /// The segments of the batch at hand as the source gave them.
+    /// The segments of the current batch, as the source gave them.
     segments: Vec<Segment>,
 }
 
@@ -44,7 +45,7 @@ impl<P: DerefMut<Target: Source>> DataOnly<P> {
         DataOnly { source, header, carry: Carry::default(), given: 0, before, switched, segments }
     }
 
-    /// Drops the fetches of `batch`.
+    /// Removes the fetches from `batch`.
     fn cut(&mut self, batch: &mut Batch) {
         moved(&batch.meta, batch.events.iter_mut().map(|placed| &mut placed.at));
         moved(&batch.meta, batch.switches.iter_mut().map(|(at, _)| at));
@@ -88,7 +89,7 @@ impl<P: DerefMut<Target: Source>> DataOnly<P> {
     }
 }
 
-/// Makes ascending indexes among `all` rows indexes among those that are no fetches.
+/// Converts ascending indices among all rows to indices among the rows that are not fetches.
 fn moved<'a>(all: &[Meta], places: impl Iterator<Item = &'a mut u32>) {
     let (mut at, mut kept) = (0, 0);
     for place in places {
@@ -129,7 +130,7 @@ impl<P: DerefMut<Target: Source>> Source for DataOnly<P> {
         self.source.while_waiting(go_on);
     }
 
-    /// Not known before the end, unless there was no fetch to begin with.
+    /// Unknown before the end, unless the source has no fetches.
     fn total(&self) -> Option<u64> {
         if self.source.header().fetches { None } else { self.source.total() }
     }
@@ -146,7 +147,7 @@ impl<P: DerefMut<Target: Source>> Source for DataOnly<P> {
         self.source.switches()
     }
 
-    /// That of the whole trace, and that it has no fetches.
+    /// The digest of the whole trace, with a note that fetches were dropped.
     fn digest(&self) -> Option<String> {
         let whole = self.source.digest()?;
         let digest = Sha256::digest(format!("data only 1 {whole}").as_bytes());

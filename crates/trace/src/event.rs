@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Call, FileId};
 
-/// What stands behind a mapping that existed before the first access.
+/// What backs a mapping that existed before the first access.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -10,31 +10,31 @@ pub enum Origin {
     File(String),
     /// The main thread's stack.
     Stack,
-    /// What `brk` grows.
+    /// The memory that `brk` extends.
     Heap,
-    /// The program's zero-initialised data beyond its file.
+    /// The program's zero-initialised data that is not in its file.
     Bss,
-    /// Anything else, by the name the system gives it.
+    /// Anything else, with the name that the system gives it.
     Other(String),
 }
 
-/// The space in which the kernel's own accesses are: its addresses are the same whoever runs, and going
-/// there is no switch.
+/// The number of the space for the kernel's own accesses. Its addresses are the same whichever program
+/// runs, and entering it is not a switch of spaces.
 pub const KERNEL: u32 = u32::MAX;
 
-/// Linux: a child that shares its parent's address space.
+/// Linux's flag for a child that shares its parent's address space.
 pub const CLONE_VM: u64 = 0x100;
 
-/// What the operating system was asked, or what a recorder or importer wants known.
+/// A request to the operating system, or information from a recorder or importer.
 ///
-/// System calls carry Linux's generic arguments and the raw result: the value, or minus the
-/// errno. Addresses and lengths are bytes.
+/// System calls have Linux's generic arguments and the raw result: the value, or minus the errno.
+/// Addresses and lengths are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 #[allow(missing_docs, reason = "the fields are the arguments of the system calls")]
 pub enum Event {
     /// A mapping that existed when recording began, or after an [`Event::Execve`]. `rights`: read
-    /// 1, write 2, execute 4. `offset` is where in the file it begins.
+    /// 1, write 2, execute 4. `offset` is the position in the file at which the mapping begins.
     Mapping {
         start: u64,
         bytes: u64,
@@ -45,7 +45,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<FileId>,
     },
-    /// `mmap`; `path` and `file` name the file of `fd` where there is one.
+    /// `mmap`; `path` and `file` identify the file of `fd`, if there is one.
     Mmap {
         addr: u64,
         bytes: u64,
@@ -68,7 +68,7 @@ pub enum Event {
     Brk { addr: u64, result: i64 },
     /// `madvise`.
     Madvise { addr: u64, bytes: u64, advice: u32, result: i64 },
-    /// `process_madvise` for the process itself or another, as its `pidfd` says.
+    /// `process_madvise` for the process itself or for another one, identified by `pidfd`.
     ProcessMadvise { pidfd: i32, ranges: u64, ranges_count: u64, advice: u32, result: i64 },
     /// `mlock`, and `mlock2` with its `flags`.
     Mlock { addr: u64, bytes: u64, flags: u32, result: i64 },
@@ -80,7 +80,8 @@ pub enum Event {
     Munlockall { result: i64 },
     /// `msync`.
     Msync { addr: u64, bytes: u64, flags: u32, result: i64 },
-    /// `shmat`; `bytes` is the segment's length and `file` names the segment, where known.
+    /// `shmat`; `bytes` is the segment's length, and `file` identifies the segment if that is
+    /// known.
     Shmat {
         id: i32,
         addr: u64,
@@ -94,81 +95,82 @@ pub enum Event {
     Shmdt { addr: u64, result: i64 },
     /// `mbind`; `nodes` is the first word of the node mask.
     Mbind { addr: u64, bytes: u64, mode: u32, nodes: u64, flags: u32, result: i64 },
-    /// `prctl(PR_SET_THP_DISABLE)`: whether the process wants no huge pages.
+    /// `prctl(PR_SET_THP_DISABLE)`: whether the process disables huge pages.
     HugePages { disabled: bool, result: i64 },
-    /// The program has come to a marker that it contains: `pagewalk_marker(number)`.
+    /// The program has reached a marker that it contains: `pagewalk_marker(number)`.
     Marker { number: u64 },
-    /// The program wants pages of `page_bytes` for a range: `pagewalk_page_size`. A memory manager
-    /// that has policies takes it up.
+    /// The program requests pages of `page_bytes` for a range: `pagewalk_page_size`. Memory
+    /// managers with policies use it.
     PageSize { addr: u64, bytes: u64, page_bytes: u64 },
-    /// The file at `path`, of which the next mapping makes code: `identity` says which build it is,
-    /// as `build-id 5fa3...`, or `crc32 1a2b3c4d` of one that has no build id. Absent: it could not
-    /// be read.
+    /// The file at `path`, from which the next mapping maps code. `identity` identifies its build:
+    /// `build-id 5fa3...`, or `crc32 1a2b3c4d` for a file without a build id; absent if the file
+    /// could not be read.
     Image { path: String, identity: Option<String> },
     /// A place that allocates: `stack` has the return addresses of the calls that led to it, its
-    /// caller's first. Numbers are the process's own, from 0, until it executes another program.
+    /// caller's first. Numbers are per process, from 0, until the process executes another program.
     Site { number: u32, stack: Vec<u64> },
-    /// `bytes` from `addr` were allocated at the site of that number: by the C library's
-    /// `malloc` and its kin, or by a call of `mmap`.
+    /// `bytes` bytes from `addr` were allocated at the site with that number: by the C library's
+    /// `malloc` and related functions, or by a call of `mmap`.
     Allocate { addr: u64, bytes: u64, site: u32 },
-    /// What was allocated at `addr` is about to be given back.
+    /// The allocation at `addr` is about to be freed.
     Free { addr: u64 },
-    /// `clone` of a thread; `result` is its number at the operating system.
+    /// `clone` of a thread; `result` is its thread id.
     Clone { flags: u64, stack: u64, result: i64 },
-    /// `fork` or `vfork`, or a `clone` that made a process; `result` is its process number, `flags`
-    /// are `clone`'s: a child with [`CLONE_VM`] shares the space until its first `Execve`.
+    /// `fork` or `vfork`, or a `clone` that created a process. `result` is its process id; `flags`
+    /// are those of `clone`: a child with [`CLONE_VM`] shares the space until its first `Execve`.
     Fork {
         result: i64,
         #[serde(default)]
         flags: u64,
     },
-    /// `execve`. When it succeeds, it is the last in a trace of a single process, and in a
-    /// recording the process goes on in an empty space, whose mappings follow.
+    /// `execve`. If it succeeds in a trace of a single process, it is the last event. In a
+    /// recording of processes, the process continues in an empty space, whose mappings follow.
     Execve { path: String, result: i64 },
-    /// A file or blocking call of a recording with `--calls`, at the place of its return.
+    /// A system call that concerns files or may wait, in a recording with `--calls`. Its position
+    /// is that of its return.
     Call(Box<Call>),
     /// `exit` (`group` false) or `exit_group`.
     Exit { status: i32, group: bool },
-    /// The thread that the event belongs to begins; `tid` is its number at the system.
+    /// The event's thread begins; `tid` is its thread id.
     ThreadStart { tid: i64 },
-    /// The thread that the event belongs to has ended.
+    /// The event's thread has ended.
     ThreadEnd,
-    /// From here on, until the next one, the accesses are of address space `space`, and made on
-    /// processor `cpu` if that is given: a schedule says so. Without one each thread has a
-    /// processor that the machine chooses. Before the first `Run` the space is 0. Older traces
-    /// call it `switch` and give the space alone. [`KERNEL`] is no space of a program: what follows is
-    /// the kernel's, in whichever space it was called.
+    /// From here until the next such event, the accesses are in address space `space` and, if `cpu` is
+    /// given, were made on that processor by a schedule. Without a `cpu`, the machine chooses a
+    /// processor for each thread. Before the first `Run` the space is 0. Older traces call the event
+    /// `switch` and have only the space. [`KERNEL`] is not a program's space: the accesses that follow
+    /// are the kernel's, called from whichever space.
     #[serde(alias = "switch")]
     Run {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cpu: Option<u32>,
         space: u32,
     },
-    /// From here on, until the next one, the accesses and events are those of process `number` of a
-    /// recording of several, in whichever space. Before the first one it is process 0.
+    /// From here until the next such event, accesses and events are those of process `number` of a
+    /// recording of several processes, in whichever space. Before the first one it is process 0.
     Process { number: u32 },
-    /// The kernel's code of a context switch was traced and follows: to a thread of another
-    /// process, or of the same.
+    /// The kernel's code of a context switch was traced and follows; `process` says whether the
+    /// switch is to a thread of another process.
     ContextSwitch { process: bool },
-    /// The accesses so far have warmed the machine; those from here on count.
+    /// The warm-up ends: only accesses from here on are counted.
     WarmupEnd,
-    /// Accesses and instructions that are not in the trace: skipped, filtered or lost.
+    /// Accesses and instructions that are missing from the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
 }
 
-/// A pattern for all events of one sort, for a `match` that treats them alike.
+/// A pattern for all events of one category, for a `match` that treats them alike.
 ///
-/// A `match` over events has no `_`, so that whoever adds an event is asked everywhere what it means. Most of its readers
-/// treat whole sorts alike, and which events these are is said here alone.
+/// A `match` over events never has `_`, so that the compiler shows every place to adapt when an event is
+/// added. Most such places treat whole categories alike; which events these are is defined only here.
 ///
-/// | sort | events |
+/// | category | events |
 /// |---|---|
-/// | `memory` | what is mapped, and system calls that change or advise on that |
-/// | `program` | what the program, its loader and its allocator say of themselves |
+/// | `memory` | what is mapped, and system calls that change it or advise on it |
+/// | `program` | information from the program, its loader and its allocator |
 /// | `lives` | processes and threads that begin, execute and end |
-/// | `stream` | whose what follows is, and what is not in the trace |
+/// | `stream` | which process or space the following belongs to, and what is missing from the trace |
 ///
-/// [`Event::Call`] is of no sort.
+/// [`Event::Call`] is in no category.
 #[macro_export]
 macro_rules! events {
     (memory) => {
@@ -216,7 +218,8 @@ macro_rules! events {
 }
 
 impl Event {
-    /// Address and bytes of the one range that a call is over, where the call does the same to every part of it.
+    /// Address and length of the only range that a call concerns, if the call does the same to every part of
+    /// the range.
     pub(crate) fn range_mut(&mut self) -> Option<(&mut u64, &mut u64)> {
         match self {
             Event::Munmap { addr, bytes, .. }
@@ -244,7 +247,7 @@ impl Event {
         }
     }
 
-    /// The type's name, as it is stored.
+    /// The name of the event's type, as stored in files.
     pub const fn name(&self) -> &'static str {
         match self {
             Event::Mapping { .. } => "mapping",
@@ -285,12 +288,13 @@ impl Event {
         }
     }
 
-    /// Instructions that no access counts, though none is missing: what was left at a thread's end.
+    /// Instructions that no access counts although none is missing: those after the last row of a
+    /// thread.
     pub const fn uncounted_instructions(&self) -> u64 {
         if let Event::Gap { accesses: 0, instructions } = *self { instructions } else { 0 }
     }
 
-    /// Whether it says what is mapped where.
+    /// Whether the event says what is mapped where.
     pub const fn changes_mappings(&self) -> bool {
         match self {
             Event::Mapping { .. }
@@ -323,8 +327,8 @@ impl Event {
         }
     }
 
-    /// Whether it belongs to the accesses before it. Other events tell how a call ended, and what
-    /// the call waited for was done before them.
+    /// Whether the event belongs to the accesses before it. All other events report the end of a
+    /// call, and what that call waited for happened before the event.
     pub(crate) const fn is_of_the_end(&self) -> bool {
         match self {
             Event::Exit { .. } | Event::ThreadEnd | Event::Gap { .. } => true,
@@ -342,9 +346,9 @@ impl Event {
         }
     }
 
-    /// This event without the fields that differ between two recordings of one program: numbers of processes
-    /// and threads, identities of files, times. `None` for a [`Call`], nearly all of whose fields differ. The
-    /// digest of a trace's contents is made of these events.
+    /// This event without the fields that differ between two recordings of the same program: process and
+    /// thread ids, identities of files, times. `None` for a [`Call`], in which nearly all fields differ. The
+    /// digest of a trace's contents uses these events.
     pub(crate) fn steady(&self) -> Option<Event> {
         let mut steady = self.clone();
         match &mut steady {

@@ -1,4 +1,5 @@
-//! The processes of a recording in one stream: whose a piece is, in the recording's own numbers.
+//! Merges the processes of a recording into one stream, with numbers of threads, processes and
+//! spaces that are unique in the recording.
 //!
 //! ```text
 //!   process 1, threads 0 1     piece --\                  thread 0 1   Process 1, Run: space 1
@@ -12,23 +13,23 @@ use rustc_hash::FxHashMap;
 use crate::mix::RECORDED;
 use crate::{Batch, Event, Hits, Placed, Process, Segment};
 
-/// Numbers of threads, and which process runs in which space.
+/// The numbers of threads, and the space that each process runs in.
 ///
 /// A child that shares its parent's space runs there until it executes a program.
 #[derive(Debug, Default)]
 pub struct Family {
-    /// By process: its space, and whether that is its parent's.
+    /// For each process: its space, and whether that is its parent's.
     spaces: Vec<(u32, bool)>,
     threads: FxHashMap<(u32, u32), u32>,
-    /// Process and space of what was appended last.
+    /// The process and space of what was appended last.
     process: u32,
     space: u32,
-    /// How often another process went on than the one before.
+    /// How many times the stream changed from one process to another.
     switches: u64,
 }
 
 impl Family {
-    /// A process begins: the next number.
+    /// Begins a process, which gets the next number.
     pub fn begin(&mut self, process: &Process) {
         let shared = process.parent.filter(|_| process.shares_space);
         let space = shared.and_then(|parent| self.spaces.get(parent as usize));
@@ -36,13 +37,13 @@ impl Family {
         self.spaces.push(space);
     }
 
-    /// How often another process went on than the one before.
+    /// How many times the stream changed from one process to another.
     pub fn switches(&self) -> u64 {
         self.switches
     }
 
-    /// Appends the accesses `rows` of `from`, a batch of `process`, and its next `count` events to
-    /// `to`. Events before `rows` were taken. Stamps are not.
+    /// Appends to `to` the accesses `rows` of `from`, a batch of `process`, and its next `count`
+    /// events. Events before `rows` must have been appended already. Stamps are not appended.
     pub fn append(
         &mut self,
         process: u32,
@@ -143,7 +144,8 @@ impl Family {
 mod tests {
     use super::*;
 
-    /// Who asks what the TLBs hold is asked for the space in which the process runs, whether it has rows or not.
+    /// When a recorder asks for the contents of the TLBs, the answer is for the space in which its process
+    /// runs, even if it has no rows.
     #[test]
     fn a_process_that_asks_goes_on() {
         let mut family = Family::default();

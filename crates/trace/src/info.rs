@@ -1,4 +1,4 @@
-//! What is in a trace: everything that can be counted without a machine.
+//! What a trace contains: everything that can be counted without a machine.
 //!
 //! ```text
 //!   Source --batches--> Census   page -> 64 lines by kind, accesses by kind, region
@@ -21,24 +21,24 @@ use census::Census;
 /// A count for each kind of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ByKind {
-    /// Of fetches.
+    /// The count for fetches.
     pub fetch: u64,
-    /// Of loads.
+    /// The count for loads.
     pub load: u64,
-    /// Of stores.
+    /// The count for stores.
     pub store: u64,
 }
 
-/// How many different ones each kind of access touched.
+/// How many different pages or lines each kind of access touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Distinct {
-    /// By fetches.
+    /// The number touched by fetches.
     pub fetch: u64,
-    /// By loads.
+    /// The number touched by loads.
     pub load: u64,
-    /// By stores.
+    /// The number touched by stores.
     pub store: u64,
-    /// By any access.
+    /// The number touched by any access.
     pub total: u64,
 }
 
@@ -51,27 +51,27 @@ impl Distinct {
     }
 }
 
-/// What is known of a region when the trace is over.
+/// Data about a region at the end of the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RegionInfo {
-    /// What it is called.
+    /// The name of the region.
     pub name: String,
     /// Its lowest address.
     pub start: u64,
-    /// From its lowest to its highest address.
+    /// The bytes from its lowest to its highest address.
     pub bytes: u64,
-    /// What could be done in it at last, as in `rw-`.
+    /// The accesses that were last allowed in it, in the form `rw-`.
     pub rights: String,
-    /// Whether no event told of it.
+    /// Whether the region was inferred from accesses, because no event reported it.
     pub inferred: bool,
-    /// Accesses that began in it.
+    /// Accesses that began in the region.
     pub accesses: ByKind,
-    /// Pages of 4 KiB that accesses touched while they were its.
+    /// Pages of 4 KiB that accesses touched while the pages belonged to the region.
     pub pages: u64,
-    /// The address space that it lies in.
+    /// The number of its address space.
     pub space: u32,
-    /// The calls that led to the one allocation that it was made for, innermost first; none, where
-    /// it was not made for one.
+    /// The calls that led to the single allocation that the region was mapped for, innermost first;
+    /// empty if it was not mapped for one.
     #[serde(skip)]
     pub site: Vec<SiteCall>,
 }
@@ -79,59 +79,60 @@ pub struct RegionInfo {
 /// A call that led to an allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteCall {
-    /// The file that it is in; `None` for code that is of no file.
+    /// The file that contains the call; `None` for code that is in no file.
     pub file: Option<MappedFile>,
-    /// Where it returns to: the offset in the file, or the address.
+    /// The return address: the offset in the file, or the address.
     pub offset: u64,
 }
 
-/// What is not in the trace although it happened.
+/// What happened but is missing from the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Missing {
     /// Accesses that were skipped, filtered or lost.
     pub accesses: u64,
-    /// The instructions that made them.
+    /// The instructions that made these accesses.
     pub instructions: u64,
 }
 
-/// All that can be counted in a trace.
+/// Everything that can be counted in a trace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Info {
-    /// What the trace says about itself.
+    /// The header of the trace.
     pub header: Header,
-    /// The processes of a recording, those with most accesses first.
+    /// The processes of a recording, those with the most accesses first.
     pub processes: Vec<Process>,
     /// Accesses.
     pub accesses: ByKind,
-    /// Instructions, those after the last access among them.
+    /// The number of instructions, including those after the last access.
     pub instructions: u64,
-    /// Threads that made an access.
+    /// The number of threads that made an access.
     pub threads: u64,
-    /// Pages of 4 KiB, those of each address space by themselves.
+    /// Pages of 4 KiB; the pages of different address spaces are counted separately.
     pub pages: Distinct,
-    /// Lines of 64 bytes, likewise.
+    /// Lines of 64 bytes; the lines of different address spaces are counted separately.
     pub lines: Distinct,
-    /// The regions of the address space, those that are gone too, in order of appearance.
+    /// The regions of the address spaces, including unmapped ones, in order of appearance.
     pub regions: Vec<RegionInfo>,
-    /// Events by type.
+    /// The number of events by type.
     pub events: BTreeMap<&'static str, u64>,
-    /// What the trace's gaps tell of.
+    /// What the trace's gaps report.
     pub missing: Missing,
-    /// What became known while it was read.
+    /// Warnings that occurred while it was read.
     pub warnings: Vec<String>,
-    /// Length of the file in bytes, if it is stored in one of ours.
+    /// The length of the file in bytes, if the trace is stored in our format.
     pub bytes_on_disk: Option<u64>,
     /// Length of the file divided by the number of accesses, in bytes per access, if the trace is stored in
     /// one of our files.
     pub bytes_per_access: Option<f64>,
-    /// Chunks of the file.
+    /// The number of chunks of the file.
     pub chunks: Option<u64>,
     /// The digest of the contents.
     pub digest: Option<String>,
 }
 
-/// Reads all of `source` and counts. Memory is proportional to the distinct pages. `progress`
-/// is called with the accesses so far after each batch; it stops the count by giving false.
+/// Reads all of `source` and counts. Memory is proportional to the number of distinct pages.
+/// `progress` is called after each batch with the number of accesses so far; returning false stops
+/// the count.
 pub fn info(source: &mut dyn Source, progress: &mut dyn FnMut(u64) -> bool) -> Result<Info, Error> {
     let mut counting = Counting::default();
     let mut batch = Batch::default();
@@ -146,7 +147,7 @@ pub fn info(source: &mut dyn Source, progress: &mut dyn FnMut(u64) -> bool) -> R
     Ok(counting.finish(source))
 }
 
-/// What is counted in one address space.
+/// The counts of one address space.
 #[derive(Default)]
 struct Space {
     census: Census,
@@ -156,7 +157,7 @@ struct Space {
 #[derive(Default)]
 struct Counting {
     spaces: BTreeMap<u32, Space>,
-    /// The present one, which is taken out.
+    /// The state of the current space, which is not in the map.
     space: Space,
     number: u32,
     threads: FxHashSet<u32>,
@@ -203,7 +204,7 @@ impl Counting {
         }
     }
 
-    /// What follows is done in `space`.
+    /// Makes `space` the space of what follows.
     fn enter(&mut self, space: u32) {
         let next = self.spaces.remove(&space).unwrap_or_default();
         let before = std::mem::replace(&mut self.space, next);
@@ -281,7 +282,8 @@ fn calls(regions: &Regions, site: u32) -> Vec<SiteCall> {
     frames.map(call).collect()
 }
 
-/// The regions that events told of, in their order, and the clusters of the others by address.
+/// The regions that events reported, in their order, and the others merged into clusters by
+/// address.
 fn clustered(regions: Vec<RegionInfo>) -> Vec<RegionInfo> {
     let (mut inferred, mut told): (Vec<_>, Vec<_>) =
         regions.into_iter().partition(|region| region.inferred);

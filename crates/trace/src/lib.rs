@@ -1,8 +1,9 @@
-//! The trace: what a program did to memory, as a file and as a stream of batches.
+//! Traces: the memory accesses of a program, as a file and as a stream of batches.
 //!
-//! Whoever has accesses to give is a [`Source`]: a stored trace, a generator, a program that
-//! runs. Whoever wants them asks it for one [`Batch`] after the other. A recorder tells blocks
-//! and addresses to a [`Sink`]: the [`Writer`] of a file or the [`Batcher`] of a live run.
+//! Everything that provides accesses is a [`Source`]: a stored trace, a generator, a running
+//! program. Its consumer requests one [`Batch`] after the other. A recorder reports blocks and
+//! addresses to a [`Sink`]: the [`Writer`] of a file, or the [`Batcher`] of a run at the same time
+//! as the program.
 //!
 //! ```text
 //!   recorder --Sink--> Writer --> FILE.pwt --> Reader --Source--> machine, info, export

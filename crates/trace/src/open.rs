@@ -1,4 +1,4 @@
-//! Opening whatever has accesses to give.
+//! Opens everything that provides accesses.
 //!
 //! ```text
 //!   open --+--> "generate:uniform,..."      a generator
@@ -12,10 +12,10 @@ use crate::import::{self, Ahead, Options, check_columns, fit, own, part};
 use crate::mix::{MIX, Mix, Order, Part, Spec};
 use crate::{Error, Source, generate};
 
-/// What starts the parameters of a generator.
+/// The prefix of a generator's parameters.
 const GENERATE: &str = "generate:";
 
-/// Opens whatever has accesses to give.
+/// Opens everything that provides accesses.
 ///
 /// `path_or_spec` is a file or folder of any [`Format`](crate::import::Format), `-` for standard input,
 /// `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
@@ -24,7 +24,7 @@ pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Se
     part(whole(path_or_spec, options)?, options)
 }
 
-/// All of what `path_or_spec` names.
+/// The whole of what `path_or_spec` names.
 fn whole(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
     check_columns(options)?;
     if let Some(spec) = path_or_spec.strip_prefix(MIX) {
@@ -41,7 +41,8 @@ fn whole(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>
 }
 
 impl Part {
-    /// The trace `name`: the processes of a recording in an order that knows of them.
+    /// The trace `name`; for a recording of several processes and an order that uses them, its
+    /// processes.
     fn open(name: &str, order: Order, options: &Options) -> Result<Part, Error> {
         let path = Path::new(name);
         let Some(reader) = own::recording(path, options)? else {
@@ -58,8 +59,8 @@ impl Part {
 }
 
 impl Mix {
-    /// Opens all that `spec` names, without the part before the first `:`. `options` are for each
-    /// of its traces.
+    /// Opens all traces that `spec`, a description without its prefix, names. `options` apply to
+    /// each of them.
     pub fn open(spec: &str, options: &Options) -> Result<Mix, Error> {
         let spec: Spec = spec.parse()?;
         let mut parts = Vec::new();

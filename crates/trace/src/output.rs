@@ -1,4 +1,4 @@
-//! The file of a trace while it is written: frames in their order, and the index of them.
+//! The file of a trace while it is written: frames in their order, and their index.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use crate::format::{
 use crate::part::PartFile;
 use crate::{Error, Header, Summary};
 
-/// The file, and what is in it so far.
+/// The file, and what has been written to it so far.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: PartFile,
-    /// Magic, version and HEAD.
+    /// Magic, version and HEAD frame.
     before: Vec<u8>,
     entries: Vec<IndexEntry>,
     bytes: u64,
     accesses: u64,
     instructions: u64,
     chunks: u64,
-    /// Whether what is there stays when writing fails.
+    /// Whether the file is kept if writing fails.
     stays: bool,
 }
 
 impl Output {
-    /// Begins a file of `version`. If it `stays`, what was written is left where writing fails.
+    /// Begins a file of `version`. If `stays`, the file is kept if writing fails.
     pub(crate) fn create(
         path: &Path,
         header: &Header,
@@ -54,7 +54,7 @@ impl Output {
         })
     }
 
-    /// Adds a frame of which the index has `entry`, but for its length and CRC.
+    /// Adds a frame with the index entry `entry`, of which the length and CRC are filled in here.
     pub(crate) fn add(
         &mut self,
         kind: FrameKind,
@@ -70,22 +70,22 @@ impl Output {
         Ok(())
     }
 
-    /// Leaves what was written under its passing name, which it gives.
+    /// Keeps the unfinished file under its temporary name, which is returned.
     pub(crate) fn keep(&mut self) -> Option<PathBuf> {
         self.file.keep()
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// `error`, said of the file.
+    /// `error` as an error about this file.
     pub(crate) fn error(&self, error: io::Error) -> Error {
         self.file.error(error)
     }
 
-    /// Writes the index and gives the file its name.
+    /// Writes the index and renames the file to its name.
     pub(crate) fn finish(&mut self) -> Result<Summary, Error> {
         let Some(index) = index_body(&self.entries) else {
             return Err(self.error(io::Error::other("it has more chunks than an index holds")));
@@ -104,7 +104,7 @@ impl Output {
         })
     }
 
-    /// Writes a frame; gives its CRC.
+    /// Writes a frame; returns its CRC.
     fn write(&mut self, kind: FrameKind, body: &[u8]) -> Result<u32, Error> {
         let head = frame(kind, body);
         let written = self.file.write(&head).and_then(|()| self.file.write(body));
@@ -113,7 +113,7 @@ impl Output {
         Ok(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))
     }
 
-    /// `error`, and where the file is that it leaves.
+    /// `error`, with the name of the file that is kept.
     fn left(&mut self, error: Error) -> Error {
         match (error, self.stays.then(|| self.file.keep()).flatten()) {
             (Error::Io { path, error }, Some(part)) => {
@@ -128,7 +128,7 @@ impl Output {
     }
 }
 
-/// `what` as JSON, if a HEAD or PROC frame can hold it.
+/// `what` as JSON, if it fits into a HEAD or PROC frame.
 pub(crate) fn body_of(what: &impl serde::Serialize, name: &str) -> Result<Vec<u8>, Error> {
     let json = serde_json::to_vec(what)
         .map_err(|error| Error::Parameters(format!("{name} cannot be stored: {error}")))?;

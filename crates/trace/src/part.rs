@@ -1,4 +1,4 @@
-//! A file that has no name of its own until all of it is there.
+//! A file that gets its name only when it is complete.
 //!
 //! ```text
 //!   create --> NAME.part --write--> NAME.part --finish: sync, rename--> NAME
@@ -7,8 +7,8 @@
 //!   create --> a device, a pipe --write, finish--> it, as it is
 //! ```
 //!
-//! A name that stands for a device or a pipe (`/dev/null`, `/dev/stdout`) is written to and never
-//! renamed over; a link stays, and what it leads to is replaced.
+//! A name of a device or a pipe (`/dev/null`, `/dev/stdout`) is written to directly and never
+//! replaced. For a symbolic link, the file that it leads to is replaced.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,18 +16,18 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// The file, under its passing name.
+/// The file, under its temporary name.
 #[derive(Debug)]
 pub(crate) struct PartFile {
     path: PathBuf,
-    /// None: `path` is no regular file and is written to directly.
+    /// The temporary name; `None` if `path` is not a regular file and is written to directly.
     part: Option<PathBuf>,
     file: File,
     overwrite: bool,
 }
 
 impl PartFile {
-    /// Starts what is to be `path`, which may exist only with `overwrite` or as a device.
+    /// Begins to write `path`, which may exist only with `overwrite` or as a device.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<PartFile, Error> {
         let refuse = |path: &Path, error: io::Error| Error::Io { path: path.to_owned(), error };
         let Some(name) = path.file_name() else {
@@ -65,17 +65,17 @@ impl PartFile {
         Ok(PartFile { path: path.to_owned(), part: Some(part), file, overwrite })
     }
 
-    /// The file that is to be.
+    /// The name that the file will have.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `error`, said of the file.
+    /// `error` as an error about this file.
     pub(crate) fn error(&self, error: io::Error) -> Error {
         Error::Io { path: self.path.clone(), error }
     }
 
-    /// Leaves what is there under its passing name, which it gives.
+    /// Keeps the unfinished file under its temporary name, which is returned.
     pub(crate) fn keep(&mut self) -> Option<PathBuf> {
         self.part.take()
     }
@@ -85,7 +85,7 @@ impl PartFile {
         self.file.write_all(bytes).map_err(|error| self.error(error))
     }
 
-    /// Puts all of it on the disk and gives it its name.
+    /// Syncs the file to disk and renames it to its name.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         let Some(part) = &self.part else { return Ok(()) };
         self.file.sync_all().map_err(|error| self.error(error))?;

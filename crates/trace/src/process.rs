@@ -4,39 +4,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Arch, Error, KERNEL};
 
-/// The space of a Linux at user level.
+/// The number of the space of a Linux at user level.
 pub const SERVER: u32 = KERNEL - 1;
 
-/// Processes that a message names.
+/// The largest number of processes that a message names.
 const NAMED_MAX: usize = 8;
 
-/// A process of a recording: an address space with a history of its own.
+/// A process of a recording.
 ///
-/// It begins by `fork` or is the first, and goes on when it executes another program.
+/// It is the first one or begins by a `fork`, and continues to be the same process when it executes
+/// another program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number in the recording; the first has 0.
+    /// The number of the process in the recording; the first one is 0.
     pub number: u32,
-    /// Its number at the system, which another may have had before.
+    /// The process id, which an earlier process may have had as well.
     pub pid: u32,
-    /// The process that forked it, by number.
+    /// The number of the process that forked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// Accesses of the parent's before the fork. Not known if the recording was cut.
+    /// The number of accesses of the parent before the fork; unknown if the recording was cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_accesses: Option<u64>,
-    /// Whether it runs in its parent's space until it executes a program, as `vfork`'s child and
-    /// `posix_spawn`'s do.
+    /// Whether it runs in its parent's space until it executes a program, as children of `vfork`
+    /// and `posix_spawn` do.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_space: bool,
-    /// When it began, in nanoseconds of the recording's clock.
+    /// The time when it began, in nanoseconds of the recording's clock.
     pub began_ns: u64,
-    /// What it ran, one after the other; a fork's child begins with its parent's program.
+    /// The programs that it ran, one after the other; a child begins with its parent's program.
     pub programs: Vec<Program>,
-    /// Its accesses, as far as they are known.
+    /// The number of its accesses, as far as it is known.
     #[serde(default)]
     pub accesses: u64,
-    /// Instructions that they count.
+    /// The number of instructions that these accesses count.
     #[serde(default)]
     pub instructions: u64,
 }
@@ -46,20 +47,20 @@ pub struct Process {
 pub struct Program {
     /// Its instruction set.
     pub arch: Arch,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Accesses of the process before it.
+    /// The number of accesses of the process before this program.
     pub from: u64,
 }
 
 impl Process {
-    /// The name of the last program that it ran, without its directory.
+    /// The name, without directory, of the last program that it ran.
     pub fn name(&self) -> &str {
         self.programs.last().map_or("", Program::name)
     }
 
-    /// Whether `wanted` means it: its number at the system, or the name or path of a program
-    /// that it ran.
+    /// Whether `wanted` identifies the process: as its process id, or as the name or path of a
+    /// program that it ran.
     pub fn is_called(&self, wanted: &str) -> bool {
         let named = |program: &Program| {
             program.name() == wanted || program.command.first().is_some_and(|path| path == wanted)
@@ -69,15 +70,15 @@ impl Process {
 }
 
 impl Program {
-    /// Its name without its directory.
+    /// The name of the program without its directory.
     pub fn name(&self) -> &str {
         let path = self.command.first().map_or("", String::as_str);
         path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// What the region `name` of the address space `space` is called where there are several spaces: by
-/// the process of that number, as in `heap of ls (1)`, or by the space where none is known.
+/// The name of the region `name` in the address space `space`, if there are several spaces: with
+/// the process of that number, as in `heap of ls (1)`, or with the space if no process is known.
 pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
     match processes.iter().find(|process| process.number == space) {
         _ if space == KERNEL => format!("{name} of the kernel"),
@@ -87,8 +88,8 @@ pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
     }
 }
 
-/// The number of the one of `processes`, those of the trace at `path`, that `wanted` means
-/// ([`Process::is_called`]). Refuses a name that means none or several.
+/// The number of the process that `wanted` identifies ([`Process::is_called`]) among `processes`,
+/// those of the trace at `path`. An error if there is none or several.
 pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<u32, Error> {
     let path = path.display();
     let list = |some: &mut dyn Iterator<Item = &Process>| {

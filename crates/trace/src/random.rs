@@ -1,6 +1,7 @@
-//! Numbers for tests, the same from one run to the next.
+//! Random numbers for tests, the same in every run.
 
-/// Numbers below the bound that each call gives, by Marsaglia's xorshift64; `seed` is not 0.
+/// Returns random numbers below the bound that each call is given, by Marsaglia's xorshift64;
+/// `seed` must not be 0.
 pub(crate) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |bound| {

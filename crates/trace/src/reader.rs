@@ -1,4 +1,4 @@
-//! A trace out of a file.
+//! Reading a trace from a file.
 //!
 //! ```text
 //!   FILE.pwt --chunk--> Decoder --batches--> next()            one processor
@@ -7,8 +7,8 @@
 //!                          \<------used batches------/
 //! ```
 //!
-//! Of a recording of several processes, all are read in the order of their stamps ([`merge`]), or
-//! one of them.
+//! A recording of several processes is read as all processes in the order of their stamps
+//! ([`merge`]), or as one of them.
 
 mod ahead;
 mod chunks;
@@ -30,36 +30,37 @@ use merge::Merge;
 
 pub use replay::Replay;
 
-/// Accesses of a batch, about.
+/// The approximate number of accesses per batch.
 const BATCH_ACCESSES: usize = 1 << 16;
 
-/// What is known of a chunk without reading it.
+/// Data about a chunk that are known without reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkInfo {
-    /// Where it begins in the file, in bytes.
+    /// The offset of the chunk in the file, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u32,
-    /// Index of its first access in the trace, or in that of its process.
+    /// The index of its first access in the trace, or in that of its process.
     pub first: u64,
-    /// Accesses in it.
+    /// The number of its accesses.
     pub accesses: u32,
-    /// Instructions that its rows count.
+    /// The number of instructions that its rows count.
     pub instructions: u64,
-    /// Events in it.
+    /// The number of its events.
     pub events: u32,
     /// The CRC-32 of its frame.
     pub crc: u32,
-    /// The process that it belongs to; 0 in a trace that is no recording.
+    /// The number of the process that it belongs to; 0 in a trace that is not a recording of
+    /// processes.
     pub process: u32,
-    /// The time of the last stamp before it; 0 in a trace that is no recording.
+    /// The time of the last stamp before it; 0 in a trace that is not a recording of processes.
     pub began_ns: u64,
 }
 
 /// A stored trace.
 ///
-/// Holding one proves that the file has a header and an index, or that one could be made; a
-/// chunk that is damaged is found when it is read.
+/// The file has a valid header, and an index or one that could be rebuilt. A damaged chunk is
+/// detected when it is read.
 #[derive(Debug)]
 pub struct Reader {
     header: Header,
@@ -75,13 +76,13 @@ pub struct Reader {
 
 #[derive(Debug)]
 enum Decoding {
-    /// Nothing has been asked for.
+    /// Nothing has been requested yet.
     Waiting(Box<Feed>),
-    /// In place, for want of a second processor.
+    /// Decoded in the caller's thread, because there is no second processor.
     Here(Box<Feed>),
-    /// In a thread of its own.
+    /// Decoded in a thread of its own.
     Ahead(Ahead),
-    /// All has been given, or an error.
+    /// Everything has been given, or there was an error.
     Over,
 }
 
@@ -92,12 +93,12 @@ struct OpenFile {
     file: Arc<File>,
 }
 
-/// Where batches come from.
+/// The source of batches.
 #[derive(Debug)]
 enum Feed {
     /// Chunks one after the other.
     Chunks(Box<Chunks>),
-    /// Those of several processes.
+    /// The merged chunks of several processes.
     Merge(Merge),
 }
 
@@ -111,15 +112,14 @@ impl Feed {
 }
 
 impl Reader {
-    /// Opens `path`, reads its header and its index, or rebuilds the index if it is missing;
-    /// the header's notes then say so.
+    /// Opens `path`, reads its header and its index. A missing index is rebuilt, which the header's
+    /// notes then say.
     pub fn open(path: &Path) -> Result<Reader, Error> {
         open::open(path)
     }
 
-    /// From now on gives only the accesses `range`, starting with its first, and the events
-    /// that come before one of them; events after the trace's last access belong to the range
-    /// that ends there.
+    /// Restricts reading to the accesses `range` and the events before each of them. Events after
+    /// the trace's last access belong to a range that ends there.
     pub fn range(mut self, range: Range<u64>) -> Result<Reader, Error> {
         let accesses = self.accesses();
         if range.start > range.end || range.end > accesses {
@@ -144,7 +144,7 @@ impl Reader {
         Ok(self)
     }
 
-    /// Process `number` alone, as a trace of its own. Its stamps are in its batches.
+    /// Process `number` alone, as a trace. Its stamps are in its batches.
     pub fn process(&self, number: u32) -> Result<Reader, Error> {
         let Some(process) = self.processes.iter().find(|process| process.number == number) else {
             let path = self.file.path.display();
@@ -170,8 +170,8 @@ impl Reader {
         })
     }
 
-    /// The number of the process that `wanted` means: its number at the system, or the name or path
-    /// of a program that it ran. Refuses what means none or several.
+    /// The number of the process that `wanted` identifies: as its process id, or as the name or
+    /// path of a program that it ran. An error if there is none or several.
     pub fn called(&self, wanted: &str) -> Result<u32, Error> {
         named(&self.file.path, &self.processes, wanted)
     }
@@ -181,7 +181,7 @@ impl Reader {
         &self.chunks
     }
 
-    /// Accesses in the file, or of the process.
+    /// The number of accesses in the file, or of the process.
     pub fn accesses(&self) -> u64 {
         self.chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum()
     }
@@ -191,7 +191,7 @@ impl Reader {
         self.bytes
     }
 
-    /// Where the last whole chunk ends, if the file was cut behind it.
+    /// The end of the last complete chunk, if the file was cut after it.
     pub fn cut_at(&self) -> Option<u64> {
         self.cut_at
     }

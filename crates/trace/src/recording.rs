@@ -1,4 +1,4 @@
-//! Several processes into one file.
+//! Writes several processes to one file.
 //!
 //! ```text
 //!   Writer of process 0 --chunk--\
@@ -6,9 +6,10 @@
 //!   Writer of process 2 --chunk--/
 //! ```
 //!
-//! Each process has an encoder, so that its accesses predict each other as in a trace of its own,
-//! and each chunk belongs to one process. Chunks are in the file as they were full: what one
-//! process did is read without the others, and stamps say who came first ([`crate::Stamp`]).
+//! Each process has its own encoder, so that its accesses predict each other as in a trace of one
+//! process, and each chunk belongs to one process. Chunks are in the file in the order in which
+//! they became full. What one process did can be read without the others, and stamps give the order
+//! between processes ([`crate::Stamp`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -20,8 +21,8 @@ use crate::{Error, Header, Options, Process, Summary, Writer};
 
 /// The file of a recording.
 ///
-/// Where writing fails, what was written stays as `NAME.part`, and the error says so. Dropped
-/// before it is finished, it is removed.
+/// If writing fails, what was written is kept as `NAME.part`, and the error says so. If this is
+/// dropped before it is finished, the file is removed.
 #[derive(Debug)]
 pub struct Recording {
     output: Arc<Mutex<Output>>,
@@ -29,21 +30,23 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts a recording at `path`; refuses if it exists, unless `options` allow to replace it.
+    /// Starts a recording at `path`. If it exists, this is an error unless `options` allow
+    /// replacing it.
     pub fn create(path: &Path, header: &Header, options: Options) -> Result<Recording, Error> {
         let version = *VERSIONS_RECORDING.end();
         let output = Output::create(path, header, version, options.overwrite, true)?;
         Ok(Recording { output: Arc::new(Mutex::new(output)), options })
     }
 
-    /// A process begins. Numbers go from 0 on without gaps, a parent's before its child's.
+    /// Begins a process. Numbers must be consecutive from 0, and a parent's smaller than its
+    /// child's.
     pub fn process(&self, process: &Process) -> Result<Writer, Error> {
         self.tell(process)?;
         let output = Arc::clone(&self.output);
         Writer::of_process(output, &self.options, process.number, process.began_ns)
     }
 
-    /// Something else is known of a process: what is told last counts.
+    /// Updates the data of a process; the last update counts.
     pub fn tell(&self, process: &Process) -> Result<(), Error> {
         let body = body_of(process, "a process with its arguments")?;
         let recorded = Recorded {
@@ -56,17 +59,17 @@ impl Recording {
         lock(&self.output).add(FrameKind::Process, &body, entry)
     }
 
-    /// Bytes in the file so far.
+    /// The number of bytes in the file so far.
     pub fn bytes(&self) -> u64 {
         lock(&self.output).bytes()
     }
 
-    /// Leaves what was written as `NAME.part`, whose path it gives.
+    /// Keeps what was written as `NAME.part`, whose path is returned.
     pub fn keep(&self) -> Option<PathBuf> {
         lock(&self.output).keep()
     }
 
-    /// Writes the index and gives the file its name. All writers of processes have ended.
+    /// Writes the index and renames the file to its name. All writers of processes must have ended.
     pub fn finish(self) -> Result<Summary, Error> {
         lock(&self.output).finish()
     }

@@ -1,4 +1,4 @@
-//! Regions: the named parts of a process's address space, kept by applying its events.
+//! Regions: the named parts of a process's address space, updated by the process's events.
 //!
 //! ```text
 //!   pieces  |libc (r-x)| |libc (rw-)|      | heap |  | stack |      what is mapped now, by address
@@ -6,16 +6,17 @@
 //!   regions  3: libc.so.6 (r-x), 0x7f..., 1.8 MB, r-x   ...         what ever was, by number
 //! ```
 //!
-//! A region is what one request made: a mapping of a file, an `mmap`, the heap. It keeps its
-//! number and its name when it grows, moves, loses a part or changes its rights, and stays
-//! listed when it is gone, so that counts can be kept by number. Anonymous mappings that adjoin
-//! stay apart, although the system itself joins them: a program that maps a table beside an array
-//! asked for two things.
+//! A region is what one request created: a mapping of a file, an `mmap`, the heap. It keeps its
+//! number and its name when it grows, moves, loses a part or changes its rights, and stays in the
+//! list when it is unmapped, so that counts can be kept by number. Adjacent anonymous mappings
+//! remain separate regions, although the system itself joins them: a program that maps a table
+//! beside an array has made two requests.
 //!
-//! Accesses that no event explains (a trace of another tool, a vsyscall page) get a region that
-//! is inferred: one for each aligned 2 MiB, as long as what was touched in it. The rule is fixed,
-//! so that a region's number never changes its meaning as more accesses come. Whoever shows them
-//! joins those that lie close together into clusters, once all has been counted:
+//! Accesses to addresses that no event has mapped (in a trace of another tool, or to a vsyscall
+//! page) get an inferred region: one for each aligned 2 MiB, as long as the part that was touched.
+//! This rule is fixed, so that a region's number never changes its meaning with later accesses. For
+//! presentation, inferred regions that are close together are joined into clusters after everything
+//! has been counted:
 //!
 //! ```text
 //!   touched   ..xx|x..x|.x..|....|....|....|....|xxxx|xx..     blocks of 2 MiB
@@ -29,49 +30,50 @@ use addr::Rights;
 use crate::allocations::Allocations;
 use crate::{Event, Origin};
 
-/// A region's number: given in order of appearance, never used again for another.
+/// The number of a region, assigned in order of appearance and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
 
 /// A named part of the address space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// Its number.
+    /// The number of the region.
     pub id: RegionId,
-    /// `libc.so.6 (r-x)`, `heap`, `stack`, `anonymous 1`.
+    /// The name: `libc.so.6 (r-x)`, `heap`, `stack`, `anonymous 1`.
     pub name: String,
-    /// Its lowest address so far.
+    /// The lowest address it has had so far.
     pub start: u64,
-    /// From the lowest address to the end of the highest page so far.
+    /// The bytes from the lowest address to the end of the highest page it has had so far.
     pub bytes: u64,
-    /// What may be done in it, as last asked.
+    /// The allowed accesses, as last requested.
     pub rights: Rights,
-    /// Whether it was made up around accesses that no event explains.
+    /// Whether it was inferred from accesses to addresses that no event has mapped.
     pub inferred: bool,
-    /// Whether an `mmap` made it that is not of a file and for no thread's stack, with a number of
-    /// its own in its name.
+    /// Whether it was created by an `mmap` that is neither of a file nor for a thread's stack; its
+    /// name then has a number.
     is_anonymous: bool,
-    /// What stands behind it, where an event said so.
+    /// What backs its pages, if an event said so.
     pub backing: Option<Backing>,
-    /// Whether its pages came in without being touched.
+    /// Whether, and when, its pages were brought in without being touched.
     pub populated: Option<Populated>,
-    /// The allocation site that it was made for, by its index in [`Regions::allocations`].
+    /// The allocation site for which it was mapped, as an index into [`Regions::allocations`].
     pub site: Option<u32>,
     /// Whether that site called `mmap` itself: an allocator's mapping begins before its block.
     pub is_mapped_by_site: bool,
-    /// The file that is mapped in it, and the address at which the file's first byte would be.
+    /// The file that is mapped in it, and the address that the file's first byte would have.
     file: Option<(u32, u64)>,
 }
 
-/// What stands behind a region's pages: what an operating system can make large, and by which request.
+/// What backs a region's pages; this determines whether, and by which request, an operating system can
+/// use large pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Backing {
-    /// A private mapping of no file.
+    /// A private mapping without a file.
     Anonymous,
-    /// Memory that processes can share and that is of no file on a disk: `MAP_SHARED | MAP_ANONYMOUS`, System V's
-    /// segments, `memfd_create` and files of `/dev/shm`.
+    /// Memory that processes can share without a file on a disk: `MAP_SHARED | MAP_ANONYMOUS`, System V
+    /// segments, `memfd_create` and files in `/dev/shm`.
     SharedMemory,
-    /// A private mapping of such memory.
+    /// A private mapping of such shared memory.
     PrivateOfShared,
     /// A shared mapping of a file.
     SharedFile,
@@ -81,16 +83,16 @@ pub enum Backing {
     HugeTlb,
     /// The main thread's stack.
     Stack,
-    /// Another thread's: `MAP_STACK`.
+    /// Another thread's stack: `MAP_STACK`.
     ThreadStack,
-    /// What `brk` grows.
+    /// The memory that `brk` extends.
     Heap,
-    /// The program's zero-initialised data beyond its file.
+    /// The program's zero-initialised data that is not in its file.
     Bss,
 }
 
 impl Backing {
-    /// The name that results use.
+    /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Backing::Anonymous => "anonymous",
@@ -106,7 +108,7 @@ impl Backing {
         }
     }
 
-    /// What stands behind the file at `path`, mapped so.
+    /// What backs a mapping of the file at `path`, `shared` or private.
     fn of_file(path: &str, shared: bool) -> Backing {
         let is_of = |starts: &[&str]| starts.iter().any(|start| path.starts_with(start));
         match (is_of(&["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"]), shared) {
@@ -120,18 +122,18 @@ impl Backing {
     }
 }
 
-/// What has all pages of a region come in without being touched, and when.
+/// What brings in all pages of a region without their being touched, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Populated {
     /// The request that mapped it, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
-    /// `mlockall(MCL_FUTURE)` before.
+    /// an earlier `mlockall(MCL_FUTURE)`.
     WhenMapped,
-    /// `mlock` or `mlockall` afterwards.
+    /// A later `mlock` or `mlockall`.
     WhenLocked,
 }
 
 impl Populated {
-    /// The name that results use.
+    /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Populated::WhenMapped => "when-mapped",
@@ -143,22 +145,22 @@ impl Populated {
 /// A file of which a part is mapped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MappedFile {
-    /// Where it was.
+    /// The path of the file.
     pub path: String,
-    /// Which build it was, as [`Event::Image`] tells it.
+    /// The identity of its build, as in [`Event::Image`].
     pub identity: Option<String>,
 }
 
-/// An address within what is mapped there.
+/// An address, as an offset in the file that is mapped there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Location {
-    /// The file, by its number in [`Regions::file`]; `None` where no file is mapped.
+    /// The file, as a number for [`Regions::file`]; `None` if no file is mapped there.
     pub file: Option<u32>,
-    /// The offset in the file, or the address itself.
+    /// The offset in the file, or the address itself if there is no file.
     pub offset: u64,
 }
 
-/// What is mapped at one stretch of addresses, up to `last`, both ends on page boundaries.
+/// What is mapped at a range of addresses up to `last`; both ends are page boundaries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Piece {
     last: u64,
@@ -166,41 +168,41 @@ struct Piece {
     rights: Rights,
 }
 
-/// The address space of a process by region.
+/// The regions of a process's address space.
 #[derive(Clone, Debug, Default)]
 pub struct Regions {
     all: Vec<Region>,
     pieces: BTreeMap<u64, Piece>,
-    /// The region inferred for an aligned block.
+    /// The region inferred for each aligned block.
     inferred: HashMap<u64, RegionId>,
-    /// The region inferred for an aligned GiB, where there are too many blocks to tell apart.
+    /// The region inferred for each aligned GiB, used when there are too many blocks.
     sparse: HashMap<u64, RegionId>,
     heap: Option<RegionId>,
     program_break: Option<u64>,
     anonymous: u32,
     thread_stacks: u32,
-    /// Where anonymous mappings go when there are too many to tell apart.
+    /// The region of further anonymous mappings, used when there are too many of them.
     crowd: Option<RegionId>,
-    /// Whether `mlockall` has what is mapped later come in at once.
+    /// Whether `mlockall` makes later mappings be brought in at once.
     populates: bool,
-    /// Lengths of attached segments of shared memory by their start.
+    /// The lengths of attached shared-memory segments, by their start.
     segments: BTreeMap<u64, u64>,
     is_told: bool,
     files: Vec<MappedFile>,
-    /// The latest file of a path.
+    /// The latest file number of each path.
     file_numbers: HashMap<String, u32>,
     allocations: Allocations,
-    /// The piece that was asked for last, until an event changes the map.
+    /// The piece that was looked up last, until an event changes the map.
     last: Option<(u64, Piece)>,
 }
 
 const PAGE_MASK: u64 = 0xfff;
-/// What accesses that no event explains are told apart by.
+/// log2 of the bytes of a block, for which one region is inferred.
 const BLOCK_SHIFT: u32 = 21;
 const GIB_SHIFT: u32 = 30;
-/// Blocks that get a region of their own: 32 GiB if all of it is touched.
+/// The number of blocks that get their own region: 32 GiB if all of it is touched.
 const BLOCKS_MAX: usize = 1 << 14;
-/// Inferred regions that are no further apart are of one cluster.
+/// Inferred regions that are at most this far apart are in one cluster.
 const CLUSTER_GAP_BYTES: u64 = 4 << 20;
 const MAP_SHARED: u32 = 1;
 const MAP_LOCKED: u32 = 0x2000;
@@ -211,18 +213,18 @@ const MLOCK_ONFAULT: u32 = 1;
 const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
 const MCL_ONFAULT: u32 = 4;
-/// What a segment of System V's shared memory is called.
+/// The name of a System V shared-memory segment.
 const SEGMENT: &str = "shared memory";
-/// Anonymous mappings that get a region of their own.
+/// The number of anonymous mappings that get their own region.
 const ANONYMOUS_MAX: u32 = 4096;
 
 impl Regions {
-    /// An address space in which nothing is known.
+    /// An address space of which nothing is known.
     pub fn new() -> Regions {
         Regions::default()
     }
 
-    /// Changes the map as `event` changed it; calls that failed change nothing.
+    /// Updates the map for `event`; calls that failed change nothing.
     pub fn apply(&mut self, event: &Event) {
         if event.changes_mappings() {
             self.last = None;
@@ -307,17 +309,17 @@ impl Regions {
         }
     }
 
-    /// What events said is mapped now: starts and lengths in bytes, by ascending address.
+    /// What is mapped now according to events: starts and lengths in bytes, by ascending address.
     pub fn mapped(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.pieces.iter().map(|(&start, piece)| (start, (piece.last - start).saturating_add(1)))
     }
 
-    /// Where the heap ends, once an event has said so.
+    /// The end of the heap, if an event has reported it.
     pub fn program_break(&self) -> Option<u64> {
         self.program_break
     }
 
-    /// The region that `addr` lies in now; one is inferred where none is known.
+    /// The region that contains `addr` now; if none is known, one is inferred.
     #[inline]
     pub fn region_of(&mut self, addr: u64) -> RegionId {
         if let Some((start, piece)) = self.last
@@ -335,18 +337,18 @@ impl Regions {
         }
     }
 
-    /// The region that `addr` lies in, where an event said so.
+    /// The region that contains `addr`, if an event mapped it.
     pub fn region_at(&self, addr: u64) -> Option<&Region> {
         self.piece_at(addr).map(|(_, piece)| self.get(piece.id))
     }
 
-    /// First and last address around `addr` for which [`Regions::region_of`] gives the same region
-    /// until the map changes, where an event said so.
+    /// The first and last address around `addr` for which [`Regions::region_of`] returns the same
+    /// region until the map changes; `None` if no event mapped `addr`.
     pub fn extent_of(&self, addr: u64) -> Option<(u64, u64)> {
         self.piece_at(addr).map(|(start, piece)| (start, piece.last))
     }
 
-    /// The first address of `first..=last` of which an event said what is there.
+    /// The first address of `first..=last` that an event mapped.
     pub fn first_within(&self, first: u64, last: u64) -> Option<u64> {
         match self.piece_at(first) {
             Some(_) => Some(first),
@@ -354,13 +356,13 @@ impl Regions {
         }
     }
 
-    /// What may be done at `addr`, where an event said so.
+    /// The rights at `addr`, if an event mapped it.
     pub fn rights_at(&self, addr: u64) -> Option<Rights> {
         self.piece_at(addr).map(|(_, piece)| piece.rights)
     }
 
-    /// What may be done in all of `first..=last`, if that is inside one mapping which allows the
-    /// same everywhere there.
+    /// The rights in all of `first..=last`, if it lies inside one mapping with the same rights
+    /// everywhere.
     pub fn covering(&self, first: u64, last: u64) -> Option<Rights> {
         let (mut start, Piece { id, rights, .. }) = self.piece_at(first)?;
         for (&next, piece) in self.pieces.range(start..=last) {
@@ -375,7 +377,7 @@ impl Regions {
         None
     }
 
-    /// Where `addr` lies in the file that is mapped there now.
+    /// The position of `addr` in the file that is mapped there now.
     pub fn locate(&self, addr: u64) -> Location {
         let region = self.piece_at(addr).map(|(_, piece)| self.get(piece.id));
         match region.and_then(|region| region.file) {
@@ -384,22 +386,22 @@ impl Regions {
         }
     }
 
-    /// The file of that number, which this map gave out.
+    /// The file with that number, which this map assigned.
     pub fn file(&self, number: u32) -> &MappedFile {
         &self.files[number as usize]
     }
 
-    /// What was allocated where.
+    /// The allocations in this address space.
     pub fn allocations(&self) -> &Allocations {
         &self.allocations
     }
 
-    /// Whether any event has said what is mapped.
+    /// Whether any event has reported a mapping.
     pub fn is_told(&self) -> bool {
         self.is_told
     }
 
-    /// Whether accesses to `first..=last` can only be of one region.
+    /// Whether all accesses to `first..=last` belong to the same region.
     pub fn is_single(&self, first: u64, last: u64) -> bool {
         let mut id = None;
         let mut covered_to = first;
@@ -421,12 +423,12 @@ impl Regions {
         }
     }
 
-    /// The region of that number, which this map gave out.
+    /// The region with that number, which this map assigned.
     pub fn get(&self, id: RegionId) -> &Region {
         &self.all[id.0 as usize]
     }
 
-    /// All regions that ever were, by number.
+    /// All regions so far, including unmapped ones, by number.
     pub fn all(&self) -> &[Region] {
         &self.all
     }
@@ -533,7 +535,7 @@ impl Regions {
         self.pieces.insert(first, Piece { last, id, rights });
     }
 
-    /// What is mapped in `first..=last` has come in.
+    /// Records that what is mapped in `first..=last` has been brought in.
     fn locked(&mut self, first: u64, last: u64) {
         let first = self.piece_at(first).map_or(first, |(start, _)| start);
         for piece in self.pieces.range(first..=last).map(|(_, piece)| piece) {
@@ -541,7 +543,7 @@ impl Regions {
         }
     }
 
-    /// The region of a new anonymous mapping.
+    /// The region for a new anonymous mapping.
     fn anonymous(&mut self, first: u64, last: u64, rights: Rights) -> RegionId {
         if self.anonymous < ANONYMOUS_MAX {
             self.anonymous += 1;
@@ -621,7 +623,7 @@ impl Regions {
         self.pieces.insert(first, Piece { last, id, rights });
     }
 
-    /// What the file at `path` is from here on.
+    /// Records the identity of the file at `path` from now on.
     fn image(&mut self, path: &str, identity: &Option<String>) {
         let known = self.file_numbers.get(path).map(|&number| self.file(number));
         if known.is_none_or(|file| file.identity != *identity) {
@@ -631,7 +633,7 @@ impl Regions {
         }
     }
 
-    /// In the region `id` the file at `path` is mapped, its first byte at `base`.
+    /// Records that the file at `path` is mapped in the region `id`, with its first byte at `base`.
     fn maps_file(&mut self, id: RegionId, path: &str, base: u64) {
         if !self.file_numbers.contains_key(path) {
             self.image(path, &None);
@@ -639,8 +641,8 @@ impl Regions {
         self.all[id.0 as usize].file = Some((self.file_numbers[path], base));
     }
 
-    /// Takes note of an allocation. A mapping that was made for it, most of which it takes, is named
-    /// by its site.
+    /// Records an allocation. A mapping that was made for it, and most of which it occupies, is
+    /// named after its site.
     fn allocate(&mut self, addr: u64, bytes: u64, number: u32) {
         let Some(site) = self.allocations.allocate(addr, bytes, number) else { return };
         let Some((_, piece)) = self.piece_at(addr) else { return };
@@ -651,7 +653,7 @@ impl Regions {
         }
     }
 
-    /// Removes what is mapped in the pages of `bytes` from `start`.
+    /// Unmaps the pages of the `bytes` bytes from `start`.
     fn carve(&mut self, start: u64, bytes: u64) {
         let Some((first, last)) = pages(start, bytes) else { return };
         self.allocations.gone(first, last);
@@ -664,7 +666,7 @@ impl Regions {
         }
     }
 
-    /// Makes `addr` the start of a piece if it lies inside one.
+    /// Splits the piece that contains `addr`, so that `addr` is the start of a piece.
     fn split(&mut self, addr: u64) {
         let Some((start, piece)) = self.piece_at(addr).filter(|(start, _)| *start < addr) else {
             return;
@@ -701,19 +703,20 @@ impl Regions {
     }
 }
 
-/// Whether two inferred regions are of one cluster: `bytes` from `start` and one that begins at
-/// `next`, which is not lower.
+/// Whether two inferred regions are in the same cluster: `bytes` bytes from `start`, and one that
+/// begins at `next`, which is not lower.
 pub fn adjoin(start: u64, bytes: u64, next: u64) -> bool {
     next.saturating_sub(start.saturating_add(bytes)) <= CLUSTER_GAP_BYTES
 }
 
-/// The length of `bytes` from `start` together with `next_bytes` from `next`, which is not lower.
+/// The length of the range from `start` that contains both `bytes` bytes from there and
+/// `next_bytes` bytes from `next`, which is not lower.
 pub fn joined_bytes(start: u64, bytes: u64, next: u64, next_bytes: u64) -> u64 {
     bytes.max((next - start).saturating_add(next_bytes))
 }
 
-/// First and last byte of the pages that `bytes` from `start` touch; `None` for nothing, or for
-/// a range that wraps.
+/// The first and last byte of the pages that the `bytes` bytes from `start` overlap; `None` if
+/// there are none, or if the range wraps.
 fn pages(start: u64, bytes: u64) -> Option<(u64, u64)> {
     let last = start.checked_add(bytes.checked_sub(1)?)?;
     Some((start & !PAGE_MASK, last | PAGE_MASK))
@@ -733,7 +736,8 @@ mod tests {
     use super::*;
     use crate::random::numbers;
 
-    /// Pages of the small world and what a model knows of each: region name and rights.
+    /// The number of pages of the small address space in the test; the model knows region name and
+    /// rights of each.
     const PAGES: u64 = 24;
     const BASE: u64 = 0x10_0000;
 

@@ -1,4 +1,4 @@
-//! Shapes: what a basic block does each time it runs, but for the addresses.
+//! Shapes: what a basic block does each time it runs, without the addresses.
 //!
 //! ```text
 //!   Shape   pc 0x4010a0, 23 bytes, 6 instructions
@@ -9,9 +9,9 @@
 //!                          from the shape   the two addresses of one execution
 //! ```
 //!
-//! A program runs few shapes many times. Whoever has blocks to tell describes each shape once
-//! and gives only addresses from then on; see [`crate::Sink`]. A shape may say that an address
-//! follows from another one of the same execution ([`Address`]).
+//! A program executes few shapes many times. A recorder describes each shape once and later gives
+//! only addresses; see [`crate::Sink`]. In a shape, an address can be derived from another address
+//! of the same execution ([`Address`]).
 
 use addr::Kind;
 
@@ -20,41 +20,42 @@ use crate::{Error, Meta};
 /// One memory operation of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Op {
-    /// Index of its instruction in the block, from 0.
+    /// The index of its instruction in the block, from 0.
     pub instruction: u16,
     /// [`Kind::Load`] or [`Kind::Store`].
     pub kind: Kind,
-    /// Bytes accessed; more than [`Meta::SIZE_MAX`] are cut to it.
+    /// The bytes accessed; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub size: u32,
-    /// Where its address comes from.
+    /// The source of its address.
     pub address: Address,
 }
 
-/// Where the address of an operation comes from, each time its block runs.
+/// How the address of an operation is determined each time its block runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Address {
-    /// The execution says it.
+    /// The execution gives it explicitly.
     #[default]
     Said,
-    /// It is so far behind that of an operation before it, by index, whose address is said.
+    /// It is `distance` bytes after the address of an earlier operation whose address is given
+    /// explicitly.
     Behind {
-        /// Index of that operation.
+        /// The index of that operation.
         op: u16,
-        /// Bytes from there; two's complement.
+        /// The distance in bytes; two's complement.
         distance: u64,
     },
-    /// It is so far behind the block's first instruction.
+    /// It is this many bytes after the block's first instruction.
     BehindStart(u64),
 }
 
-/// What executing a block once does, but for the addresses of its operations.
+/// The effects of executing a block once, without the addresses of its operations.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
-    /// Address of its first instruction.
+    /// The address of its first instruction.
     pub pc: u64,
-    /// Bytes of its instructions; more than [`Meta::SIZE_MAX`] are cut to it.
+    /// The bytes of its instructions; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub bytes: u32,
-    /// How many instructions it has, at most [`Shape::INSTRUCTIONS_MAX`].
+    /// The number of its instructions, at most [`Shape::INSTRUCTIONS_MAX`].
     pub instructions: u32,
     /// Whether executing it gives a row of kind fetch before its operations' rows.
     pub fetch: bool,
@@ -63,12 +64,12 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The most instructions of a shape: two blocks' worth still fit into one [`Meta`].
+    /// The most instructions of a shape: those of two blocks still fit into one [`Meta`].
     pub const INSTRUCTIONS_MAX: u32 = 1 << 15;
     /// The most operations of a shape.
     pub const OPS_MAX: usize = 4095;
 
-    /// Says what is wrong with the shape, if anything is.
+    /// An error if the shape is invalid.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| {
             Err(Error::Recorder(format!("the block at {:#x} cannot be recorded: {what}", self.pc)))
@@ -105,45 +106,45 @@ impl Shape {
     }
 }
 
-/// A shape that a [`crate::Sink`] knows; good only for the sink that gave it.
+/// A shape that was defined for a [`crate::Sink`]; valid only for that sink.
 #[derive(Default, Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ShapeId(pub(crate) u32);
 
 /// A shape as rows: what one execution appends to a batch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Rows {
-    /// Address of the fetch row; for a group without one, a hint which operation it is.
+    /// The address of the fetch row; for a group without one, a hint that identifies the operation.
     pub(crate) pc: u64,
     /// Whether the first row is a fetch.
     pub(crate) fetch: bool,
-    /// The rows, with the instructions since the row before *in the group*.
+    /// The rows, with the number of instructions since the row before *in the group*.
     pub(crate) metas: Vec<Meta>,
     /// Instructions that begin after the last row; the next row counts them.
     pub(crate) trailing: u32,
-    /// Where addresses come from, if not all are said.
+    /// The sources of addresses, if not all are given explicitly.
     pub(crate) links: Option<Box<Links>>,
 }
 
-/// Where the addresses of a shape's operations come from, if not all are said.
+/// The sources of the addresses of a shape's operations, if not all are given explicitly.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Links {
-    /// How many are said.
+    /// The number of addresses that are given explicitly.
     pub(crate) said: usize,
-    /// One per operation.
+    /// One source per operation.
     pub(crate) all: Vec<Link>,
 }
 
-/// Where one address comes from.
+/// The source of one address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Link {
-    /// Which of the addresses that are said; their number stands for the block's start.
+    /// The index among the addresses given explicitly; their number stands for the block's start.
     pub(crate) from: u16,
-    /// Bytes behind it; 0 of an address that is said.
+    /// The distance from there in bytes; 0 for an address given explicitly.
     pub(crate) distance: u64,
 }
 
 impl Links {
-    /// Of `ops`; `None` if all are said.
+    /// The sources for `ops`; `None` if all addresses are given explicitly.
     fn new(ops: &[Op]) -> Option<Box<Links>> {
         let is_said = |op: &&Op| op.address == Address::Said;
         let said = ops.iter().filter(is_said).count();
@@ -157,14 +158,15 @@ impl Links {
         (said < ops.len()).then(|| Box::new(Links { said, all: all() }))
     }
 
-    /// All addresses, when `said` are those that are said and the block starts at `pc`.
+    /// The addresses of all operations, if `said` are the explicit ones and the block starts at
+    /// `pc`.
     pub(crate) fn addrs<'a>(&'a self, said: &'a [u64], pc: u64) -> impl Iterator<Item = u64> + 'a {
         let base = move |from: u16| said.get(usize::from(from)).copied().unwrap_or(pc);
         self.all.iter().map(move |link| base(link.from).wrapping_add(link.distance))
     }
 
-    /// Those of `addrs`, the addresses of all operations, that are said; `None` if the others do not
-    /// follow from them.
+    /// The explicit ones among `addrs`, the addresses of all operations; `None` if the others are
+    /// not equal to their derived values.
     fn said(&self, addrs: &[u64], pc: u64) -> Option<Vec<u64>> {
         let mut said = Vec::with_capacity(self.said);
         for (link, &addr) in self.all.iter().zip(addrs) {
@@ -178,28 +180,28 @@ impl Links {
 }
 
 impl Rows {
-    /// The most instructions that a plain shape counts in its first row, or leaves.
+    /// The most instructions that a plain shape counts in its first row, or leaves to the next.
     pub(crate) const PLAIN_INSTRUCTIONS_MAX: u32 = Meta::INSTRUCTIONS_MAX / 2;
 
-    /// Whether it has rows, and few enough instructions that executions of such shapes after each
-    /// other never leave more than a row counts.
+    /// Whether it has rows, and so few instructions that executions of such shapes in a row never
+    /// leave more than one row can count.
     pub(crate) fn is_plain(&self) -> bool {
         let first = self.metas.first().map(|meta| meta.instructions());
         first.is_some_and(|first| first.max(self.trailing) <= Rows::PLAIN_INSTRUCTIONS_MAX)
     }
 
-    /// How many operations it has.
+    /// The number of operations.
     pub(crate) fn ops(&self) -> usize {
         self.metas.len() - usize::from(self.fetch)
     }
 
-    /// How many of their addresses are said.
+    /// The number of addresses that are given explicitly.
     pub(crate) fn said(&self) -> usize {
         self.links.as_ref().map_or(self.ops(), |links| links.said)
     }
 
-    /// Those of the addresses of all operations that are said, for a shape that has others; `None` if
-    /// it has none, or if they do not follow.
+    /// The explicit ones among the addresses of all operations, for a shape that derives some; `None`
+    /// if it derives none, or if they are not equal to their derived values.
     pub(crate) fn said_of(&self, addrs: &[u64]) -> Option<Vec<u64>> {
         self.links.as_ref()?.said(addrs, self.pc)
     }

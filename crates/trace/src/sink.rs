@@ -1,37 +1,37 @@
 use crate::{Counted, Error, Event, Shape, ShapeId, Taken};
 
-/// Takes what a recorder sees: blocks that run, threads that change, events.
+/// Receives what a recorder observes: executed blocks, changes of the thread, events.
 ///
-/// [`crate::Writer`] encodes it into a file, [`crate::Batcher`] expands it into batches for a
-/// simulation that runs beside the program. Everything comes in one order, that of the trace.
+/// [`crate::Writer`] encodes it into a file; [`crate::Batcher`] expands it into batches for a
+/// simulation that runs at the same time as the program. All calls are in the order of the trace.
 pub trait Sink {
-    /// Makes `shape` known. The caller keeps the answer and asks once per distinct shape.
+    /// Defines `shape`. The caller keeps the returned value and calls this once per distinct shape.
     ///
-    /// A shape that [`Shape::check`] refuses is reported by the next call that can fail.
+    /// For a shape that [`Shape::check`] refuses, the next call that can fail returns the error.
     fn shape(&mut self, shape: &Shape) -> ShapeId;
 
-    /// What follows is done by `thread`, until the next call. Thread 0 is assumed at first.
+    /// Makes `thread` the thread of everything until the next such call. The first thread is 0.
     fn thread(&mut self, thread: u32);
 
-    /// The block `shape` ran; `addrs` are the addresses of its operations, in their order: of all, or
-    /// of those that are [`crate::Address::Said`].
+    /// Records an execution of the block `shape`. `addrs` are, in order, the addresses of all its
+    /// operations, or only those that are [`crate::Address::Said`].
     ///
-    /// Fails if `addrs` has another length, if the others do not follow from them, or if the output
-    /// fails.
+    /// An error if `addrs` has another length, if the derived addresses have other values, or if
+    /// the output fails.
     fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error>;
 
-    /// From now on, block `number` of the recorder's words is usually `shape`, and the words of its
-    /// operations have `tags`. There are words for those whose address is
-    /// [`crate::Address::Said`].
+    /// Declares that, from now on, block `number` of the recorder's words usually is `shape`, and
+    /// that the words of its operations have `tags`. There are words only for operations whose
+    /// address is [`crate::Address::Said`].
     fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]);
 
-    /// As [`Sink::execute`] for the blocks at the beginning of a recorder's `words`; see
-    /// [`crate::WORD_SHIFT`] for what words are. It ends before a block that did not do what is
-    /// usual, before one whose end is not seen, before what is no block, or earlier.
+    /// [`Sink::execute`] for the blocks at the beginning of a recorder's `words` (see
+    /// [`crate::WORD_SHIFT`]). It stops at the latest before a block that did not behave as usual,
+    /// before one whose end is not in `words`, and before a word that does not begin a block.
     fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error>;
 
-    /// As [`Sink::execute`], with the physical address of every row: the fetch's first if the
-    /// shape has one, then those of the operations. 0 stands for "not known".
+    /// [`Sink::execute`] with the physical address of every row: that of the fetch first, if the
+    /// shape has one, then those of the operations. 0 means unknown.
     fn execute_physical(
         &mut self,
         shape: ShapeId,
@@ -39,30 +39,31 @@ pub trait Sink {
         paddrs: &[u64],
     ) -> Result<(), Error>;
 
-    /// The thread began `instructions` more instructions that have no row: filtered blocks.
-    /// They are counted at its next row.
+    /// Adds `instructions` instructions of the thread that have no row, because their blocks are
+    /// filtered. The thread's next row counts them.
     fn advance(&mut self, instructions: u64);
 
-    /// What the thread did that is counted, not told. Only a run beside the program asks for it, whose
-    /// sink takes it.
+    /// Records accesses that are counted and not listed. Only a simulation that runs at the same time
+    /// as the program requests them, and only its sink accepts them.
     fn counted(&mut self, counted: Counted) -> Result<(), Error> {
         Err(Error::Recorder(format!("{counted:?} where every access is to be told")))
     }
 
-    /// Another program begins, with blocks of its own: what was usual is forgotten.
+    /// Begins another program, with blocks of its own: what was usual in the last one is forgotten.
     fn begin_program(&mut self);
 
-    /// Accesses so far.
+    /// The number of accesses so far.
     fn accesses(&self) -> u64;
 
-    /// Instructions that these count, and those that were left of threads which have ended.
+    /// The number of instructions that these accesses count, and of those after the last access of
+    /// threads that have ended.
     fn instructions(&self) -> u64;
 
-    /// What came so far was done by the time `ns`. Only a recording keeps it.
+    /// Records that everything so far was done by the time `ns`. Only a recording stores it.
     fn stamp(&mut self, ns: u64) {
         let _ = ns;
     }
 
-    /// `event` happened to `thread`, before whatever comes next.
+    /// Records that `event` happened to `thread` before everything that follows.
     fn event(&mut self, thread: u32, event: Event) -> Result<(), Error>;
 }

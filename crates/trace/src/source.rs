@@ -20,12 +20,12 @@ pub enum Arch {
     Aarch64,
     /// 64-bit RISC-V.
     Riscv64,
-    /// Not known, or not a program at all.
+    /// Unknown, or the trace is not of a program.
     Unknown,
 }
 
 impl Arch {
-    /// The name by which QEMU and Linux know it.
+    /// The name that QEMU and Linux use.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86-64",
@@ -58,16 +58,17 @@ pub enum Filter {
     /// None: the trace holds all accesses.
     #[default]
     None,
-    /// Accesses to the page that a 16-entry direct-mapped filter of 4K pages held, one filter
-    /// for fetches and one for data; the first store to a held page is kept. Exact for every
-    /// set-associative LRU TLB of at least 16 sets that is indexed by the low page-number bits.
+    /// Accesses to the page that is held by a direct-mapped filter of 16 entries for 4K pages;
+    /// there is one filter for fetches and one for data. The first store to a held page is kept.
+    /// The result is exact for every set-associative LRU TLB of at least 16 sets that is indexed by
+    /// the low page-number bits.
     Page16,
 }
 
-/// What a trace says about itself before its first access.
+/// Data about a trace that are known before its first access.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
-    /// Who made it: `pagewalk record 0.1.0`, `pagewalk generate 0.1.0`, an importer.
+    /// The program that made it: `pagewalk record 0.1.0`, `pagewalk generate 0.1.0`, an importer.
     pub producer: String,
     /// The recorded command line or the generator's parameters.
     pub command: Vec<String>,
@@ -75,80 +76,81 @@ pub struct Header {
     pub arch: Arch,
     /// Whether blocks of instructions are rows of kind fetch.
     pub fetches: bool,
-    /// What was left out.
+    /// What was dropped.
     pub filter: Filter,
     /// The system's base page in bytes.
     pub page_bytes: u64,
-    /// What the reader of a result must know: the layout is QEMU's, a window was taken.
+    /// Notes for readers of results: the layout is QEMU's, only a window was recorded.
     pub notes: Vec<String>,
 }
 
-/// Anything that gives accesses in order.
+/// Everything that gives accesses in order.
 pub trait Source {
-    /// What is known before the first access.
+    /// The data that are known before the first access.
     fn header(&self) -> &Header;
 
-    /// Replaces `batch` with the next accesses, at most some ten thousands of them, and says
-    /// whether there were any. After `false` the batch is empty but may hold last events.
+    /// Replaces the contents of `batch` by the next accesses, at most some ten thousand, and
+    /// returns whether there were any. After `false` the batch has no accesses but may have the
+    /// last events.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error>;
 
-    /// Answers the last batch, which [asks](Batch::asks): what the first TLBs hold for fetches and for data, if that
-    /// can be said.
+    /// Answers the last batch, which [asks](Batch::asks) for the contents of the first-level TLBs for fetches
+    /// and for data; `None` if they cannot be given.
     fn answer(&mut self, contents: Option<[Contents; 2]>) {
         drop(contents);
     }
 
-    /// Gives `go_on` to a source that may wait for somebody else, a pipe for instance: it is
-    /// asked now and then, and its `false` ends the waiting with [`Error::Interrupted`].
+    /// Gives `go_on` to a source that may wait for input, for example from a pipe. The source calls
+    /// it from time to time; if it returns false, waiting ends with [`Error::Interrupted`].
     fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
         drop(go_on);
     }
 
-    /// Accesses in all, where that is known before the end.
+    /// The total number of accesses, if it is known before the end.
     fn total(&self) -> Option<u64> {
         None
     }
 
-    /// How it is kept, for a trace in a file of this crate's format.
+    /// How the trace is stored, if it is in a file of our format.
     fn stored(&self) -> Option<Stored> {
         None
     }
 
     /// The processes of a recording, in the order of their numbers; empty for other traces. Those
-    /// of a program that runs are known once they come.
+    /// of a running program become known when they begin.
     fn processes(&self) -> &[Process] {
         &[]
     }
 
-    /// What became known on the way and the reader of a result must know besides the header's
-    /// notes: damage that was left out, a fault of the tool that wrote the trace. Complete once
-    /// all has been given.
+    /// Warnings for readers of results that became known while reading, in addition to the header's
+    /// notes: damage that was skipped, a defect of the tool that wrote the trace. Complete at the
+    /// end.
     fn warnings(&self) -> &[String] {
         &[]
     }
 
-    /// How a mix of several programs switched between them, so far.
+    /// The counts of switches between programs so far, for a mix of several programs.
     fn switches(&self) -> Option<Switches> {
         None
     }
 
-    /// A digest of the contents as 64 hexadecimal digits, once all has been given; a stored
-    /// trace has it from the start.
+    /// A digest of the contents as 64 hexadecimal digits, available at the end; for a stored trace,
+    /// from the start.
     fn digest(&self) -> Option<String> {
         None
     }
 }
 
-/// A source that hands on what another gives, and looks at it or changes its order on the way. What it does not say
-/// itself, the other one says.
+/// A source that passes on what another source gives, and examines it or changes its order. Whatever it does
+/// not define itself is that of the other source.
 pub trait Forward {
     /// The other source.
     fn source(&self) -> &dyn Source;
 
-    /// The other source, to be read.
+    /// Mutable access to the other source, to read from it.
     fn source_mut(&mut self) -> &mut dyn Source;
 
-    /// [`Source::next`] of this source.
+    /// The implementation of [`Source::next`] of this source.
     fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error>;
 }
 
@@ -194,16 +196,16 @@ impl<F: Forward> Source for F {
     }
 }
 
-/// Where a trace is kept.
+/// How a trace is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stored {
-    /// Length of its file in bytes.
+    /// The length of its file in bytes.
     pub bytes: u64,
-    /// Chunks in it.
+    /// The number of its chunks.
     pub chunks: u64,
 }
 
-/// What went wrong with a trace: what, where, and what to do.
+/// An error with a trace: what is wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused to read or write.
@@ -211,31 +213,31 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error that the system returned.
         error: std::io::Error,
     },
-    /// The file is not what it should be.
+    /// The contents of the file are invalid.
     #[error("{path}: {what} (at byte {offset}{within})")]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The offset of the error.
         offset: u64,
-        /// Empty, or what the bytes were counted in if that is not the file itself.
+        /// Empty, or what the offset is relative to if it is not the file itself.
         within: &'static str,
         /// What is wrong and what to do about it.
         what: String,
     },
-    /// Parameters that make no trace.
+    /// Invalid parameters of a trace.
     #[error("{0}")]
     Parameters(String),
-    /// A table that only somebody else can read: Parquet, which the Python side does.
+    /// A table that this crate cannot read: Parquet, which the Python side reads.
     #[error("{0}: a Parquet file, which is not read here; the `pagewalk` command does")]
     Table(PathBuf),
     /// The recorded program or its recorder failed.
     #[error("{0}")]
     Recorder(String),
-    /// A progress callback asked to stop.
+    /// A progress callback requested a stop.
     #[error("interrupted")]
     Interrupted,
 }

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// How often a processor went from one program to another, for the results.
+/// Counts of a processor's switches from one program to another, for results.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Switches {
-    /// What ordered the programs.
+    /// What determined the order in which programs ran.
     pub order: &'static str,
-    /// Instructions after which another program has its turn; none where the recording alone
-    /// orders them.
+    /// The number of instructions after which another program gets its turn; none if the recording
+    /// alone determines the order.
     pub quantum_instructions: Option<u64>,
-    /// Processors.
+    /// The number of processors.
     pub cpus: u32,
     /// Switches of a processor from one program to another, by their cause.
     pub by_cause: BTreeMap<&'static str, u64>,
-    /// Waits that ended because nobody could run any more: for what is not in the recording.
+    /// Waits that were ended because no program was runnable: the recording lacks what they waited
+    /// for.
     pub unexplained: u64,
 }

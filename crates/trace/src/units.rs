@@ -1,7 +1,7 @@
 //! Numbers with a unit, as users write them.
 
-/// A number with one of `units`, each `step` times the one before; with decimals (`134.3M`) where that
-/// leaves a whole number.
+/// Parses a number with one of `units`, each of which is `step` times the one before. Decimals are
+/// allowed (`134.3M`) if the value is a whole number.
 pub(crate) fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let power = units.iter().position(|unit| *unit == &text[digits.len()..])? as u32;
@@ -16,7 +16,7 @@ pub(crate) fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(rest)
 }
 
-/// `value` with the largest of `units` that leaves a whole number.
+/// `value` in the largest of `units` in which it is a whole number.
 pub(crate) fn unit(value: u64, units: &[&str], step: u64) -> String {
     let (mut value, mut power) = (value, 0);
     while value != 0 && value.is_multiple_of(step) && power + 1 < units.len() {

@@ -1,4 +1,4 @@
-//! A part of a trace: accesses left out before it, an end, and a warm-up that is not counted.
+//! A part of a trace: skipped accesses before it, a warm-up that is not counted, and an end.
 //!
 //! ```text
 //!   accesses   | skip ........ | warm-up ..... | counted ............ | not read
@@ -6,9 +6,9 @@
 //!                                              ^ Event::WarmupEnd
 //! ```
 //!
-//! What is skipped is decoded and not given. Its events are given, before the first access, so
-//! that a machine knows the address spaces; [`Event::Gap`]s are not, since all that is left out
-//! here lies outside of what is counted.
+//! Skipped accesses are decoded and dropped. Their events are given before the first access, so
+//! that a machine knows the address spaces, except [`Event::Gap`]s: everything that is missing
+//! there is outside of what is counted.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
@@ -19,32 +19,32 @@ use sha2::{Digest, Sha256};
 use crate::switches::Switches;
 use crate::{Batch, Error, Event, Header, Placed, Process, Source};
 
-/// Which accesses of a source are given and which of these count.
+/// Which accesses of a source are given, and which of these are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Accesses that are left out at the beginning.
+    /// The number of accesses that are skipped at the beginning.
     pub skip: u64,
-    /// Accesses after them that run and are not counted.
+    /// The number of accesses after these that are simulated but not counted.
     pub warmup: u64,
-    /// Accesses after these, after which the trace ends; `None`: as many as there are.
+    /// The number of accesses after the warm-up at which the trace ends; `None`: all of them.
     #[serde(rename = "max_accesses")]
     pub accesses_max: Option<u64>,
 }
 
 impl Bounds {
-    /// Whether they are those of a whole trace, all of which counts.
+    /// Whether all accesses are given and counted.
     pub fn is_whole(&self) -> bool {
         *self == Bounds::default()
     }
 
-    /// Index of the first access that is not given any more.
+    /// The index of the first access that is no longer given.
     fn end(&self) -> u64 {
         let max = self.accesses_max.unwrap_or(u64::MAX);
         self.skip.saturating_add(self.warmup).saturating_add(max)
     }
 
-    /// What a result must say of them.
+    /// The note about the bounds for results.
     fn note(&self) -> String {
         let mut parts = Vec::new();
         if self.skip > 0 {
@@ -61,18 +61,18 @@ impl Bounds {
     }
 }
 
-/// A source of which only a part is given: `P` is a box of it or a reference.
+/// A source of which only a part is given. `P` is a box of the source, or a reference to it.
 pub struct Window<P> {
     source: P,
     header: Header,
     bounds: Bounds,
-    /// Index in the source of the next access.
+    /// The index, in the source, of the next access.
     at: u64,
-    /// Events that came before the first access to be given.
+    /// Events before the first access to be given.
     before: Vec<Placed>,
-    /// Whether [`Event::WarmupEnd`] is still to come.
+    /// Whether [`Event::WarmupEnd`] has still to be given.
     warming: bool,
-    /// Switches between programs among what counts: their causes.
+    /// The number of switches between programs in the counted part, by cause.
     switched: BTreeMap<&'static str, u64>,
 }
 
@@ -93,8 +93,8 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         }
     }
 
-    /// Drops what is skipped from `batch`, whose first access has the index `self.at`, and what
-    /// comes behind the end.
+    /// Removes from `batch`, whose first access has the index `self.at`, what is skipped and what
+    /// is after the end.
     fn cut(&mut self, batch: &mut Batch) {
         let length = batch.len() as u64;
         let within = |index: u64| index.saturating_sub(self.at).min(length) as u32;
@@ -121,8 +121,8 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         self.at += length;
     }
 
-    /// Puts the end of the warm-up among the events of `batch`, whose last access comes before
-    /// the index `self.at` of the source.
+    /// Inserts the end of the warm-up into the events of `batch`, whose last access is before the
+    /// index `self.at` of the source.
     fn end_warmup(&mut self, batch: &mut Batch) {
         let end = self.bounds.skip.saturating_add(self.bounds.warmup);
         let stop = self.at.min(self.bounds.end());
@@ -139,7 +139,7 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         batch.events.insert(place, Placed { at, thread, event: Event::WarmupEnd });
     }
 
-    /// The source has no more accesses.
+    /// Called when the source has no more accesses.
     fn ended(&self) -> Result<(), Error> {
         let Bounds { skip, warmup, .. } = self.bounds;
         if self.at < skip || (skip > 0 && self.at == skip && warmup == 0) {
@@ -215,7 +215,7 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
         Some(switches)
     }
 
-    /// That of the whole trace and of the bounds.
+    /// The digest of the whole trace and of the bounds.
     fn digest(&self) -> Option<String> {
         let Bounds { skip, warmup, accesses_max } = self.bounds;
         let whole = self.source.digest()?;

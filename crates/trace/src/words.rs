@@ -1,4 +1,4 @@
-//! A recorder's words: which blocks ran, and the addresses of what they did.
+//! A recorder's words: which blocks ran, and the addresses of their operations.
 //!
 //! ```text
 //!    63      56 55                              16 15            0
@@ -12,41 +12,42 @@
 //!   usual 18                                    tag       tag
 //! ```
 //!
-//! A *fixed* block does the same operations each time, and its words say no more than their
-//! addresses, without those that follow from others; one that was left before its end says so, or
-//! has [`WORD_NONE`] for those it did not come to.
-//! Other blocks nearly always do the same. What is *usual* for a block is told to a
-//! [`crate::Sink`] once. From then on the sink takes its words as they come, with one look at
-//! what it knows of the block, which includes all that the sink wants of it for itself.
+//! A *fixed* block performs the same operations each time, and its words have only their addresses,
+//! without derived ones. If the block was left before its end, its first word says so, or
+//! operations that were not reached have [`WORD_NONE`].
+//!
+//! Other blocks nearly always behave in the same way. A [`crate::Sink`] is told once what is *usual*
+//! for a block. From then on the sink takes the block's words as they are, with one lookup of its
+//! own data about the block.
 
 use rustc_hash::FxHashMap;
 
 use crate::ShapeId;
 
-/// Bits of a word below its number or address.
+/// The number of bits of a word below the block's number or the address.
 pub const WORD_SHIFT: u32 = 16;
-/// The tag of a block. An operation's has not the highest bit.
+/// The tag of a block. The tag of an operation has the highest bit clear.
 pub const WORD_BLOCK: u16 = 1 << 15;
 /// The tag of a fixed block.
 pub const WORD_FIXED: u16 = WORD_BLOCK + 3;
-/// Tags from a block's to below this begin something, so that the block before has ended. Those
-/// from this on may stand between a block and its operations.
+/// Tags from that of a block up to below this one begin something new, so that the block before has
+/// ended. Tags from this one up can be between a block and its operations.
 pub const WORD_AMID: u16 = WORD_BLOCK + 6;
-/// Bits of a fixed block's word below the count of its operations.
+/// The number of bits of a fixed block's word below the count of its operations.
 pub const WORD_COUNT_SHIFT: u32 = 56;
-/// The lowest of the eight bits, below the count, that are 0 unless a fixed block was left early.
+/// The lowest of the eight bits below the count, which are 0 unless a fixed block was left early.
 pub const WORD_MADE_SHIFT: u32 = 48;
-/// The most rows that a block has for each of its words. One that has more is never usual.
+/// The most rows of a block per word, for a block that can be decoded as having run as usual.
 pub const WORD_ROWS_MAX: usize = 128;
-/// No address: an operation that a fixed block did not come to.
+/// The value instead of an address for an operation of a fixed block that was not reached.
 pub const WORD_NONE: u64 = u64::MAX;
 
-/// What was taken of words.
+/// The result of processing words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
-    /// How many words.
+    /// The number of words processed.
     pub words: usize,
-    /// How many accesses they are.
+    /// The number of accesses they contained.
     pub accesses: u64,
 }
 
@@ -54,10 +55,10 @@ pub struct Taken {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usual {
     blocks: Vec<Option<Known>>,
-    /// What was last told of each shape: some blocks do now this, now that.
+    /// What was last declared for each shape: the shape of some blocks changes back and forth.
     shapes: FxHashMap<ShapeId, Known>,
     tags: Vec<u16>,
-    /// The most rows for each word of a block, of all blocks so far; 0 before the first.
+    /// The most rows per word of any block so far; 0 before the first.
     rows_per_word: usize,
 }
 
@@ -66,53 +67,54 @@ pub(crate) struct Usual {
 pub(crate) struct Known {
     pub(crate) shape: ShapeId,
     ops: u16,
-    /// Index of its first tag.
+    /// The index of its first tag.
     tags: u32,
 }
 
-/// The blocks of which nothing more needs to be known: for each, a `T` of the sink's.
+/// The blocks for which all data are ready: for each, the sink's data `T`.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready<T> {
-    /// By number; those that are not ready are among them.
+    /// The blocks by number, including those that are not ready.
     blocks: Vec<Block<T>>,
-    /// The numbers of those that became ready since all were forgotten.
+    /// The numbers of the blocks that became ready since all were reset.
     numbers: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Block<T> {
-    /// What stands for it, or [`WORD_NONE`] while it is not ready.
+    /// The block's word, or [`WORD_NONE`] while it is not ready.
     word: u64,
-    /// Index of its first tag among all.
+    /// The index of its first tag.
     tags: u32,
     ops: u16,
     own: T,
 }
 
-/// How far words were followed.
+/// How far words were processed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Followed {
-    /// How many words were taken.
+    /// The number of words processed.
     pub(crate) words: usize,
-    /// Where the last block begins that has operations, if there is one: those behind it have one
-    /// word each.
+    /// The position of the last block that has operations, if there is one: each block after it has
+    /// one word.
     busy: usize,
 }
 
-/// Takes blocks that are ready.
+/// Receives blocks that are ready.
 pub(crate) trait Take<T> {
-    /// A block ran; `words` are those of its operations, addresses above `SHIFT` bits.
+    /// A block ran; `words` are those of its operations, with addresses above the lowest `SHIFT`
+    /// bits.
     fn take<const SHIFT: u32>(&mut self, own: &T, words: &[u64]);
 }
 
 /// An index beyond all words.
 const NOWHERE: usize = usize::MAX;
-/// Words to fetch ahead: they lie in the cache of the core that wrote them.
+/// How many words are prefetched: they are in the cache of the processor that wrote them.
 const AHEAD: usize = 128;
 
 impl Usual {
-    /// Sets what is usual for block `number`, of which an execution has that many `rows`.
+    /// Sets what is usual for block `number`, an execution of which has `rows` rows.
     pub(crate) fn set(&mut self, number: usize, shape: ShapeId, tags: &[u16], rows: usize) {
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, None);
@@ -133,12 +135,12 @@ impl Usual {
         self.blocks[number] = Some(known);
     }
 
-    /// A number of words that never have more than so many `rows`.
+    /// A number of words that never have more than `rows` rows.
     pub(crate) fn words_of(&self, rows: usize) -> usize {
         rows / self.rows_per_word.max(1)
     }
 
-    /// The most rows that so many `words` have.
+    /// The most rows that `words` words have.
     pub(crate) fn rows_of(&self, words: usize) -> usize {
         words * self.rows_per_word.max(1)
     }
@@ -148,8 +150,8 @@ impl Usual {
         &self.tags[known.tags as usize..][..usize::from(known.ops)]
     }
 
-    /// What the first of `words` stands for and the addresses of its operations that are said, if it
-    /// is a block that did what is usual and whose end is seen.
+    /// The block at the beginning of `words` and the explicit addresses of its operations, if the
+    /// block behaved as usual and its end is in `words`.
     pub(crate) fn first(&self, words: &[u64]) -> Option<(Known, Vec<u64>)> {
         let (&block, rest) = words.split_first()?;
         let known = self.blocks.get(block_number(block)).copied()??;
@@ -172,7 +174,8 @@ impl Usual {
         }
     }
 
-    /// Gives `taker` the blocks at the beginning of `words` that are `ready` and whose end is seen.
+    /// Passes to `taker` the blocks at the beginning of `words` that are `ready` and whose end is
+    /// in `words`.
     #[inline(always)]
     pub(crate) fn follow<T>(
         &self,
@@ -226,8 +229,8 @@ impl Usual {
         Followed { words: at, busy }
     }
 
-    /// The words of a block's operations, if they are what is `known` as usual and are followed by
-    /// another block: this one might go on.
+    /// The words of a block's operations, if they are as `known` to be usual and another block
+    /// follows; otherwise this block might continue.
     #[inline(always)]
     fn usual<'a, T>(&self, words: &'a [u64], known: &Block<T>) -> Option<&'a [u64]> {
         let (own, after) = words.split_at_checked(known.ops.into())?;
@@ -239,7 +242,7 @@ impl Usual {
 }
 
 impl<T: Copy + Default> Ready<T> {
-    /// The block that `word` stands for does what is `known` of it.
+    /// Sets the data `own` of the block with this `word`, for which `known` is usual.
     pub(crate) fn set(&mut self, word: u64, usual: &Usual, known: Known, own: T) {
         let number = block_number(word);
         if self.blocks.len() <= number {
@@ -251,8 +254,8 @@ impl<T: Copy + Default> Ready<T> {
         self.numbers.push(number);
     }
 
-    /// What is kept of the last of the blocks that were `followed` in `words`, and the last address
-    /// of an operation.
+    /// The data of the last of the blocks that were `followed` in `words`, and the last address of
+    /// an operation.
     pub(crate) fn last(&self, words: &[u64], followed: Followed) -> Option<(&T, Option<u64>)> {
         let of = |word| &self.blocks[block_number(word)];
         let words = &words[..followed.words];
@@ -268,14 +271,14 @@ impl<T: Copy + Default> Ready<T> {
         Some((&last.own, own.last().map(|word| word >> shift)))
     }
 
-    /// Block `number` is not ready any more.
+    /// Makes block `number` no longer ready.
     pub(crate) fn forget(&mut self, number: usize) {
         if let Some(block) = self.blocks.get_mut(number) {
             block.word = WORD_NONE;
         }
     }
 
-    /// No block is ready any more.
+    /// Makes no block ready.
     pub(crate) fn forget_all(&mut self) {
         for number in self.numbers.drain(..) {
             self.blocks[number].word = WORD_NONE;
@@ -289,26 +292,26 @@ impl<T> Default for Ready<T> {
     }
 }
 
-/// The number of the block that `word` stands for.
+/// The number of the block in `word`.
 #[inline(always)]
 fn block_number(word: u64) -> usize {
     // A recorder numbers blocks with 32 bits; a fixed one's count is above them.
     (word >> WORD_SHIFT) as u32 as usize
 }
 
-/// How many operations the fixed block has that `word` stands for.
+/// The number of operations of the fixed block in `word`.
 #[inline(always)]
 fn count(word: u64) -> usize {
     (word >> WORD_COUNT_SHIFT) as usize
 }
 
-/// Whether a block before `word` has ended.
+/// Whether `word` begins something new, so that the block before has ended.
 #[inline(always)]
 fn begins(word: u64) -> bool {
     (WORD_BLOCK..WORD_AMID).contains(&(word as u16))
 }
 
-/// Begins to fetch words that another core has written.
+/// Prefetches words that another processor has written.
 #[inline(always)]
 fn prefetch(words: *const u64) {
     #[cfg(target_arch = "x86_64")]

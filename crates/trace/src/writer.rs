@@ -1,10 +1,10 @@
-//! A trace into a file.
+//! Writes a trace to a file.
 //!
 //! ```text
 //!   Sink calls --> Encoder --full chunk--> NAME.part --finish--> NAME
 //! ```
 //!
-//! Nothing appears under the file's own name before all of it is written and on the disk.
+//! The file appears under its name only when all of it is written and synced to disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +14,18 @@ use crate::output::Output;
 use crate::shape::Rows;
 use crate::{Error, Event, Header, Shape, ShapeId, Sink, Taken};
 
-/// How a trace is written.
+/// Options for writing a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether an existing file of that name may be replaced.
+    /// Whether an existing file with that name may be replaced.
     pub overwrite: bool,
-    /// The level of zstd, -7 to 19: higher is smaller and slower. -7 makes 0.05 to 0.25 bytes an
-    /// access of recorded programs; 1 makes files smaller by two fifths, and takes 0.3 ns an
-    /// access more to write and 0.1 ns more to read. Below 0, streams that shrink little get faster settings.
+    /// The level of zstd, -7 to 19: higher levels give smaller files and take longer. At -7 recorded programs
+    /// take 0.05 to 0.25 bytes per access. At 1 files are two fifths smaller; writing takes 0.3 ns per access
+    /// more, and reading 0.1 ns. Below 0, streams that shrink little get faster settings.
     pub level: i32,
-    /// Accesses of a chunk, about; at most 2 Mi. What a killed recorder may lose, and how finely
-    /// a range is found. 256 Ki makes files 10 to 50 % larger.
+    /// The approximate number of accesses per chunk, at most 2 Mi. A chunk is what a killed
+    /// recorder may lose, and the unit in which a range is located. 256 Ki makes files 10 to 50 %
+    /// larger.
     pub chunk_accesses: u32,
 }
 
@@ -39,24 +40,23 @@ impl Default for Options {
 pub struct Summary {
     /// The finished file.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// Accesses in it.
+    /// The number of accesses.
     pub accesses: u64,
-    /// Instructions that its accesses count.
+    /// The number of instructions that the accesses count.
     pub instructions: u64,
-    /// Chunks in it.
+    /// The number of chunks.
     pub chunks: u64,
     /// The digest of the contents, 64 hexadecimal digits.
     pub digest: String,
 }
 
-/// A [`Sink`] that encodes into a file: a trace of its own, or a process of a
-/// [`crate::Recording`].
+/// A [`Sink`] that encodes into a file: a trace, or a process of a [`crate::Recording`].
 ///
-/// It writes `NAME.part` beside the file, which gets its name when all is there. A trace of its own
-/// that is dropped before removes the part; killed before, it leaves it, and [`crate::Reader`]
-/// opens what is whole.
+/// It writes `NAME.part` beside the file, which gets its name when everything is there. A trace
+/// that is dropped before removes this part. If the process is killed, the part remains, and
+/// [`crate::Reader`] reads its complete chunks.
 #[derive(Debug)]
 pub struct Writer {
     output: Arc<Mutex<Output>>,
@@ -69,13 +69,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a trace at `path`; refuses if it exists, unless `options` allow to replace it.
+    /// Starts a trace at `path`. If it exists, this is an error unless `options` allow replacing
+    /// it.
     pub fn create(path: &Path, header: Header, options: Options) -> Result<Writer, Error> {
         let output = Output::create(path, &header, VERSION, options.overwrite, false)?;
         Writer::new(Arc::new(Mutex::new(output)), &options)
     }
 
-    /// Writes process `number` of a recording, which begins at the time `ns`.
+    /// A writer of process `number` of a recording; the process begins at the time `ns`.
     pub(crate) fn of_process(
         output: Arc<Mutex<Output>>,
         options: &Options,
@@ -101,35 +102,35 @@ impl Writer {
         })
     }
 
-    /// Writes what is left and the index, and gives the file its name.
+    /// Writes what is buffered and the index, and renames the file to its name.
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.end()?;
         lock(&self.output).finish()
     }
 
-    /// Writes what is left of a process. Nothing may come after it.
+    /// Writes what is buffered of a process, after which nothing may be added.
     pub fn end(&mut self) -> Result<(), Error> {
         self.check()?;
         self.encoder.finish()?;
         self.close_chunk()
     }
 
-    /// Bytes in the file so far.
+    /// The number of bytes in the file so far.
     pub fn bytes(&self) -> u64 {
         lock(&self.output).bytes()
     }
 
-    /// Makes known a group of rows that is no basic block.
+    /// Defines a group of rows that is not a basic block.
     pub(crate) fn rows(&mut self, rows: Rows) -> ShapeId {
         self.encoder.shape(rows)
     }
 
-    /// How many shapes are known.
+    /// The number of defined shapes.
     pub(crate) fn shapes(&self) -> usize {
         self.encoder.shapes()
     }
 
-    /// Forgets all shapes that were given out, with all memory that they take.
+    /// Removes all defined shapes, with the memory that they take.
     pub(crate) fn forget_shapes(&mut self) -> Result<(), Error> {
         self.close_chunk()?;
         self.encoder.forget_shapes();
@@ -172,7 +173,7 @@ impl Writer {
     }
 }
 
-/// The output, for this thread alone.
+/// The output, locked for this thread.
 pub(crate) fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
     output.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! A kernel's half: virtual memory over x86-64 page tables, without std.
+//! The kernel's part of using virtual memory over x86-64 page tables, without std.
 //!
-//! This is a library with a panic handler of its own. Should anything below it pull std in,
-//! there would be two, and it would not compile; every run of the tests builds it.
+//! This is a library with its own panic handler. If anything below it linked std, there would be
+//! two panic handlers, and it would not compile; every run of the tests builds it.
 #![no_std]
 
 use core::panic::PanicInfo;
@@ -17,9 +17,9 @@ fn halt(_: &PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// What the processor and the disks do for this kernel.
+/// The operations of processors and disks that this kernel provides.
 pub struct Board {
-    /// Sends INVLPG or a new CR3 to every processor that may hold what a token names.
+    /// Executes INVLPG or reloads CR3 on every processor that may hold what a token names.
     pub invalidate: fn(HatSpace, &Flush),
     /// Fills memory with zeros.
     pub zero: fn(PhysAddr, u64),
@@ -49,15 +49,15 @@ impl Platform for Board {
     }
 }
 
-/// All that this kernel knows of memory.
+/// The complete memory management of this kernel.
 pub struct Everything<M: Memory + Send + Sync> {
-    /// What should be where.
+    /// The contents of address spaces.
     pub vm: Vm,
-    /// What hardware has of it.
+    /// The mappings in page tables.
     pub hat: Hat<Mount<X86_64<4>, M>>,
-    /// Frames.
+    /// The frames of physical memory.
     pub memory: Physical<Buddy>,
-    /// The rest.
+    /// The processors and disks.
     pub board: Board,
 }
 
@@ -72,7 +72,7 @@ impl<M: Memory + Send + Sync> Everything<M> {
         self.kernel().fault(space, at, kind).map(|_| ())
     }
 
-    /// The first process, with a stack, and a child of it.
+    /// Makes the first process, with a stack, and a child of it.
     pub fn begin(&mut self) -> Result<[HatSpace; 2], Error> {
         let mut kernel = self.kernel();
         let parent = kernel.create()?;

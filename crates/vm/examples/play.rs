@@ -1,13 +1,13 @@
-//! Plays a stream of memory calls and touches through the memory manager as `linux` has it, with contents,
-//! and prints what came of each: what `tests/kernel/play.c` does natively.
+//! Plays a stream of memory calls and touches on the memory manager with the settings of `linux`, with
+//! contents of pages, and prints the outcome of each: what `tests/kernel/play.c` does natively.
 //!
 //! ```text
 //!   play ALWAYS MADVISE < STREAM > RESULTS      masks of the orders that are allowed
 //! ```
 //!
-//! Lines of the stream are those of `tests/kernel/play.c`, each with one more number behind them: what the
-//! kernel returned. Calls are then what the kernel did, as in a trace; one that it refused does nothing here
-//! unless the kernel does a part of such a call. Results have the same lines too.
+//! Lines of the stream are those of `tests/kernel/play.c`, each with one more number at the end: the
+//! kernel's result. Calls then have the kernel's results, as in a trace: a call that the kernel refused does
+//! nothing here, unless the kernel does a part of such a call. Results have the same format.
 
 use std::{collections::BTreeMap, io::Read, ops::Range, process::ExitCode};
 
@@ -24,10 +24,11 @@ const BASE: PageSize = PageSize::SIZE_4K;
 const LARGE: PageSize = PageSize::SIZE_2M;
 /// Base pages of memory: 4 GiB, so that a block is always free.
 const PAGES: u64 = 1 << 20;
-/// log2 of the base pages of a large one, and of a page block's largest block.
+/// log2 of the number of base pages of a large page, which is also the largest block of a page
+/// block.
 const ORDER: u32 = 9;
 const FILE: FileKey = FileKey { device: 1, inode: 1 };
-/// Base pages of the file, which the page cache has.
+/// Base pages of the file, which are in the page cache.
 const FILE_PAGES: u64 = 2048;
 
 // Errors and advice, as Linux numbers them.
@@ -125,7 +126,7 @@ impl World {
         Kernel::new(vm, hat, memory, board)
     }
 
-    /// A touch of the first bytes of a page: what a load finds, or why it is refused.
+    /// Accesses the first bytes of a page. Returns what a load reads, or why the access is refused.
     fn touch(&mut self, space: HatSpace, page: u64, stored: Option<u64>) -> Result<u64, Error> {
         let addr = VirtAddr::new(page << BASE.shift());
         let kind = if stored.is_some() { Kind::Store } else { Kind::Load };
@@ -148,7 +149,8 @@ impl World {
         }
     }
 
-    /// For each process its regions (v), those without rights (n), and the runs of pages that hardware has.
+    /// For each process: its regions (v), those without rights (n), and the runs of pages that are mapped
+    /// in hardware.
     fn check(&mut self) -> String {
         if let Err(wrong) = self.kernel().check() {
             panic!("{wrong}");
@@ -188,7 +190,7 @@ impl World {
         text
     }
 
-    /// One line of the stream, and the line of results.
+    /// Runs a line of the stream. Returns the line of results.
     fn line(&mut self, line: &str) -> Result<String, Error> {
         let mut words = line.split_ascii_whitespace();
         let what = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Anonymous pages, counted: copy on write without chains of shadow objects.
+//! Anonymous pages with reference counts: copy on write without chains of shadow objects.
 //!
 //! ```text
 //!   parent   page 5 --+                  child stores to page 5:
@@ -6,13 +6,14 @@
 //!   child    page 5 --+                  child    page 5 ----> anon 12, 1   a copy
 //! ```
 //!
-//! A page that a space has stored to is an *anon*: the page and how many spaces use it (Cranor and
-//! Parulkar 1999, UVM; SunOS before it). A fork counts all anons of the parent up. A
-//! store to an anon with one user changes it; with more it makes another. No fault searches more
-//! than one place, however many forks there were.
+//! A page that a space has stored to is an *anon*: the page together with the number of spaces that
+//! use it (Cranor and Parulkar 1999, UVM; SunOS before it). A fork increments the count of each of
+//! the parent's anons. A store to an anon with one user changes the page; with several users the
+//! store first makes a copy, a new anon. A fault therefore never searches more than one place,
+//! however many forks there were.
 //!
-//! Anons lie in maps with a lock each. A space's lock says that its own users of an anon stay: who
-//! has it and finds one user knows that there will be one.
+//! Anons are in maps with one lock each. A space's lock guarantees that the space remains a user of
+//! its anons: if the holder of that lock finds a count of one, the count stays one.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -21,7 +22,7 @@ use physmem::{FrameId, NO_FRAME};
 
 use crate::object::PageLocation;
 
-/// Anonymous maps: an anon is in the one that the last bits of its number say.
+/// The number of anonymous maps. The lowest bits of an anon's number select its map.
 const MAPS: usize = 64;
 
 /// The number of an anon.
@@ -31,27 +32,27 @@ pub(crate) struct AnonId(pub(crate) u32);
 /// A page and its users.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anon {
-    /// Pages of spaces that it is: 0 in an entry that is not in use.
+    /// How many pages of spaces refer to the anon; 0 in an unused entry.
     pub(crate) refs: u32,
     pub(crate) place: PageLocation,
-    /// Whether no fork has shared it since it was its only user's last.
+    /// Whether no fork has shared the anon since it last became exclusive to its only user.
     pub(crate) exclusive: bool,
 }
 
 const UNUSED: Anon =
     Anon { refs: 0, place: PageLocation::Resident(FrameId(NO_FRAME)), exclusive: true };
 
-/// All anons: maps with a lock each, and one for the numbers that are free.
+/// All anons, in maps with one lock each, and a lock for the free numbers.
 pub(crate) struct Anons<L: Locks> {
     maps: Box<[L::Mutex<Vec<Anon>>]>,
     numbers: L::Mutex<Numbers>,
 }
 
-/// Numbers of anons.
+/// The free numbers of anons.
 #[derive(Default)]
 struct Numbers {
     unused: Vec<u32>,
-    /// Those from here on were never used.
+    /// The lowest number that was never used.
     fresh: u32,
 }
 
@@ -63,7 +64,7 @@ impl<L: Locks> Anons<L> {
         }
     }
 
-    /// A new one with one user.
+    /// Creates an anon with one user.
     pub(crate) fn add(&self, site: Site, place: PageLocation) -> AnonId {
         let number = self.numbers.with(site, |numbers| {
             numbers.unused.pop().unwrap_or_else(|| {
@@ -81,15 +82,15 @@ impl<L: Locks> Anons<L> {
         AnonId(number)
     }
 
-    /// Does something with an anon while nobody else has its map.
+    /// Runs `f` on an anon while its map is locked.
     #[inline]
     pub(crate) fn with<R>(&self, site: Site, id: AnonId, f: impl FnOnce(&mut Anon) -> R) -> R {
         let number = id.0 as usize;
         self.maps[number % MAPS].with(site, |map| f(&mut map[number / MAPS]))
     }
 
-    /// An anon as it is. Its place stays if it is in memory and pages stay; its users stay one if
-    /// that one is the caller's.
+    /// A copy of an anon. Its place remains valid if it is in memory and the caller keeps pages
+    /// from being moved or evicted. A count of one remains one if the caller is that user.
     #[inline]
     pub(crate) fn get(&self, site: Site, id: AnonId) -> Anon {
         self.with(site, id, |anon| *anon)
@@ -99,7 +100,7 @@ impl<L: Locks> Anons<L> {
         self.with(site, id, |anon| anon.place = place);
     }
 
-    /// One user more.
+    /// Adds a user.
     pub(crate) fn share(&self, site: Site, id: AnonId) {
         self.with(site, id, |anon| {
             anon.refs += 1;
@@ -107,7 +108,7 @@ impl<L: Locks> Anons<L> {
         });
     }
 
-    /// One user less. Gives where the page was, if that was the last.
+    /// Removes a user. If it was the last one, returns where the page was.
     pub(crate) fn release(&self, site: Site, id: AnonId) -> Option<PageLocation> {
         let place = self.with(site, id, |anon| {
             anon.refs -= 1;
@@ -117,7 +118,7 @@ impl<L: Locks> Anons<L> {
         Some(place)
     }
 
-    /// Gives `each` those in use.
+    /// Calls `each` for every anon in use.
     pub(crate) fn each(&self, mut each: impl FnMut(AnonId, Anon)) {
         for (number, map) in (0..).zip(&self.maps) {
             map.with(Site::Look, |map| {

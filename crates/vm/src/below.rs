@@ -12,7 +12,7 @@ use crate::{
     work::Work,
 };
 
-/// What the HAT layer sees of memory and the platform.
+/// Memory and platform as the HAT layer sees them.
 pub(crate) struct Below<'a, H: Host> {
     pub(crate) memory: &'a Physical<H::Allocator, H::Locks>,
     pub(crate) platform: &'a mut H::Platform,
@@ -42,7 +42,7 @@ impl<H: Host> hat::Platform for Below<'_, H> {
     }
 }
 
-/// Frames for page tables.
+/// Allocation of frames for page tables.
 impl<H: Host> Frames for Below<'_, H> {
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
         let frame = self.memory.with(self.site, |memory| Frames::allocate(memory, size))?;

@@ -1,4 +1,4 @@
-//! Frames for pages that lie where their addresses allow it ([`Hashed`]).
+//! Allocation of frames for pages whose addresses determine their possible frames ([`Hashed`]).
 
 use core::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Frames that `pages`, one base page or the block of a larger one, may have by their address, if there
-    /// are free ones. They are taken.
+    /// Allocates frames for `pages`, one base page or the block of a larger page, that their address
+    /// allows, if such frames are free.
     pub(crate) fn hashed(
         &mut self,
         hashed: &Hashed,

@@ -1,4 +1,4 @@
-//! Settings that change while memory is managed.
+//! Settings that can change while memory is managed.
 //!
 //! ```text
 //!   marks        the next fault and the next tick go by the new ones
@@ -17,15 +17,16 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Pages leave memory by these marks from here on.
+    /// Sets the marks at which pages are evicted.
     pub fn set_marks(&mut self, marks: Marks) -> Result<(), SettingsError> {
         marks.check(self.pages())?;
         self.vm.marks.set(marks);
         Ok(())
     }
 
-    /// The policy called `name` chooses the pages that leave from here on. Those that the old one
-    /// would have let go first come first, and what it knew of their uses is forgotten.
+    /// Replaces the policy that chooses pages to evict by the one called `name`. Pages enter the
+    /// new policy in the order in which the old one would have evicted them; what the old one
+    /// recorded about their use is lost.
     pub fn set_replacement(&mut self, name: &str) -> Result<(), SettingsError> {
         let new = policy(name, self.pages()).ok_or(SettingsError::Replacement)?;
         self.work.descriptors += self.lists(|lists, memory| {
@@ -41,7 +42,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Swap has room for so many pages from here on.
+    /// Sets the number of pages that swap has room for.
     pub fn set_swap(&mut self, pages: u32) -> Result<(), SettingsError> {
         self.vm.swap.with(self.site, |swap| {
             if swap.used() > u64::from(pages) {
@@ -52,13 +53,13 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// All memory in pages.
+    /// The size of memory in pages.
     fn pages(&self) -> u64 {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }
 }
 
-/// Pages that are not asked whether they were used.
+/// The pages as seen by a policy from which all pages are taken: none counts as referenced.
 struct Unasked<'a>(&'a mut FrameTable);
 
 impl Pages for Unasked<'_> {

@@ -1,4 +1,4 @@
-//! What must hold between operations, while none is under way (identities, OS.md of this project's design, section 3.4).
+//! Invariants that hold between operations, while none is in progress.
 //!
 //! ```text
 //!   regions, anons --> frames  <--> descriptors  <--> lists, free blocks
@@ -26,11 +26,12 @@ use crate::{
     vm::AddressSpace,
 };
 
-/// Each frame's owner, and whether it is a page of a file.
+/// The owner of each frame, and whether the frame holds a page of a file.
 type Owners = BTreeMap<FrameId, (Owner, bool)>;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Compares what is kept in several places. An error says what differs. Slow.
+    /// Checks that data kept in several places agree. The error describes the first difference.
+    /// Slow.
     pub fn check(&mut self) -> Result<(), String> {
         self.site = Site::Look;
         self.hand_in();
@@ -72,7 +73,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Users of anons and pages of regions, as counted and as they are. Gives each frame's owner.
+    /// Checks the counts of users of anons and of pages mapped by regions. Returns the owner of
+    /// each frame.
     fn check_places(&self) -> Result<Owners, String> {
         let mut users: BTreeMap<AnonId, u32> = BTreeMap::new();
         let mut mapped: BTreeMap<ObjectId, u64> = BTreeMap::new();
@@ -131,7 +133,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(frames)
     }
 
-    /// Descriptors, lists and counts of frames.
+    /// Checks the descriptors, lists and counts of frames.
     fn check_frames(&self, frames: &Owners) -> Result<(), String> {
         let (mut wired, mut kinds) = (0, [0; 3]);
         self.frames(|memory| {
@@ -172,7 +174,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Wired pages, and that hardware can do no more than regions allow.
+    /// Checks the wired pages of a space, and that hardware allows no more than its regions.
     fn check_space(
         &self,
         id: HatSpace,
@@ -230,8 +232,9 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// That both pages of a pair have one size, or one of them is not there: pages by their first base
-    /// page, with their end. An error is a page whose pair does not.
+    /// Checks that the two pages of a pair have the same size, or that one of them is not mapped.
+    /// `pages` has the end of each page by its first base page. The error is a page whose pair has
+    /// another size.
     fn check_pairs(&self, pages: &BTreeMap<u64, u64>) -> Result<(), u64> {
         for (&start, &end) in pages.iter().filter(|_| self.vm.paired) {
             let other = self.vm.pair_of(&(start..end));
@@ -244,7 +247,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Whether hardware has zeros at an untouched page of anonymous memory, and may not store there.
+    /// Whether `at` is a frame of zeros at an untouched page of anonymous memory, which hardware may
+    /// not store to.
     fn is_zeros(&self, space: &AddressSpace, page: u64, at: PhysAddr, rights: Rights) -> bool {
         let region = space.regions.at(page);
         self.holds_zeros(at)
@@ -255,7 +259,7 @@ impl<H: Host> Kernel<'_, H> {
             })
     }
 
-    /// Where a page is in memory, and what hardware may allow there.
+    /// The frame of a page, if it is in memory, and the rights that hardware may allow there.
     fn truth(&self, space: &AddressSpace, page: u64) -> Option<(FrameId, Rights)> {
         let region = space.regions.at(page)?;
         let into = page - region.pages.start;

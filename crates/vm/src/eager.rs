@@ -1,14 +1,14 @@
-//! Eager paging: a region gets its frames when it is mapped, in as few runs as memory has room for
-//! (Karakostas and others 2015, *Redundant Memory Mappings*).
+//! Eager paging: the frames of a region are allocated when it is mapped, in as few contiguous runs
+//! as possible (Karakostas and others 2015, *Redundant Memory Mappings*).
 //!
 //! ```text
 //!   region of 11 pages   | 0 . . . . . . 7 | 8 9 | 10 |      of what remains the largest power of two ...
 //!   frames                 a block of 8      2     1         ... or smaller, where no such block is free
 //! ```
 //!
-//! Translations stay those of base pages: it is for hardware that translates ranges. Memory that would
-//! leave less free than the low mark is not given, nor is any to what may not be stored to: faults bring
-//! the rest.
+//! Translations are still those of base pages: eager paging is for hardware that translates ranges. No
+//! frame is allocated if that would leave fewer than the low mark free, and none for memory that may not
+//! be stored to: faults load the rest.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -27,18 +27,18 @@ use crate::{
     work::{How, Why},
 };
 
-/// What became of pages that were to lie side by side.
+/// The result of loading pages into adjacent frames.
 pub(crate) struct Filled {
     pub(crate) how: How,
-    /// Base pages that hardware has now, from the first on.
+    /// The number of base pages that hardware now has, counted from the first.
     pub(crate) pages: u64,
-    /// Why it ended before the last.
+    /// Why loading ended before the last page.
     pub(crate) stopped: Option<Stop>,
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Gives the anonymous memory in `range` its frames, as far as it has none yet. Says how many base
-    /// pages it gave.
+    /// Allocates frames for those pages of anonymous memory in `range` that have none yet. Returns the
+    /// number of base pages.
     pub fn populate(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -81,7 +81,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Takes adjacent frames for the first of `pages`: as many as a block has that is free.
+    /// Allocates adjacent frames for the first of `pages`: the largest free power of two. Returns
+    /// the first frame and the pages that the frames are for.
     fn run_for(&mut self, pages: Range<u64>) -> Option<(FrameId, Range<u64>)> {
         let step = self.memory.order(self.vm.base);
         let spare = self.free_pages().checked_sub(self.vm.marks.low())?;
@@ -94,9 +95,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Loads `pages` of `region`, which the space has nothing of, by translations of base pages to the
-    /// adjacent frames from `first` on, which are taken. Frames of pages that are not loaded are free
-    /// again.
+    /// Loads `pages` of `region`, none of which is in memory, as base pages in the adjacent frames
+    /// from `first` on, which are allocated. Frames of pages that could not be loaded are freed.
     pub(crate) fn side_by_side(
         &mut self,
         at: &mut Within<'_>,

@@ -3,28 +3,29 @@ use core::fmt;
 use addr::{Rights, VirtAddr};
 use hat::HatSpace;
 
-/// Why an operation was refused. What it had begun is undone, or harmless.
+/// Why an operation was refused. Whatever it had done is undone or harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// No region has this address.
     NoRegion(VirtAddr),
     /// The region does not allow the access.
     Denied {
-        /// The address.
+        /// The address of the access.
         addr: VirtAddr,
-        /// What its region allows.
+        /// The rights of the region.
         rights: Rights,
     },
-    /// No frame can be had: what is in memory is wired, or has no room in swap.
+    /// No frame can be freed: the pages in memory are wired, or swap has no room for them.
     OutOfMemory {
-        /// Frames that are wired.
+        /// The number of wired frames.
         wired: u64,
-        /// Pages that swap has room for.
+        /// The number of pages that swap still has room for.
         swap_free: u64,
     },
-    /// Page tables have used up the share of memory that is theirs, and no space had any left to lose.
+    /// Page tables have used up their share of memory, and no other space has tables that could be
+    /// taken.
     TableMemory,
-    /// The page table cannot do it.
+    /// The page table does not support the request.
     Table(pagetable::Error),
     /// There is no such space.
     NoSpace(HatSpace),
@@ -49,11 +50,11 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Why an attempt at a fault ended: more than one may be needed.
+/// Why an attempt to handle a fault ended; a fault may need several attempts.
 pub(crate) enum Stop {
-    /// A frame was needed and there is none to be given.
+    /// A frame is needed and none is free.
     Full,
-    /// No attempt will do better.
+    /// Further attempts would fail too.
     Refused(Error),
 }
 

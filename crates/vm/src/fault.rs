@@ -1,4 +1,4 @@
-//! Faults: from an address to a page in memory that hardware can reach.
+//! Page faults: from an address to a page that is in memory and that hardware can access.
 //!
 //! ```text
 //!   region? -- none, or it forbids the access --> refused
@@ -14,13 +14,13 @@
 //!           several users, a private page of an object, a clean page of a shared file
 //! ```
 //!
-//! An attempt ends where a frame is needed and none is to be had. What it has done till then is
-//! whole (a page that was read stays), so that the fault is begun anew after pages have left
-//! memory.
+//! An attempt ends if a frame is needed and none is free. Everything that it has done remains valid
+//! (a page that was read stays), so that the fault can be started again after pages have been
+//! evicted.
 //!
-//! Its space is locked from the beginning to the end, and no page leaves memory during an attempt.
-//! A page is read, or filled with zeros, under the lock of its object or anon, so that others who
-//! want it find it.
+//! The space is locked during the whole fault, and no page is evicted during an attempt. A page is
+//! read, or filled with zeros, under the lock of its object or anon, so that another processor that
+//! needs it finds it.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -45,49 +45,53 @@ use crate::{
     work::{Decision, How, Why},
 };
 
-/// What its region says of a page.
+/// The properties that a page has from its region.
 #[derive(Clone, Copy)]
 pub(crate) struct RegionPage {
     rights: Rights,
     wired: Wired,
     backing: Backing,
     has_own: bool,
-    /// Which page of its region it is.
+    /// The index of the page in its region.
     into: u64,
 }
 
 impl RegionPage {
-    /// What `region` says of `page`, which lies in it.
+    /// The properties of `page`, which lies in `region`.
     pub(crate) fn of(region: &Region, page: u64) -> RegionPage {
         let Region { rights, wired, backing, has_own, .. } = *region;
         RegionPage { rights, wired, backing, has_own, into: page - region.pages.start }
     }
 
-    /// What `region` says of `page` for the kernel's own work there, which no rights forbid.
+    /// The properties of `page` for an access by the kernel itself, which the region's rights do
+    /// not restrict.
     pub(crate) fn of_kernel(region: &Region, page: u64) -> RegionPage {
         RegionPage { rights: Rights::ALL, ..RegionPage::of(region, page) }
     }
 }
 
-/// A base page that is in memory, and how its region has it.
+/// A base page that is in memory, and how it may be mapped.
 pub(crate) struct Needed {
     pub(crate) frame: FrameId,
-    /// What hardware may allow.
+    /// The rights that hardware may allow.
     pub(crate) rights: Rights,
-    /// Whether the page had no contents till now, so that hardware cannot have it.
+    /// Whether the page had no contents until now, so that hardware cannot have a translation of
+    /// it.
     pub(crate) is_new: bool,
-    /// What the page was before and is no more, as it was copied: its user is to be counted down
-    /// when hardware does not have it there any more.
+    /// The anon that the page used before the page was copied. Its reference count is decremented
+    /// once hardware no longer has a translation from this page to the anon's frame.
     pub(crate) left: Option<AnonId>,
 }
 
-/// Attempts at one fault. Each one but the last had pages leave memory.
+/// The most attempts at one fault. Every attempt but the last had pages evicted.
 pub(crate) const ATTEMPTS_MAX: u32 = 64;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Answers a fault: after it the access succeeds, if no other page has to leave meanwhile.
+    /// Handles a fault. Afterwards the access succeeds, unless another page has to be evicted
+    /// meanwhile.
     ///
-    /// An access that no region explains, or that its region forbids, is refused and not counted.
+    /// An access to an address without a region, or one that the region forbids, is refused and not
+    /// counted.
     pub fn fault(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Result<How, Error> {
         self.site = Site::Fault;
         self.before = None;
@@ -107,14 +111,14 @@ impl<H: Host> Kernel<'_, H> {
         Ok(how)
     }
 
-    /// What hardware allowed at the base page of the last fault before it was answered, if it had
-    /// the page.
+    /// The rights that hardware allowed at the base page of the last fault before it was handled,
+    /// if the page was loaded.
     pub fn allowed_before(&self) -> Option<Rights> {
         self.before
     }
 
-    /// Has the base page in memory and loaded; `wanted` is the size that was wished, and why it is
-    /// not to be had.
+    /// Brings the base page into memory and loads it. `wanted` is the size that the policy
+    /// requested, and why that size is not possible.
     pub(crate) fn resolve(
         &mut self,
         at: &mut Within<'_>,
@@ -143,10 +147,11 @@ impl<H: Host> Kernel<'_, H> {
         Err(self.out_of_memory())
     }
 
-    /// Has pages leave memory, as a frame is wanted at once. Says whether there is a frame now.
+    /// Evicts pages because a frame is needed immediately. Returns whether a frame is available
+    /// now.
     ///
-    /// Where it was memory of page tables that was missing, no page that leaves would help: what other
-    /// operations have of it is free when they end.
+    /// If memory for page tables is missing, evicting pages does not help: other operations free table
+    /// memory when they end.
     pub(crate) fn make_room(&mut self) -> bool {
         if self.lacks_table_memory() {
             return true;
@@ -155,7 +160,8 @@ impl<H: Host> Kernel<'_, H> {
         gone > 0 || self.free_pages() > self.vm.marks.min()
     }
 
-    /// Whether what is missing is the share of memory that page tables may have: frames are free.
+    /// Whether the fault failed because the share of memory for page tables is used up, although
+    /// frames are free.
     pub(crate) fn lacks_table_memory(&self) -> bool {
         self.hat.is_limited() && self.free_pages() > self.vm.marks.min()
     }
@@ -194,8 +200,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// A page that was copied is this anon no more. `is_unloaded`: hardware does not have it there
-    /// any more.
+    /// Decrements the reference count of `anon`, which a page used before the page was copied. Unless
+    /// `is_unloaded`, page tables may still map the anon's frame for that page; then all mappings of
+    /// the frame are removed first.
     pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
         if !is_unloaded && let PageLocation::Resident(frame) = self.anon(anon).place {
             self.unload_frames(&[frame]);
@@ -205,8 +212,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Has the base page in memory. `given` is a frame for it, if one is needed for what the space
-    /// maps; it is taken then.
+    /// Brings the base page into memory. `given` is a frame for it, which is used if the page is
+    /// one of the space's own and needs a frame.
     pub(crate) fn page_for(
         &mut self,
         at: &mut Within<'_>,
@@ -274,8 +281,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(Needed { frame, rights, is_new, left })
     }
 
-    /// Counts `pages` pages, the first of which is `page`, that were loaded by what was decided about
-    /// their size.
+    /// Counts `pages` loaded pages, the first of which is `page`, under the decision about their
+    /// size.
     pub(crate) fn decided(
         &mut self,
         (space, page): (HatSpace, u64),
@@ -296,7 +303,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The frame that is given, or another, for a page of the space's own.
+    /// The given frame, or a newly allocated one, for a page of the space's own.
     fn own_frame(
         &mut self,
         at: &mut Within<'_>,
@@ -317,8 +324,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The frame of an anon, and how many users it has. Where the space is the only one it stays
-    /// so, as long as the space is locked.
+    /// The frame of an anon, and its number of users. If the space is the only user, it remains so
+    /// while the space is locked.
     fn anon_page(
         &mut self,
         at: &mut Within<'_>,
@@ -353,8 +360,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok((resident, users))
     }
 
-    /// The frame of a page of an object, and the flags of its descriptor, to which those of `mark`
-    /// are added.
+    /// The frame of an object's page, and the flags of its descriptor, to which `mark` is added.
     pub(crate) fn object_page(
         &mut self,
         id: ObjectId,
@@ -399,7 +405,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// A copy of what is in `from`, the space's own.
+    /// Copies the page in `from` to a frame of the space's own.
     fn copy_for(
         &mut self,
         at: &mut Within<'_>,
@@ -417,7 +423,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(frame)
     }
 
-    /// What is in `frame` is the space's page from here on.
+    /// Makes the page in `frame` the space's own page at `page`.
     fn own(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) {
         let anon = self.vm.anons.add(self.site, PageLocation::Resident(frame));
         at.known.anons.insert(page, anon);
@@ -444,8 +450,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Has hardware find the page that is needed at the base page. Says whether it was loaded for
-    /// that.
+    /// Loads the translation of a base page. Returns whether it had to be loaded.
     pub(crate) fn enter(
         &mut self,
         at: &mut Within<'_>,
@@ -495,7 +500,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(true)
     }
 
-    /// Moves a page between memory and disk, out.
+    /// Writes a page from memory to disk.
     pub(crate) fn write(&mut self, frame: PhysAddr, store: Store) {
         self.platform.transfer(Io { write: true, frame, store });
         self.work.writes += 1;

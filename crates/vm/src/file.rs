@@ -1,11 +1,11 @@
-//! Files that are read and written by calls: their pages come into the page cache.
+//! Files that are read and written by system calls: their pages are brought into the page cache.
 //!
 //! ```text
 //!   read    [..####|######|##....]   each page that is touched is read, if it is not in memory
 //!   write   [..####|######|##....]   the same for pages that are covered in part; all are dirty
 //! ```
 //!
-//! Nothing is mapped: a page that no region has either leaves memory when the policy says so.
+//! Nothing is mapped: a page that no region maps is also evicted when the policy chooses it.
 
 use addr::PhysAddr;
 use hat::locking::Site;
@@ -22,9 +22,9 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// `bytes` bytes of a file from `offset` on are read, or written. `each` gets every page of
-    /// them, by its frame and its number in the file, while it is in memory: to copy from or to. It
-    /// must not call the manager, as no page may leave memory meanwhile.
+    /// Reads or writes `bytes` bytes of a file from `offset` on. `each` gets every page concerned,
+    /// by its frame and its number in the file, while it is in memory, to copy from or to it.
+    /// `each` must not call the manager, since no page may be evicted meanwhile.
     pub fn transfer_file(
         &mut self,
         key: FileKey,
@@ -54,7 +54,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// One page of it; what the page has matters not if all of it is `overwritten`.
+    /// Reads or writes one page of a file. With `overwritten` the whole page will be overwritten,
+    /// so that its contents need not be read.
     fn transfer_page(
         &mut self,
         object: ObjectId,
@@ -84,7 +85,7 @@ impl<H: Host> Kernel<'_, H> {
         Err(self.out_of_memory())
     }
 
-    /// The frame of a page of a file.
+    /// The frame of a page of a file, which is read if it is not in memory.
     fn cached_page(
         &mut self,
         id: ObjectId,

@@ -1,4 +1,4 @@
-//! Frames of pages: taken, given to their owner, freed.
+//! Frames of pages: allocation, assignment to an owner, and freeing.
 //!
 //! ```text
 //!   free --take_frame--> nobody's --give_to--> an anon's or an object's, in a list of the policy
@@ -20,17 +20,17 @@ use crate::{
     thp::{Fate, disown},
 };
 
-/// Whose page a frame has, as its descriptor says.
+/// The owner of the page in a frame, as recorded in the frame's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     Anon(AnonId),
     Object(ObjectId, u64),
 }
 
-/// In a descriptor, the object of anonymous pages.
+/// The object number in descriptors of anonymous pages.
 const ANONS: u32 = 1;
 
-/// In a descriptor, the first of the objects.
+/// The object number in descriptors of pages of the first object.
 const OBJECTS: u32 = 2;
 
 impl Owner {
@@ -41,7 +41,7 @@ impl Owner {
         }
     }
 
-    /// Whose page it is, if it is a page of this manager's.
+    /// The owner of a page, if it is a page of this manager.
     pub(crate) fn of(Identity { object, index }: Identity) -> Option<Owner> {
         match object {
             0 | physmem::AGED_OBJECT => None,
@@ -51,17 +51,18 @@ impl Owner {
     }
 }
 
-/// Flags of a descriptor. The replacement's policy has the lowest bits.
+/// Flags of a descriptor. The lowest bits belong to the replacement policy.
 pub(crate) const REFERENCED: u8 = 1 << 4;
-/// The file does not have what was stored there.
+/// The page has been stored to, and the file does not have the contents yet.
 pub(crate) const DIRTY: u8 = 1 << 5;
-/// It is a page of a file.
+/// The page belongs to a file.
 pub(crate) const FILE: u8 = 1 << 6;
-/// All of these.
+/// All flags that belong to the owner.
 pub(crate) const OWNERS: u8 = REFERENCED | DIRTY | FILE;
 
 impl<H: Host> Kernel<'_, H> {
-    /// A frame for a page, that is nobody's yet: its own in a reservation, where it has a `place`.
+    /// Allocates a frame for a page, without an owner yet. With a `place`, it is the page's own
+    /// frame in a reservation, if possible.
     pub(crate) fn take_frame(
         &mut self,
         place: Option<physmem::ObjectPage>,
@@ -78,7 +79,7 @@ impl<H: Host> Kernel<'_, H> {
         frame.ok_or(Stop::Full)
     }
 
-    /// The frame has the page of `owner` from here on, which is referenced and has these flags too.
+    /// Assigns the frame to the page of `owner`, which becomes referenced and gets these `flags`.
     pub(crate) fn give_to(&mut self, frame: FrameId, owner: Owner, flags: u8) {
         self.work.descriptors += 1;
         self.platform.work(Step::Frame, 1);
@@ -91,13 +92,13 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// A frame whose page nobody needs is free; no hardware leads to it.
+    /// Frees the frame of a page that is no longer needed. No translation may lead to it.
     pub(crate) fn free_page(&mut self, frame: FrameId) {
         self.work.descriptors += 1;
         self.free(frame, true);
     }
 
-    /// Frees a frame that is in no list of pages; no hardware leads to it.
+    /// Frees a frame that is in no list of pages. No translation may lead to it.
     pub(crate) fn free_frame(&mut self, frame: FrameId) {
         self.free(frame, false);
     }
@@ -127,12 +128,13 @@ impl<H: Host> Kernel<'_, H> {
         self.work.frames_given += given;
     }
 
-    /// Free memory in pages. What is only reserved is free as soon as somebody wants it.
+    /// Free memory in pages. Memory that is only reserved counts as free, since it is freed on
+    /// demand.
     pub(crate) fn free_pages(&self) -> u64 {
         self.frames(|memory| free_pages(memory, self.vm.base))
     }
 
-    /// The descriptor of a frame as it is.
+    /// A copy of a frame's descriptor.
     pub(crate) fn pfdat(&self, frame: FrameId) -> Pfdat {
         self.frames(|memory| memory.table().get(frame))
     }

@@ -1,30 +1,30 @@
 //! Placement by hash: an anonymous page gets one of the few frames that its address allows, so that hardware
-//! needs few bits to say which one (Mosaic), or finds it without the page table (Utopia).
+//! needs few bits to identify the frame (Mosaic), or finds it without the page table (Utopia).
 //!
 //! ```text
 //!   page, space --> the frames that it may have: one of them free?   yes   that one
 //!                                                                    no    any frame
 //! ```
 //!
-//! Where none is free the authors of Mosaic have another page leave memory. Here the page lies elsewhere,
-//! and hardware treats it as any other. So it does with what a fork shares, until it is copied, and with
-//! what is moved in its space or in memory: whether a page lies where it may is found by looking.
+//! If none of these frames is free, the authors of Mosaic evict another page. Here the page gets another
+//! frame, and hardware treats it like a page without placement. The same holds for pages that a fork
+//! shares, until they are copied, and for pages that are moved in their space or in memory: whether a
+//! page is in an allowed frame is determined by comparing.
 
 use hat::HatSpace;
 use physmem::{FrameId, Iceberg, Segment};
 
-/// Which frames pages may have.
+/// The frames that pages may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hashed {
-    /// Those of an iceberg hash table over all memory, of base pages.
+    /// The frames of an iceberg hash table over all memory, for base pages.
     Mosaic(Iceberg),
-    /// Those of its set in the segment for its size, if there is one.
+    /// The frames of the page's set in the segment for its size, if there is such a segment.
     Utopia([Option<Segment>; 2]),
 }
 
 impl Hashed {
-    /// Whether `frame` is one that the page with the number `page`, of `2^order` base frames, may have in
-    /// `space`.
+    /// Whether the page number `page`, in units of `2^order` base frames, of `space` may be in `frame`.
     pub fn may_have(&self, space: HatSpace, page: u64, order: u32, frame: FrameId) -> bool {
         match self {
             Hashed::Mosaic(iceberg) => {
@@ -45,7 +45,7 @@ impl Hashed {
     }
 }
 
-/// What a page is called by hash functions.
+/// The key of a page for hash functions.
 pub(crate) const fn key(space: HatSpace, page: u64) -> u64 {
     page ^ ((space.0 as u64) << 40)
 }

@@ -19,30 +19,30 @@ use crate::{
     work::{Decision, How, Work},
 };
 
-/// A processor at work: the memory manager with all that it works on.
+/// The memory manager as one processor uses it, with everything that it works on.
 ///
-/// Several processors have one each, of the same manager, HAT layer and memory: these take `&self`,
-/// and exclude each other by locks of the host's platform of locks and of the HAT layer's scheme. What a
-/// kernel counts is added to the manager's counts when the kernel is dropped.
+/// Each processor has a `Kernel` for the same manager, HAT layer and memory. These take `&self` and
+/// exclude one another by the host's locks and by the HAT layer's scheme. The counts of a `Kernel` are
+/// added to the manager's when it is dropped.
 pub struct Kernel<'a, H: Host> {
     pub(crate) vm: &'a Vm<H::Locks>,
     pub(crate) hat: &'a Hat<H::Table, H::Scheme>,
     pub(crate) memory: &'a Physical<H::Allocator, H::Locks>,
     pub(crate) platform: &'a mut H::Platform,
-    /// The operation under way, for the platform of locks.
+    /// The operation in progress, for the platform of locks.
     pub(crate) site: Site,
-    /// What it has done, and how it has answered faults.
+    /// Counts of the work done, and of faults by how they were handled.
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
-    /// What was decided about the size of the pages that were loaded last, and of how many: most
-    /// are like the one before.
+    /// The decision about the size of the pages loaded last, and the number of pages loaded under
+    /// it: consecutive decisions are mostly equal.
     pub(crate) decided: Option<(Decision, u64)>,
-    /// What hardware allowed at the page of the last fault before that was answered.
+    /// The rights that hardware allowed at the page of the last fault before it was handled.
     pub(crate) before: Option<Rights>,
-    /// Its NUMA node, and what is wanted of frames that are taken.
+    /// The processor's NUMA node; the next field has the requirements on frames that are allocated.
     pub(crate) node: u8,
     pub(crate) wanted: Wanted,
-    /// Whether the frames that are filled next hold zeros already.
+    /// Whether the frames to be filled next contain zeros already.
     pub(crate) prezeroed: bool,
 }
 
@@ -60,7 +60,7 @@ where
     L: Locks,
     S: Scheme<Table = T>,
 {
-    /// A processor that works on these, and does by `platform` what is its own.
+    /// A processor that works on `vm`, `hat` and `memory`, with `platform` for its own operations.
     pub fn new(
         vm: &'a Vm<L>,
         hat: &'a Hat<T, S>,
@@ -88,12 +88,12 @@ where
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// The processor's own.
+    /// The platform of this processor.
     pub fn platform(&mut self) -> &mut H::Platform {
         self.platform
     }
 
-    /// Adds what it has counted to the manager's counts.
+    /// Adds its counts to the manager's.
     pub(crate) fn hand_in(&mut self) {
         let Kernel { vm, work, faults, decided, .. } = self;
         vm.add_counts(|counts| {
@@ -106,13 +106,13 @@ impl<H: Host> Kernel<'_, H> {
         (*work, *faults) = (Work::default(), [0; How::ALL.len()]);
     }
 
-    /// The HAT layer, and what it works on.
+    /// The HAT layer, and the platform and memory that it uses.
     pub(crate) fn hat(&mut self) -> (&Hat<H::Table, H::Scheme>, Below<'_, H>) {
         let Kernel { hat, memory, platform, work, site, .. } = self;
         (hat, Below { memory, platform, work, site: *site })
     }
 
-    /// Works in a space that nobody else works in meanwhile.
+    /// Runs `f` with the space locked.
     #[inline]
     pub(crate) fn within<R>(
         &mut self,
@@ -126,7 +126,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Works in a space that nobody else works in meanwhile, while no page leaves memory or moves in it.
+    /// Runs `f` with the space locked, while no page is evicted or moved.
     pub(crate) fn staying_within<R>(
         &mut self,
         space: HatSpace,
@@ -135,26 +135,26 @@ impl<H: Host> Kernel<'_, H> {
         self.within(space, |kernel, at| kernel.pages_stay(|kernel| f(kernel, at)))
     }
 
-    /// Works while no page leaves memory, or moves in it: one that `f` finds there is there.
+    /// Runs `f` while no page is evicted or moved: a page that `f` finds in memory stays there.
     #[inline]
     pub(crate) fn pages_stay<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let vm = self.vm;
         vm.paging.read(self.site, |()| f(self))
     }
 
-    /// Has pages leave memory, or move in it, while nobody else relies on where they are.
+    /// Runs `f`, which may evict or move pages, while no other operation relies on where pages are.
     pub(crate) fn pages_move<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let vm = self.vm;
         vm.paging.write(self.site, |()| f(self))
     }
 
-    /// Does something with the frames.
+    /// Runs `f` with physical memory locked.
     #[inline]
     pub(crate) fn frames<R>(&self, f: impl FnOnce(&mut Physmem<H::Allocator>) -> R) -> R {
         self.memory.with(self.site, f)
     }
 
-    /// Does something with the lists that pages leave memory by, and with the frames.
+    /// Runs `f` with the lists for eviction and physical memory locked.
     #[inline]
     pub(crate) fn lists<R>(
         &self,
@@ -163,7 +163,7 @@ impl<H: Host> Kernel<'_, H> {
         self.vm.pages.with(self.site, |lists| self.frames(|memory| f(lists, memory)))
     }
 
-    /// An anon as it is.
+    /// A copy of an anon.
     pub(crate) fn anon(&self, id: AnonId) -> Anon {
         self.vm.anons.get(self.site, id)
     }

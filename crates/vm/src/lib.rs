@@ -1,5 +1,5 @@
-//! Virtual memory: what each address *should* hold, and which of it is in memory. Page tables are a cache of it: any
-//! translation may be dropped, and comes back by a fault.
+//! Virtual memory: what each address *should* hold, and which part of it is in memory. Page tables are a
+//! cache of it: any translation may be dropped, and is restored by a fault.
 //!
 //! ```text
 //!   faults, calls of processes                      ticks of a clock
@@ -15,12 +15,12 @@
 //! ```
 //!
 //! [`Vm`] is the state of the memory manager. It works on a HAT layer, physical memory and a
-//! platform that are not its own. A [`Kernel`] is one processor at work on these: they take `&self`,
-//! so that there can be as many kernels as processors, and a kernel may keep each part where it
-//! likes.
+//! platform, which it does not own. A [`Kernel`] is one processor that works on them. They take
+//! `&self`, so that there can be one `Kernel` per processor, and a kernel may store each of them
+//! where it likes.
 //!
-//! A first call takes a [`Vm`] with its [`Settings`], and the three that it works on. Here a process stores to a page,
-//! forks, and the child stores to the page too.
+//! To use the crate, create a [`Vm`] with its [`Settings`], and the three parts that it works on. In this
+//! example a process stores to a page and forks, and the child stores to the page as well.
 //!
 //! ```
 //! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -74,16 +74,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Frames, owners and swap are counted in base pages. A page larger than that is adjacent, aligned base
-//! frames with one translation (G98 sections 6.1 and 6.2): policies wish for it ([`FaultPolicy`]), the
-//! fault's layer for large pages loads it or says why not ([`Why`]), and every operation that concerns
-//! a part of it makes it smaller first.
+//! Frames, owners and swap are counted in base pages. A larger page is adjacent, aligned base frames
+//! with one translation (G98 sections 6.1 and 6.2). Policies request larger pages ([`FaultPolicy`]);
+//! the fault layer for large pages loads them or records why not ([`Why`]); and every operation that
+//! concerns only a part of one splits it first.
 //!
 //! # Locks
 //!
-//! Locks are those of [`hat::locking`]: a platform says what a lock is, and without one there is a
-//! single thread and a lock is a flag. What a lock guards lies in it. An operation takes those that it
-//! needs in this order, at most one of a rank at a time:
+//! Locks are those of [`hat::locking`]: a platform defines what a lock is; without one, there is a
+//! single thread and a lock is a flag. A lock contains the data that it guards. An operation takes the
+//! locks that it needs in this order, at most one of each rank at a time:
 //!
 //! ```text
 //!    0  space           regions, which anon each page is, wired pages   one per space
@@ -98,26 +98,28 @@
 //!                       numbers of anons; counts of work
 //! ```
 //!
-//! *An operation on a space has its lock from the beginning to the end.* Two operations on one space
-//! exclude each other; on two spaces they run at once, and meet at the objects and anons that both
-//! have. A page that both can want is read from a disk, or filled with zeros, under the lock of its object
-//! or anonymous map, so that the second finds it there. Fork locks parent and child one after the
-//! other: the child is empty, and nothing runs there yet.
+//! *An operation on a space holds the space's lock from beginning to end.* Two operations on the same
+//! space exclude each other. Operations on different spaces run at the same time, and contend only for
+//! objects and anons that both spaces use. A page that two processors may need is read from disk, or
+//! filled with zeros, under the lock of its object or anonymous map, so that the second processor finds
+//! it. Fork locks parent and child one after the other: the child is empty, and nothing runs in it yet.
 //!
-//! *While an operation relies on where pages are, it is a reader of paging.* A frame that an object or
-//! an anon of the space names is then its page's until the operation has loaded it. Whoever has pages
-//! leave memory or move (replacement, the coalescing daemon, upgrades) is the writer: all others wait
-//! for it. An operation that finds no frame ends its attempt, gives the reader's lock back and becomes
-//! the writer; it keeps its space, as no writer needs one. So one processor replaces pages at a time,
-//! as one daemon does; kernels mark single pages as busy instead, and wait for these.
+//! *An operation that relies on where pages are holds the paging lock as a reader.* A frame that an
+//! object or anon of the space names then keeps its page until the operation has loaded it. Operations
+//! that evict or move pages (replacement, the coalescing daemon, upgrades) hold the paging lock as the
+//! writer: all others wait. An operation that finds no free frame ends its attempt, releases the
+//! reader's lock and becomes the writer. It keeps the lock of its space, since a writer needs no
+//! space's lock. Therefore only one processor evicts pages at a time, like a single daemon. Kernels
+//! mark single pages as busy instead, and wait for these.
 //!
-//! *An anon's last user is alone with it.* Users are added by forks, which need the lock of a space
-//! that has the anon already. So a space that finds one user, itself, may let hardware store. A space
-//! that has copied an anon's page counts itself down only when hardware does not have the old page
-//! there any more, else it could see what the last user stores from then on.
+//! *The last user of an anon has it alone.* Only a fork adds users, and it needs the lock of a space
+//! that uses the anon already. A space that finds itself to be the only user may therefore let
+//! hardware store to the page. A space that has copied an anon's page decrements the count only when
+//! hardware no longer has a translation to the old page in this space: otherwise it could read what
+//! the last user stores from then on.
 //!
-//! `locks::Ranked` asserts the order; `smp`'s tests run the model test's streams under it, and two
-//! threads of the host at once.
+//! `locks::Ranked` asserts the order; the tests of `smp` run the streams of the model test under
+//! it, and with two threads of the host.
 #![no_std]
 #![forbid(unsafe_code)]
 

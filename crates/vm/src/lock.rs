@@ -1,4 +1,4 @@
-//! Pages that stay in memory because a process wants it: `mlock`.
+//! Pages that a process locks in memory: `mlock`.
 //!
 //! ```text
 //!   lock(range) ----------> regions wired --> each page brought in --> its frame wired, in no list
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A frame that several spaces have wired counts each of them. A private page that may be stored to
-//! is copied at once, so that the store takes no fault later. A fork's child does not inherit locks.
+//! is copied at once, so that a later store takes no fault. The child of a fork does not inherit
+//! locks.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -28,31 +29,32 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// What is mapped in `range` is in memory, and stays. Where memory is too small for that, the
-    /// pages that were brought in stay.
+    /// Brings what is mapped in `range` into memory and locks it there. If memory is too small, the
+    /// pages that were brought in stay locked.
     pub fn lock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| kernel.lock_pages(at, pages))
     }
 
-    /// What is mapped in `range` is wired, and nothing is brought in for that call (`mlock` of a range with a
-    /// hole: `apply_vma_lock_flags`).
+    /// Wires what is mapped in `range`, but brings nothing in now (`mlock` of a range with a hole:
+    /// `apply_vma_lock_flags`).
     pub fn lock_later(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::Now))
     }
 
-    /// What of `range` is in memory stays, and so does what faults bring in later (`MLOCK_ONFAULT`).
+    /// Locks what is in memory in `range`, and what faults bring in there later (`MLOCK_ONFAULT`).
     pub fn lock_on_fault(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::OnFault))
     }
 
-    /// A new mapping of `range` is wired, as its flags ask for it (`MAP_LOCKED`). Where pages of new mappings
-    /// are wired by faults it stays so (`do_mmap` adds `def_flags`).
+    /// Wires a new mapping of `range`, because its flags request it (`MAP_LOCKED`). If the space wires pages
+    /// of new mappings when a fault brings them in, this one is wired in the same way (`do_mmap` adds
+    /// `def_flags`).
     pub fn lock_mapping(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -67,7 +69,7 @@ impl<H: Host> Kernel<'_, H> {
         self.wire_pages(at, pages)
     }
 
-    /// Regions are wired from here on, and so is what is there of them (`mlock_fixup`,
+    /// Wires regions, and the pages of them that are in memory (`mlock_fixup`,
     /// `mlock_vma_pages_range`).
     fn wire_regions(
         &mut self,
@@ -87,8 +89,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Wires what hardware has in `pages`, but for pages of zeros, and what the space has of its own there in
-    /// memory.
+    /// Wires the pages that hardware has in `pages`, except pages of zeros, and the space's own pages there
+    /// that are in memory.
     pub(crate) fn wire_present(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         let mut found: Vec<(u64, FrameId)> = Vec::new();
         for mapping in self.mappings_in(at.space, pages) {
@@ -107,7 +109,7 @@ impl<H: Host> Kernel<'_, H> {
         found.into_iter().for_each(|(page, frame)| self.wire_at(at, page, frame));
     }
 
-    /// What is mapped in `range` may leave memory.
+    /// Unlocks what is mapped in `range`: it may be evicted.
     pub fn unlock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -126,8 +128,9 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Wires all that is mapped as `current` says, unless that is [`Wired::No`], and all that will be mapped as
-    /// `future` says (`mlockall`: `apply_mlockall_flags`).
+    /// Sets whether and when existing mappings (`current`) and later mappings (`future`) are wired
+    /// (`mlockall`: `apply_mlockall_flags`). If `current` is [`Wired::No`], existing mappings are
+    /// unchanged.
     pub fn lock_all(
         &mut self,
         space: HatSpace,
@@ -146,7 +149,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Nothing of the space is wired, now or later.
+    /// Unlocks all of the space; later mappings are not wired either.
     pub fn unlock_all(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.within(space, |kernel, at| {
@@ -158,12 +161,13 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Has what is mapped in `range` in memory and loaded, for accesses of `kind`, or where none is given for
-    /// stores to what is the space's own and may be stored to, and for loads of all else (`MADV_POPULATE_READ`,
-    /// `MADV_POPULATE_WRITE`, `MAP_POPULATE`: `populate_vma_page_range`, `faultin_page_range`). It is no fault
-    /// of the process. With a kind it ends at an address that no region has, and at a region that forbids it;
-    /// without one it leaves regions alone whose pages are wired by faults (`populate_vma_page_range`).
-    /// Where memory is too small for all of it, faults bring the rest.
+    /// Brings what is mapped in `range` into memory and loads it, for accesses of `kind`
+    /// (`MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`, `MAP_POPULATE`: `populate_vma_page_range`,
+    /// `faultin_page_range`). Without a kind, pages that are private and writable are brought in for stores,
+    /// all others for loads. The page faults are not counted for the process. With a kind, it ends at an
+    /// address without a region and at a region that forbids the access; without one, it skips regions whose
+    /// pages are wired when a fault brings them in (`populate_vma_page_range`). If memory is too small,
+    /// faults bring in the rest.
     pub fn prefault(
         &mut self,
         space: HatSpace,
@@ -217,13 +221,14 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The base pages that memory has: no call brings more in, as pages of zeros take no memory but entries in
-    /// page tables.
+    /// The number of base pages of memory. No call brings in more: pages of zeros take no memory, but entries
+    /// in page tables.
     fn pages_of_memory(&self) -> u64 {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }
 
-    /// Brings the wired regions' pages in. Nobody relies on where pages are: some may have to leave.
+    /// Brings in the pages of wired regions. The caller must not rely on where pages are: some may
+    /// have to be evicted.
     pub(crate) fn wire_pages(
         &mut self,
         at: &mut Within<'_>,
@@ -249,7 +254,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// The space wires `frame` at `page`, in place of another that it had wired there.
+    /// Wires `frame` for the space at `page`, in place of another frame that the space had wired
+    /// there.
     pub(crate) fn wire_at(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) {
         let before = at.known.wired.insert(page, frame);
         if before == Some(frame) {
@@ -281,8 +287,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// By what access a region's pages are brought in: what is the space's own is stored to, so that a store
-/// takes no fault later.
+/// The kind of access with which a region's pages are brought in: a store for the space's own pages, so
+/// that a later store takes no fault.
 fn kind_of(region: &Region) -> Option<Kind> {
     let is_own = !matches!(region.backing, Backing::Shared { .. });
     match region.rights {

@@ -1,12 +1,12 @@
-//! What processes ask for their regions: mapped, unmapped, moved, protected, discarded.
+//! System calls that change regions: they are mapped, unmapped, moved, protected, discarded.
 //!
 //! ```text
 //!   cut at both ends --> regions change --> hardware forgets --> pages without users are free
 //! ```
 //!
-//! Regions are the truth, and change first; translations follow. Where more is allowed than
-//! before, translations need not follow at once: a fault brings them. The right to store is always
-//! given so, page by page, since the page may have other users.
+//! Regions have the truth and change first; translations follow. If more is allowed than before,
+//! translations need not change at once: a fault updates them. The right to store is always given
+//! in this way, page by page, since the page may have other users.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::{iter, ops::Range};
@@ -35,13 +35,14 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// A new region, in place of what was there, that the host calls `label`. It has whole pages: those that hold a
-    /// byte of `range`. Whether the page table can hold its addresses is said by the first fault.
+    /// Maps a new region in place of what was there; `label` is a number that the host gives to it. It
+    /// consists of whole pages: all that contain a byte of `range`. Whether the page table supports its
+    /// addresses is found out at the first fault.
     ///
     /// # Errors
     ///
-    /// There is no such space, and then nothing has changed. Or the region is to be wired and memory has ended: then
-    /// the region is there, and not all of it wired.
+    /// There is no such space; then nothing has changed. Or the region must be wired and memory is used up;
+    /// then the region is mapped but not completely wired.
     pub fn map(
         &mut self,
         space: HatSpace,
@@ -74,7 +75,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// What a new region of these pages has behind it, which counts them as mapped from here on.
+    /// The backing of a new region of these pages; its object counts the pages as mapped.
     fn back(&mut self, source: Source, pages: &Range<u64>) -> Backing {
         let (file, first, shared) = match source {
             Source::Anonymous => return Backing::Anonymous,
@@ -92,7 +93,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Nothing is mapped in `range` any more.
+    /// Unmaps everything in `range`.
     pub fn unmap(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -100,8 +101,8 @@ impl<H: Host> Kernel<'_, H> {
         self.staying_within(space, |kernel, at| kernel.remove(at, pages))
     }
 
-    /// What is mapped in `range` has these rights. Where it has them already nothing changes
-    /// (`mprotect_fixup`).
+    /// Sets the rights of what is mapped in `range`. Regions that have these rights already do not
+    /// change (`mprotect_fixup`).
     pub fn protect(
         &mut self,
         space: HatSpace,
@@ -138,8 +139,8 @@ impl<H: Host> Kernel<'_, H> {
         hat.protect(at.space, range, rights.without_write(), &mut below).map_err(Error::Table)
     }
 
-    /// What is mapped in `from` is at `to` from here on, and `to_bytes` long; what was there is
-    /// gone.
+    /// Moves what is mapped in `from` to `to`, with a length of `to_bytes`. What was mapped there
+    /// before is unmapped.
     pub fn move_pages(
         &mut self,
         space: HatSpace,
@@ -177,7 +178,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The heap ends at `now` and not at `before`.
+    /// Moves the end of the heap from `before` to `now`.
     pub fn set_break(
         &mut self,
         space: HatSpace,
@@ -198,8 +199,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The contents of private pages in `range` are needed no more: their next use finds the file
-    /// again, or zeros. Pages that are wired are left alone.
+    /// Discards the contents of private pages in `range`: their next use finds the file's contents
+    /// again, or zeros. Wired pages are not discarded.
     pub fn discard(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -221,8 +222,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// What is mapped in `range` has this module from here on (`pm_attach`). Pages that are loaded
-    /// keep their size, but for those in which a region ends that has it from here on.
+    /// Attaches this module to what is mapped in `range` (`pm_attach`). Loaded pages keep their
+    /// size, except those in which a region with this module begins or ends.
     pub fn attach(
         &mut self,
         space: HatSpace,
@@ -241,7 +242,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Removes what is in `pages`.
+    /// Removes the regions, pages and translations in `pages`.
     pub(crate) fn remove(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         self.cut_large(at, &pages)?;
         let gone = at.known.regions.take(pages);
@@ -257,7 +258,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Regions that are in no space any more.
+    /// Updates the counts for regions that are no longer in any space.
     pub(crate) fn forget_regions(&mut self, gone: &[Region]) {
         for region in gone {
             if let Some(object) = region.backing.object() {
@@ -266,7 +267,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// So many pages less map an object.
+    /// Subtracts `pages` from the number of pages that map an object.
     pub(crate) fn unmap_object(&mut self, id: ObjectId, pages: u64) {
         let left = self.vm.objects.with(self.site, id, |object| {
             object.mapped_pages -= pages;
@@ -289,13 +290,14 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The space's own pages in `pages` lose this user.
+    /// Removes this space as a user of its own pages in `pages`.
     pub(crate) fn drop_anons(&mut self, at: &mut Within<'_>, pages: Range<u64>) {
         let gone = at.known.anons.take(pages);
         self.release(&gone);
     }
 
-    /// Anons with a user less, of which no hardware knows as that user's any more.
+    /// Removes a user of each of these anons. No hardware may have a translation of theirs for that
+    /// user.
     pub(crate) fn release(&mut self, anons: &OwnPages) {
         for (_, anon) in anons.each() {
             if let Some(place) = self.vm.anons.release(self.site, anon) {
@@ -304,7 +306,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// What `owner`, which is no more, had in `place` is free.
+    /// Frees the place of a page whose owner no longer exists.
     pub(crate) fn free_place(&mut self, owner: Owner, place: PageLocation) {
         match place {
             PageLocation::Resident(frame) => self.free_page(frame),
@@ -316,13 +318,13 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Enters a region of which there is another part already, or in another space.
+    /// Inserts a region of which another part, or a copy in another space, exists already.
     pub(crate) fn insert(&mut self, known: &mut AddressSpace, region: Region) {
         self.map_object(&region);
         known.regions.insert(region);
     }
 
-    /// The region's object, which is mapped already, is mapped by this region too.
+    /// Counts the region as a further mapping of its object, which is mapped already.
     pub(crate) fn map_object(&mut self, region: &Region) {
         if let Some(id) = region.backing.object() {
             let count = region.pages.end - region.pages.start;
@@ -330,15 +332,15 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Hardware forgets what is loaded of `pages`. A region may lie where the page table can hold
-    /// nothing, so that only what is there is asked for.
+    /// Unloads all translations in `pages`. A region may be at addresses that the page table does
+    /// not support, so that only the range that is loaded is passed to the HAT layer.
     pub(crate) fn unload(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Result<(), Error> {
         let Some(range) = self.loaded_range(at.space, pages) else { return Ok(()) };
         self.unload_used(at, range)
     }
 
-    /// Hardware forgets what is loaded. What was used through it stays so: others may have the page,
-    /// or a file's cache.
+    /// Unloads all translations in `range`. That pages were used through them is recorded in their
+    /// descriptors: others may use the page, or the page cache.
     pub(crate) fn unload_used(
         &mut self,
         at: &mut Within<'_>,
@@ -347,7 +349,8 @@ impl<H: Host> Kernel<'_, H> {
         self.unload_each(at, range, &mut |_| ())
     }
 
-    /// Hardware forgets what is loaded, as in [`Kernel::unload_used`]. `also` gets the pages as they were.
+    /// Unloads all translations in `range`, as [`Kernel::unload_used`] does. `also` gets the pages as they
+    /// were.
     pub(crate) fn unload_each(
         &mut self,
         at: &mut Within<'_>,
@@ -365,7 +368,7 @@ impl<H: Host> Kernel<'_, H> {
         hat.unload(at.space, range, each, &mut below).map_err(Error::Table)
     }
 
-    /// From the first page that is loaded of `pages` to the last.
+    /// The range from the first to the last loaded page of `pages`.
     pub(crate) fn loaded_range(
         &mut self,
         space: HatSpace,
@@ -383,7 +386,8 @@ impl<H: Host> Kernel<'_, H> {
         loaded
     }
 
-    /// Regions, own pages and translations of `pages` go to where nothing is, from page `first` on.
+    /// Moves the regions, own pages and translations of `pages` to the unmapped pages from `first`
+    /// on.
     fn move_to(&mut self, at: &mut Within<'_>, pages: Range<u64>, first: u64) -> Result<(), Error> {
         self.cut_large(at, &pages)?;
         self.keep_around(at, &pages);
@@ -420,8 +424,8 @@ impl<H: Host> Kernel<'_, H> {
         loaded.into_iter().try_for_each(|mapping| self.load_moved(at, &mapping, distance))
     }
 
-    /// Loads what hardware had before its pages moved by `distance` pages. A large page stays one where it
-    /// is aligned, and is made small elsewhere (`move_page_tables`).
+    /// Loads what hardware had before its pages moved by `distance` pages. A large page stays large if its
+    /// new place is aligned, and is split otherwise (`move_page_tables`).
     fn load_moved(
         &mut self,
         at: &mut Within<'_>,
@@ -453,7 +457,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// What ends before page `from` ends before `to`.
+    /// Extends the region that ends before page `from` so that it ends before `to`.
     fn extend(&mut self, at: &mut Within<'_>, from: u64, to: u64) -> Result<(), Error> {
         let wired = self.pages_stay(|kernel| {
             kernel.remove(at, from..to)?;
@@ -467,8 +471,8 @@ impl<H: Host> Kernel<'_, H> {
         if wired == Wired::Now { self.wire_pages(at, from..to) } else { Ok(()) }
     }
 
-    /// The least that the page table can hold and that allows `rights`: in every one, whoever may write or
-    /// execute a page may read it.
+    /// The smallest set of rights that contains `rights` and that the page table supports: in every
+    /// format, a page that may be written or executed may also be read.
     fn expressible(&self, rights: Rights) -> Rights {
         let asked = Rights::from_bits(rights.bits() & !Rights::USER.bits());
         if asked == Rights::NONE {
@@ -478,7 +482,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// A page that hardware does not have any more was used, if it was: so its frames say.
+/// Records in the descriptors of its frames that a page which has been unloaded was used, if it
+/// was.
 pub(crate) fn note_used<A: Allocator + Send, L: Locks>(
     memory: &Physical<A, L>,
     site: Site,
@@ -497,7 +502,7 @@ pub(crate) fn note_used<A: Allocator + Send, L: Locks>(
     });
 }
 
-/// Takes the entries in `range` out.
+/// Removes and returns the entries in `range`.
 pub(crate) fn take_range<V>(map: &mut BTreeMap<u64, V>, range: Range<u64>) -> BTreeMap<u64, V> {
     let mut taken = map.split_off(&range.start);
     let mut after = taken.split_off(&range.end);

@@ -1,4 +1,4 @@
-//! Page migration, and what the coalescing daemon does with it (G98 sections 6.4.2 and 6.4.3).
+//! Page migration, and its use by the coalescing daemon (G98 sections 6.4.2 and 6.4.3).
 //!
 //! ```text
 //!   chunk A  | free | free | free | A4 |        chunk B  | B1, free | ...
@@ -10,8 +10,8 @@
 //!                                                  A is free as a whole: one large page
 //! ```
 //!
-//! Nobody relies on where pages are while one is in transit, so that nobody finds one that is. The free frames
-//! of a chunk are held while it is evacuated, else pages could move from the chunk into itself.
+//! No operation relies on where pages are while one is in transit, so that none finds a page in transit. The
+//! free frames of a chunk are held while it is evacuated; otherwise pages could move within the chunk.
 
 use alloc::vec::Vec;
 
@@ -29,13 +29,13 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// Has a daemon coalesce free memory from here on ([`Kernel::coalesce`]).
+    /// Lets a daemon coalesce free memory ([`Kernel::coalesce`]).
     pub fn set_daemon(&self, daemon: Coalesced) {
         self.daemon.with(Site::Page, |known| *known = Some(daemon));
     }
 
-    /// The daemon's levels, each with its passes and the large free pages that these made; nothing
-    /// where there is none.
+    /// For each level of the daemon: the level, its number of passes, and the large free pages that
+    /// they made. `None` if there is no daemon.
     pub fn daemon_passes(&self) -> Option<Vec<(Level, u64, u64)>> {
         self.daemon.with(Site::Look, |known| Some(known.as_ref()?.passes().collect()))
     }
@@ -43,7 +43,7 @@ impl<L: Locks> Vm<L> {
 
 impl<H: Host> Kernel<'_, H> {
     /// One pass of the coalescing daemon over the chunks of each size of which the allocator wants more,
-    /// with at most so many migrations. Says how many large free pages it has made.
+    /// with at most `moves_max` migrations. Returns the number of large free pages it made.
     pub fn coalesce(&mut self, moves_max: u64) -> u64 {
         self.site = Site::Page;
         self.pages_move(|kernel| kernel.pass(moves_max))
@@ -63,12 +63,13 @@ impl<H: Host> Kernel<'_, H> {
         made
     }
 
-    /// The daemon is its user's alone: only who has pages move takes it.
+    /// Takes the daemon out of the manager: only the operation that moves pages uses it.
     fn take_daemon(&self) -> Option<Coalesced> {
         self.vm.daemon.with(self.site, Option::take)
     }
 
-    /// Free pages of `2^order` frames that the allocator wants and has not.
+    /// The number of free pages of `2^order` frames that the allocator wants in addition to those
+    /// it has.
     fn wanted(&self, order: u32) -> u64 {
         self.frames(|memory| memory.allocator().wanted(order))
     }
@@ -118,7 +119,8 @@ impl<H: Host> Kernel<'_, H> {
         made
     }
 
-    /// Moves all pages out of the `2^order` frames from `first`, if all can move. Says whether they did.
+    /// Moves all pages out of the `2^order` frames from `first`, if all of them can move. Returns
+    /// whether they did.
     pub(crate) fn evacuate(&mut self, first: FrameId, order: u32, moves_left: &mut u64) -> bool {
         let step = self.memory.order(self.vm.base);
         let frames = (first.0..first.0 + (1 << order)).step_by(1 << step).map(FrameId);
@@ -170,16 +172,16 @@ impl<H: Host> Kernel<'_, H> {
         freed.expect("the frame was taken here");
     }
 
-    /// Whether a frame's page can move: it is some page's of this manager, or a movable one of an aged
-    /// memory, and nothing holds it.
+    /// Whether the page in a frame can be moved: it belongs to this manager, or is a movable page of
+    /// an aged memory, and is not wired.
     pub(crate) fn may_move(&self, frame: FrameId) -> bool {
         let pfdat = self.pfdat(frame);
         let is_known = Owner::of(pfdat.identity).is_some() || pfdat.identity.object == AGED_OBJECT;
         pfdat.is_migratable() && is_known
     }
 
-    /// Moves pages from one frame to another each, with one flush for all. The targets are taken and
-    /// nobody's; the frames that the pages leave are free then.
+    /// Moves pages, each from one frame to another, with one flush for all. The target frames are
+    /// allocated and have no owner; the frames that the pages leave are freed.
     pub(crate) fn migrate(&mut self, moves: &[(FrameId, FrameId)]) {
         let base = self.vm.base;
         let step = self.memory.order(base);
@@ -225,7 +227,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// No translation of a frame is larger than the base page after this.
+    /// Splits all translations of a frame to base pages.
     pub(crate) fn make_base(&mut self, frame: FrameId) {
         let (at, base) = (self.address(frame), self.vm.base);
         while self.vm.sizes.len() > 1 {
@@ -245,7 +247,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// What was known of the page in `from` is known of it in `to`.
+    /// Transfers the descriptor's data of the page in `from` to `to`.
     fn hand_over(&mut self, from: FrameId, to: FrameId) {
         let owner = self.lists(|lists, memory| {
             let before = memory.table().get(from);

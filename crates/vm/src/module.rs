@@ -1,45 +1,46 @@
-//! What is wished for a range of addresses, whoever decides by it.
+//! Placement requests for a range of addresses, independent of the policy that uses them.
 
 use addr::PageSize;
 
-/// What is wished for a range of addresses: a policy module of IRIX (G98 section 6.5), as
-/// `pm_create` makes it and `pm_attach` attaches it.
+/// The requests for a range of addresses: a policy module of IRIX (G98 section 6.5), which
+/// `pm_create` makes and `pm_attach` attaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Module {
-    /// The page size; absent: the base page.
+    /// The requested page size; `None` for the base page.
     pub page_size: Option<PageSize>,
-    /// What to do where no page of that size is free.
+    /// What to do if no page of that size is free.
     pub fallback: Fallback,
-    /// The node that frames should come from.
+    /// The node from which frames should be allocated.
     pub placement: Placement,
-    /// Whether locality matters more than the size: other nodes' large pages are not borrowed.
+    /// Whether locality is more important than page size: large pages of other nodes are not
+    /// borrowed.
     pub stays: bool,
-    /// Whether the cache colour of a base page matters more than its node.
+    /// Whether the cache colour of a base page is more important than its node.
     pub color_first: bool,
-    /// How many more references than its own node's another node may make to a page before that
-    /// migrates there; absent: any number. The host counts them, as hardware does.
+    /// How many more references than a page's own node another node may make before the page
+    /// migrates there; `None` for no limit. The host counts the references, as hardware does.
     pub migrate_after: Option<u32>,
 }
 
-/// The NUMA node that frames should come from.
+/// The NUMA node from which frames should be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// That of the processor which touches the page first.
+    /// The node of the processor that first touches the page.
     #[default]
     Local,
-    /// This one.
+    /// The node with this number.
     Node(u8),
-    /// Each block of the wished size from the next.
+    /// The nodes in turn, one per block of the requested size.
     InTurn,
 }
 
-/// What a process does where no page of the wished size is free.
+/// What a process does if no page of the requested size is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fallback {
-    /// It takes a smaller one.
+    /// It takes a smaller page.
     #[default]
     Smaller,
-    /// It waits until the coalescing daemon has moved so many base pages for it, and then takes a
-    /// smaller one. A host makes this number of the time that a user gives.
+    /// It waits until the coalescing daemon has moved this many base pages for it, and then takes a
+    /// smaller page. A host converts the time that a user specifies to this number.
     Wait(u64),
 }

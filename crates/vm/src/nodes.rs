@@ -1,5 +1,5 @@
-//! Where frames come from: NUMA nodes and cache colours, and pages that move to the node which refers
-//! to them (G98 section 6.5).
+//! Allocation by NUMA node and cache colour, and migration of pages to the node that refers to them
+//! (G98 section 6.5).
 //!
 //! ```text
 //!   fault by a processor of node 1          module of the region: local      --> node 1
@@ -11,7 +11,8 @@
 //!   many references from node 3  --> the page migrates there, with the size that it has
 //! ```
 //!
-//! A base page is always borrowed rather than none. Colours are of base pages: a larger one has all of them.
+//! A base page is always borrowed from another node if the requested one has none. Colours are those of base
+//! pages; a larger page has all colours.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -36,13 +37,14 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// What is wished for an address, if a region has it.
+    /// The module at an address, if a region has it.
     pub fn module(&self, space: HatSpace, addr: VirtAddr) -> Option<Module> {
         let page = self.page_of(addr);
         self.look_at(space, |known| Some(known.regions.at(page)?.module))?
     }
 
-    /// The node that the frames of `pages` should come from, asked for by a processor of `node`.
+    /// The node from which the frames of `pages` should be allocated, for a request by a processor
+    /// of `node`.
     fn home(&self, node: u8, module: &Module, pages: &Range<u64>) -> Option<Home> {
         let nodes = self.nodes;
         if nodes <= 1 {
@@ -61,7 +63,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// This processor, as one of the NUMA node `node`.
+    /// This processor as one of the NUMA node `node`.
     pub fn on_node(mut self, node: u8) -> Self {
         self.node = node;
         if self.vm.nodes > 1 {
@@ -72,7 +74,7 @@ impl<H: Host> Kernel<'_, H> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Frames that are taken from here on are for `page` of `region`.
+    /// Sets node and colour for the frames to be allocated next, which are for `page` of `region`.
     #[inline]
     pub(crate) fn want_for(&mut self, region: &Region, page: u64) {
         let (nodes, colors) = (self.vm.nodes, self.vm.colors);
@@ -94,8 +96,8 @@ impl<H: Host> Kernel<'_, H> {
         Request { node, ..Request::new(order, State::Movable) }
     }
 
-    /// Has the page at `addr` be on `node`, with the size that it has. Gives how many base pages have
-    /// moved: none where it is there already, or nothing is loaded; or why it stays where it is.
+    /// Moves the page at `addr` to `node`, with its page size. Returns the number of base pages moved
+    /// (0 if the page is there already or nothing is loaded), or why it cannot move.
     pub fn move_to_node(
         &mut self,
         space: HatSpace,

@@ -1,21 +1,21 @@
-//! Elements by number that several processors look up at once, without a lock.
+//! Numbered elements that several processors look up at the same time without a lock.
 //!
 //! ```text
 //!   number + 16  =  1 | place ...      chunk by the highest bit:  16, 32, 64, 128, ... elements
 //! ```
 //!
-//! A chunk is made when one of its elements is first asked for, and stays where it is.
+//! A chunk is created when one of its elements is first used, and never moves.
 
 use alloc::{boxed::Box, vec::Vec};
 
 use hat::locking::{Locks, Once};
 
-/// log2 of the elements of the first chunk.
+/// log2 of the number of elements in the first chunk.
 const FIRST_SHIFT: u32 = 4;
-/// Chunks for all numbers of 32 bits.
+/// The number of chunks for all 32-bit numbers.
 const CHUNKS: usize = (u32::BITS - FIRST_SHIFT) as usize + 1;
 
-/// Elements by number.
+/// Numbered elements.
 pub(crate) struct Numbered<X, L: Locks> {
     chunks: Box<[L::Once<Box<[X]>>]>,
 }
@@ -25,7 +25,7 @@ impl<X, L: Locks> Numbered<X, L> {
         Numbered { chunks: (0..CHUNKS).map(|_| L::Once::new()).collect() }
     }
 
-    /// An element; those of its chunk are made by `make` if it is the first.
+    /// An element. If its chunk does not exist yet, `make` creates the chunk's elements.
     pub(crate) fn get(&self, number: u32, make: impl Fn() -> X) -> &X {
         let (chunk, place) = place(number);
         let elements = self.chunks[chunk].get(|| {
@@ -36,21 +36,21 @@ impl<X, L: Locks> Numbered<X, L> {
         &elements[place]
     }
 
-    /// The element of this number, if it was made.
+    /// The element with this number, if it exists.
     #[inline]
     pub(crate) fn made(&self, number: u32) -> Option<&X> {
         let (chunk, place) = place(number);
         self.chunks[chunk].made()?.get(place)
     }
 
-    /// All that were made, with their numbers.
+    /// All existing elements, with their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &X)> {
         let elements = self.chunks.iter().filter_map(|chunk| chunk.made()).flatten();
         (0..).zip(elements)
     }
 }
 
-/// The chunk of an element, and its place there.
+/// The chunk of an element, and its index there.
 #[inline]
 fn place(number: u32) -> (usize, usize) {
     let above = u64::from(number) + (1 << FIRST_SHIFT);

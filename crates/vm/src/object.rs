@@ -1,4 +1,4 @@
-//! Memory objects: what several regions can map, and the page cache.
+//! Memory objects, which several regions can map, and the page cache.
 //!
 //! ```text
 //!   region of space 1 --+                    pages in memory, by offset
@@ -7,9 +7,10 @@
 //!   region of space 1 -----> object 5, memory             1 -> frame 40    2 -> swap slot 3
 //! ```
 //!
-//! A file has one object whoever maps it, so that its pages are in memory once. They stay when
-//! nobody maps them any more, until the frames are wanted: that is the page cache. An object that
-//! is only memory (a shared anonymous mapping) ends with its last region.
+//! A file has one object, whichever regions map it, so that each of its pages is in memory once.
+//! The pages stay in memory when no region maps them any more, until their frames are needed: this
+//! is the page cache. An object without a file (a shared anonymous mapping) ends with its last
+//! region.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -18,12 +19,13 @@ use physmem::FrameId;
 
 use crate::{numbered::Numbered, swap::Slot};
 
-/// Which file: numbers that a host gives, the same for the same file.
+/// The identity of a file, by numbers that the host chooses; the same file always has the same
+/// numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileKey {
-    /// Of its file system.
+    /// The number of its file system.
     pub device: u64,
-    /// Of the file there.
+    /// The number of the file in the file system.
     pub inode: u64,
 }
 
@@ -31,7 +33,7 @@ pub struct FileKey {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId(pub(crate) u32);
 
-/// Where a page is that is somewhere.
+/// Where a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageLocation {
     Resident(FrameId),
@@ -41,30 +43,31 @@ pub(crate) enum PageLocation {
 /// An object.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// Whose contents it has; none: memory.
+    /// The file whose contents the object has; `None` for shared memory.
     pub(crate) file: Option<FileKey>,
-    /// Pages that are in memory, or in swap. Others are in the file, or zeros.
+    /// The pages that are in memory or in swap. Other pages are in the file, or are zeros.
     pub(crate) pages: BTreeMap<u64, PageLocation>,
-    /// Pages of all regions that map it.
+    /// The number of pages in all regions that map the object.
     pub(crate) mapped_pages: u64,
-    /// How far page 0 lies behind a boundary where it was mapped first, for reservations; and the
-    /// page behind the last one that was mapped or read.
+    /// `phase` is the page number of the address at which page 0 was first mapped: reservations
+    /// need its offset from an alignment boundary. `end` is the page after the last page that was
+    /// mapped or read.
     pub(crate) phase: Option<u64>,
     pub(crate) end: u64,
 }
 
-/// All objects, with a lock each, and one for which file has which.
+/// All objects with one lock each, and the table of files and their objects.
 pub(crate) struct Objects<L: Locks> {
     directory: L::Mutex<Directory>,
     objects: Numbered<L::Mutex<Option<Object>>, L>,
 }
 
-/// Which object a file has, and which numbers of objects are free.
+/// The object of each file, and the free numbers of objects.
 #[derive(Default)]
 struct Directory {
     files: BTreeMap<FileKey, ObjectId>,
     unused: Vec<u32>,
-    /// Those from here on were never used.
+    /// The lowest number that was never used.
     fresh: u32,
 }
 
@@ -85,8 +88,8 @@ impl<L: Locks> Objects<L> {
         }
     }
 
-    /// The object of a file, or a new one that is memory. `pages` pages more map it, so that it does
-    /// not end; `change` gets it.
+    /// The object of a file, or a new object for shared memory. It is counted as mapped by `pages`
+    /// more pages, so that it does not end. `change` is called with the object.
     pub(crate) fn hold(
         &self,
         site: Site,
@@ -116,16 +119,16 @@ impl<L: Locks> Objects<L> {
         })
     }
 
-    /// Does something with an object that exists, as do those that regions and frames name, while
-    /// nobody else has it.
+    /// Runs `f` on an object while it is locked. The object must exist, as do those that regions
+    /// and frames name.
     #[inline]
     pub(crate) fn with<R>(&self, site: Site, id: ObjectId, f: impl FnOnce(&mut Object) -> R) -> R {
         let slot = self.objects.made(id.0).expect(EXISTS);
         slot.with(site, |slot| f(slot.as_mut().expect(EXISTS)))
     }
 
-    /// Ends an object that nobody maps, if it is memory or a file without pages, and gives it. The
-    /// pages that it still has are the caller's to free.
+    /// Ends an object that no region maps, if it is shared memory or a file without pages in
+    /// memory, and returns it. The caller must free the pages that it still has.
     pub(crate) fn end_if_unused(&self, site: Site, id: ObjectId) -> Option<Object> {
         let slot = self.objects.made(id.0)?;
         let is_used = |object: &Object| {
@@ -141,7 +144,7 @@ impl<L: Locks> Objects<L> {
         })
     }
 
-    /// Gives `each` all that exist.
+    /// Calls `each` for every existing object.
     pub(crate) fn each(&self, mut each: impl FnMut(ObjectId, &Object)) {
         for (number, slot) in self.objects.all() {
             slot.with(Site::Look, |slot| {

@@ -1,4 +1,4 @@
-//! Which anon a space has at each of its pages.
+//! The table of a space's own pages: the anon at each page number.
 //!
 //! ```text
 //!   page number | area (upper bits) | chunk (6 bits) | place (9 bits) |
@@ -9,10 +9,10 @@
 //!                                        +--> [ ? | anon 9 | anon 12 | ? | ... ]  512 of 4 bytes
 //! ```
 //!
-//! Pages of a program lie together. Of a search in an ordered map of single pages most is misses of
-//! the processor's caches; there are 2^15 times fewer areas, a program has a few of them, and the rest
-//! of the way is found by arithmetic. Whether a page is there is a bit, and the bits of 128 MiB lie side by
-//! side: a fault on a page that is not there has its answer from few lines of few pages of the kernel's.
+//! The pages of a program are clustered. A search in an ordered map of single pages would cost mainly cache
+//! misses. There are 2^15 times fewer areas, of which a program has few, and within an area a page is found
+//! by arithmetic. One bit says whether a page is present, and the bits for 128 MiB are adjacent: a fault on
+//! a page that is not present needs few cache lines, on few pages of the kernel.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -26,16 +26,16 @@ const AREA_SHIFT: u32 = CHUNK_SHIFT + 6;
 const AREA_PAGES: usize = 1 << AREA_SHIFT;
 const AREA_CHUNKS: usize = 1 << (AREA_SHIFT - CHUNK_SHIFT);
 
-/// The pages that a space has stored to where they are its own, by number.
+/// The space's own (private anonymous) pages, by page number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnPages(BTreeMap<u64, Box<Area>>);
 
-/// 2^15 pages from a multiple of as many: 128 MiB of 4 KiB. One without any page is dropped.
+/// An aligned block of 2^15 pages (128 MiB of 4 KiB). It is freed when it has no page.
 #[derive(Clone, Debug)]
 struct Area {
-    /// A bit for each page that is there.
+    /// One bit for each page, set if the page is present.
     there: [u64; AREA_PAGES / 64],
-    /// Those of the pages that are there. A chunk without any page is dropped.
+    /// The anons of the pages that are present. A chunk is freed when it has no page.
     chunks: [Option<Box<[AnonId; CHUNK_PAGES]>>; AREA_CHUNKS],
 }
 
@@ -45,25 +45,25 @@ impl OwnPages {
         self.0.get(&(page >> AREA_SHIFT))?.get(page)
     }
 
-    /// Where it is said which anon the page is, if one of its chunk is there.
+    /// The address of a page's element, if its chunk exists; used to prefetch it.
     #[inline]
     pub(crate) fn place_of(&self, page: u64) -> Option<&AnonId> {
         let chunk = self.0.get(&(page >> AREA_SHIFT))?.chunks[chunk_of(page)].as_ref()?;
         Some(&chunk[place(page)])
     }
 
-    /// The page is `anon` from here on, whatever it was.
+    /// Sets the anon at `page`, whatever it was before.
     #[inline]
     pub(crate) fn insert(&mut self, page: u64, anon: AnonId) {
         self.0.entry(page >> AREA_SHIFT).or_default().put(page, anon);
     }
 
-    /// All pages, by number.
+    /// All pages, ascending.
     pub(crate) fn each(&self) -> impl Iterator<Item = (u64, AnonId)> {
         self.within(0..u64::MAX)
     }
 
-    /// What lies in `pages`, by number, from either end.
+    /// The pages that are present in `pages`, ascending; can be iterated from either end.
     pub(crate) fn within(
         &self,
         pages: Range<u64>,
@@ -81,7 +81,8 @@ impl OwnPages {
         })
     }
 
-    /// How many lie in `pages`: chunks that lie there whole are not looked through.
+    /// How many pages are present in `pages`. Chunks that are completely in `pages` are counted
+    /// without looking at each page.
     pub(crate) fn count(&self, pages: Range<u64>) -> u64 {
         let areas = self.0.range(parts(&pages, AREA_SHIFT));
         areas
@@ -98,7 +99,7 @@ impl OwnPages {
             .sum()
     }
 
-    /// Takes out what lies in `pages`.
+    /// Removes and returns the pages in `pages`.
     pub(crate) fn take(&mut self, pages: Range<u64>) -> OwnPages {
         let mut taken = BTreeMap::new();
         let areas = self.0.range(parts(&pages, AREA_SHIFT));
@@ -144,7 +145,7 @@ impl Area {
         self.chunks[chunk_of(page)].get_or_insert_with(new)[place(page)] = anon;
     }
 
-    /// Takes out what lies in `pages`, which are some of its own.
+    /// Removes and returns the pages in `pages`, which are within the area.
     fn take(&mut self, pages: Range<u64>) -> Box<Area> {
         let mut gone = Box::<Area>::default();
         for number in parts(&pages, CHUNK_SHIFT) {
@@ -170,7 +171,7 @@ impl Area {
         gone
     }
 
-    /// How many pages of a chunk are there.
+    /// How many pages of a chunk are present.
     fn count(&self, chunk: usize) -> u64 {
         self.there[words_of(chunk)].iter().map(|word| u64::from(word.count_ones())).sum()
     }
@@ -180,7 +181,7 @@ impl Area {
     }
 }
 
-/// The numbers of the aligned parts of `2^shift` pages that `pages` touch.
+/// The numbers of the aligned parts of `2^shift` pages that overlap `pages`.
 fn parts(pages: &Range<u64>, shift: u32) -> Range<u64> {
     match pages.end.checked_sub(1) {
         Some(last) if pages.start <= last => pages.start >> shift..(last >> shift) + 1,
@@ -188,7 +189,7 @@ fn parts(pages: &Range<u64>, shift: u32) -> Range<u64> {
     }
 }
 
-/// Those of `pages` that lie in the part `number` of `2^shift`.
+/// The intersection of `pages` with the part `number` of `2^shift` pages.
 fn pages_of(number: u64, shift: u32, pages: &Range<u64>) -> Range<u64> {
     let first = number << shift;
     pages.start.max(first)..pages.end.min(first + (1 << shift))
@@ -198,7 +199,7 @@ fn chunk_of(page: u64) -> usize {
     (page >> CHUNK_SHIFT) as usize % AREA_CHUNKS
 }
 
-/// Where the bits of a chunk's pages are.
+/// The indices of the words with the bits of a chunk's pages.
 fn words_of(chunk: usize) -> Range<usize> {
     chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS
 }
@@ -211,7 +212,7 @@ fn place(page: u64) -> usize {
     page as usize % CHUNK_PAGES
 }
 
-/// The page's bit in its word.
+/// The mask of the page's bit in its word.
 fn bit(page: u64) -> u64 {
     1 << (page % 64)
 }
@@ -222,7 +223,8 @@ mod tests {
 
     use super::*;
 
-    /// Pages of three areas, looked at and taken in ranges that begin and end anywhere.
+    /// Pages in three areas, read and removed in ranges that begin and end anywhere, against an
+    /// ordered map.
     #[test]
     fn is_an_ordered_map() {
         let (mut own, mut map) = (OwnPages::default(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! The lists that pages leave memory by, and how many pages of which kind are in it.
+//! The lists from which pages to evict are chosen, and counts of pages by kind.
 
 use alloc::{boxed::Box, collections::BTreeMap};
 
@@ -11,26 +11,26 @@ use crate::{
     thp::{Compaction, Folios, Progress, Promoting, Ranged, Zeros},
 };
 
-/// What is known of the pages in memory but for what their descriptors say.
+/// Data about pages in memory, in addition to their descriptors.
 pub(crate) struct PageLists {
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) resident: Resident,
-    /// Large pages that were unloaded to see whether they are used: their first frame, and log2 of
-    /// their base frames.
+    /// Idle large pages: unloaded, so that a fault shows whether they are used. log2 of the number
+    /// of base frames, by the first frame.
     pub(crate) idle: BTreeMap<u32, u32>,
-    /// Pages of spaces that are wired.
+    /// The number of spaces' pages that are wired.
     pub(crate) wired: u64,
-    /// Frames that were taken together, where that matters.
+    /// Frames that were allocated together, if Linux's folios are modelled.
     pub(crate) folios: Folios,
-    /// Where `khugepaged` is.
+    /// The state of `khugepaged`.
     pub(crate) khugepaged: Progress,
-    /// What chooses blocks in its place.
+    /// The state of the policy that chooses blocks in place of `khugepaged`.
     pub(crate) promoting: Promoting,
-    /// Where compaction is.
+    /// The state of compaction.
     pub(crate) compaction: Compaction,
-    /// Frames of zeros.
+    /// The frames of zeros.
     pub(crate) zeros: Zeros,
-    /// What the daemon has done that moves pages side by side.
+    /// Counts of the daemon that moves pages side by side.
     pub(crate) ranged: Ranged,
 }
 
@@ -50,7 +50,7 @@ impl PageLists {
         }
     }
 
-    /// The frames of the idle large page that `frame` is part of.
+    /// The frames of the idle large page that contains `frame`.
     pub(crate) fn idle_page(&self, frame: FrameId) -> Option<Range<u32>> {
         let (&first, &order) = self.idle.range(..=frame.0).next_back()?;
         let frames = first..first + (1 << order);

@@ -1,11 +1,11 @@
-//! Physical memory behind its lock: the free lists, and the descriptors that they lie in.
+//! Physical memory under its lock: the free lists, and the descriptors that contain them.
 
 use addr::{PageSize, PhysAddr};
 use hat::locking::{Class, Locks, Mutex, Single, Site};
 use physmem::{Allocator, FrameId, Physmem};
 
-/// Physical memory that several processors take frames from. It is the lock of the free lists: who
-/// has it takes no other one.
+/// Physical memory from which several processors allocate frames. Its lock is that of the free
+/// lists: a thread that holds it takes no other lock.
 pub struct Physical<A: Send, L: Locks = Single> {
     lock: L::Mutex<Physmem<A>>,
     /// The size of a base frame.
@@ -13,7 +13,7 @@ pub struct Physical<A: Send, L: Locks = Single> {
 }
 
 impl<A: Allocator + Send> Physical<A> {
-    /// For one thread.
+    /// Memory for one thread.
     pub fn new(memory: Physmem<A>) -> Physical<A> {
         Physical::with_locks(memory)
     }
@@ -26,31 +26,31 @@ impl<A: Allocator + Send, L: Locks> Physical<A, L> {
         Physical { frame, lock: L::Mutex::new(Class::VmFrames, memory) }
     }
 
-    /// Does something with memory while nobody else has it.
+    /// Runs `f` on memory while it is locked.
     #[inline]
     pub fn with<R>(&self, site: Site, f: impl FnOnce(&mut Physmem<A>) -> R) -> R {
         self.lock.with(site, f)
     }
 
-    /// Memory for who has it alone.
+    /// The memory, for a caller that has exclusive access.
     #[inline]
     pub fn get_mut(&mut self) -> &mut Physmem<A> {
         self.lock.get_mut()
     }
 
-    /// The first byte of a frame.
+    /// The address of a frame's first byte.
     #[inline]
     pub(crate) fn address(&self, frame: FrameId) -> PhysAddr {
         PhysAddr::new(u64::from(frame.0) << self.frame.shift())
     }
 
-    /// The frame that has `at`, which is in this memory.
+    /// The frame that contains `at`, which is in this memory.
     #[inline]
     pub(crate) fn frame_at(&self, at: PhysAddr) -> FrameId {
         FrameId((at.get() >> self.frame.shift()) as u32)
     }
 
-    /// How many base frames a page of `size` takes, as a power of two.
+    /// log2 of the number of base frames of a page of `size`.
     #[inline]
     pub(crate) fn order(&self, size: PageSize) -> u32 {
         size.shift().saturating_sub(self.frame.shift())

@@ -1,4 +1,4 @@
-//! What memory management asks of processors, memory and disks.
+//! What memory management needs from processors, memory and disks.
 
 use addr::{PhysAddr, VirtAddr};
 use hat::HatSpace;
@@ -6,10 +6,10 @@ use pagetable::Flush;
 
 use crate::{object::FileKey, swap::Slot, work::Decision};
 
-/// A kernel's processors, memory and disks, or a simulated machine, as one processor uses them.
+/// A kernel's processors, memory and disks, or a simulated machine, as used by one processor.
 pub trait Platform {
-    /// Makes every processor forget what `flushes` name. No processor uses any of it when the
-    /// operation under way returns, at the latest.
+    /// Makes every processor flush what `flushes` name. When the operation in progress returns, at
+    /// the latest, no processor may use any of these translations.
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]);
 
     /// Fills `bytes` bytes with zeros.
@@ -18,32 +18,32 @@ pub trait Platform {
     /// Copies `bytes` bytes from one frame to another.
     fn copy(&mut self, from: PhysAddr, to: PhysAddr, bytes: u64);
 
-    /// Moves one page between memory and a disk, and returns when that is done.
+    /// Moves one page between memory and a disk, and returns when the transfer is complete.
     fn transfer(&mut self, io: Io);
 
-    /// Hears of other work when it is done, to price it while the locks of it are held. A kernel does
-    /// it for nothing.
+    /// Called when other work is done, so that it can be priced while its locks are held. A kernel
+    /// need not implement it.
     fn work(&mut self, _step: Step, _count: u64) {}
 
-    /// Hears that `place` will be written soon, in a line that may be far: a platform that can has it fetched
-    /// meanwhile.
+    /// Announces that `place` will be written soon and may not be in the cache: a platform can prefetch its
+    /// cache line.
     fn soon<T>(&self, _place: &T) {}
 
-    /// Hears of each decision about a size that is counted, with the address that it is about, for hosts
-    /// that count by regions of their own.
+    /// Called for each decision about a page size that is counted, with its address, for hosts that
+    /// count by regions of their own.
     fn decided(&mut self, _space: HatSpace, _at: VirtAddr, _decision: Decision, _of: Decided) {}
 }
 
-/// Pages that a decision is about.
+/// The pages that a decision is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decided {
-    /// So many, side by side, that were loaded.
+    /// This many adjacent pages, which were loaded.
     Loaded(u64),
-    /// A large page that was asked for.
+    /// A large page that was requested.
     Asked,
 }
 
-/// Work of memory management, in units that a price can be put on.
+/// Units of memory-management work, each of which can have a price.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// Work of the HAT layer.
@@ -52,18 +52,18 @@ pub enum Step {
     Region,
     /// A search for a page of an object.
     Object,
-    /// A page's frame taken or given back, or its descriptor changed.
+    /// A page's frame allocated or freed, or its descriptor changed.
     Frame,
 }
 
-/// A page on its way.
+/// The transfer of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// Whether it goes to the disk.
+    /// Whether the page is written to disk; otherwise it is read.
     pub write: bool,
-    /// Where it is in memory.
+    /// The page's address in memory.
     pub frame: PhysAddr,
-    /// Where it is on a disk.
+    /// The page's place on a disk.
     pub store: Store,
 }
 
@@ -72,6 +72,6 @@ pub struct Io {
 pub enum Store {
     /// A page of a file.
     File(FileKey, u64),
-    /// A page of swap.
+    /// A place in swap.
     Swap(Slot),
 }

@@ -1,4 +1,5 @@
-//! How large a page a fault should load: policies, and the modules that a range has for them.
+//! Which page size a fault should load: policies, and the modules that ranges of addresses have for
+//! them.
 //!
 //! ```text
 //!   pm_create   --> Module: page size, wait or not, node      attach --> region
@@ -9,8 +10,9 @@
 //!                           Choice: size, what if none can be had
 //! ```
 //!
-//! A policy only wishes. Whether a page of that size can be loaded is found out afterwards, step by
-//! step (G98 section 6.6), and each step that says no has a reason ([`crate::Why`]).
+//! A policy only makes a request. Whether a page of that size can be loaded is determined
+//! afterwards, step by step (G98 section 6.6); each step that fails gives a reason
+//! ([`crate::Why`]).
 
 use alloc::boxed::Box;
 
@@ -22,40 +24,40 @@ use crate::{
     region::Region,
 };
 
-/// What is known when a size must be chosen.
+/// The information with which a policy chooses a size.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Whose fault it is.
+    /// The space of the fault.
     pub space: HatSpace,
     /// The base page that is needed.
     pub page: u64,
-    /// The access.
+    /// The kind of access.
     pub kind: Kind,
-    /// What is there, with its module.
+    /// The region of the page, with its module.
     pub region: &'a Region,
     /// The sizes that may be loaded, ascending from the base page.
     pub sizes: &'a [PageSize],
 }
 
-/// What a policy wishes.
+/// The request of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// The size of the page.
     pub size: PageSize,
-    /// What to do where none is free.
+    /// What to do if no page of this size is free.
     pub fallback: Fallback,
 }
 
 /// Chooses a size at each fault.
 pub trait FaultPolicy: Send + Sync {
-    /// The wish for one fault. Several processors ask at once.
+    /// The request for one fault. Several processors may call it at the same time.
     fn choose(&self, ask: &Ask<'_>) -> Choice;
 }
 
-/// Base pages, whatever is asked for.
+/// Always requests base pages.
 struct BasePages;
 
-/// What the region's module says.
+/// Requests what the region's module says.
 struct Modules;
 
 impl FaultPolicy for BasePages {
@@ -74,7 +76,7 @@ impl FaultPolicy for Modules {
     }
 }
 
-/// Makes a policy.
+/// Creates a policy.
 type Make = fn() -> Box<dyn FaultPolicy>;
 
 /// All policies by name.

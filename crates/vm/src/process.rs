@@ -1,4 +1,4 @@
-//! Spaces begin, are copied, are shared, and end.
+//! Spaces are created, copied, shared and ended.
 //!
 //! ```text
 //!   fork    the child's regions and anons are the parent's, counted up; no frame is taken.
@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// Takes over a space that the HAT layer has and in which nothing is loaded.
+    /// Takes over a space of the HAT layer in which nothing is loaded.
     pub fn adopt(&self, space: HatSpace) {
         let empty = AddressSpace {
             regions: Regions::default(),
@@ -48,7 +48,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// A new, empty space.
+    /// Creates an empty space.
     pub fn create(&mut self) -> Result<HatSpace, Error> {
         self.site = Site::Create;
         for _ in 0..ATTEMPTS_MAX {
@@ -72,8 +72,8 @@ impl<H: Host> Kernel<'_, H> {
         Err(self.out_of_memory())
     }
 
-    /// `child`, which is empty and in which nothing runs yet, has what `parent` has, each its own
-    /// from here on.
+    /// Gives `child`, which is empty and in which nothing runs yet, a copy of everything that
+    /// `parent` has.
     pub fn fork(&mut self, parent: HatSpace, child: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -107,8 +107,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// The child gets the translations of these regions but for those that it shares with its
-    /// parent; neither may store there.
+    /// Gives the child the translations of these regions, except of shared ones; neither space may
+    /// then store to these pages.
     fn duplicate(
         &mut self,
         at: &mut Within<'_>,
@@ -129,7 +129,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// What a space stores to from here on are pages of other objects than before.
+    /// Gives a space's regions new objects for their own pages: what the space stores from now on
+    /// is numbered in these.
     fn renew_owns(&mut self, known: &mut AddressSpace) {
         if self.vm.reserving.is_none() {
             return;
@@ -141,7 +142,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// One process more uses `space`, until it exits or has a space of its own.
+    /// Adds a process that uses `space`, until it exits or gets a space of its own.
     pub fn share(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -151,7 +152,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The space is empty from here on: a program begins in it.
+    /// Empties the space, because a program begins in it.
     pub fn exec(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -165,7 +166,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// A process that used the space has ended. Says whether the space has, too.
+    /// Ends a process's use of the space. Returns whether the space has ended too.
     pub fn exit(&mut self, space: HatSpace) -> Result<bool, Error> {
         self.site = Site::Destroy;
         self.work.calls += 1;
@@ -188,8 +189,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(true)
     }
 
-    /// Drops pages of files that nobody maps, all of them: as when the disk is unmounted. Dirty
-    /// ones are written.
+    /// Drops all pages of files that no region maps, as when a disk is unmounted. Dirty pages are
+    /// written.
     pub fn drop_caches(&mut self) {
         self.site = Site::Page;
         while self.pages_move(|kernel| kernel.reclaim(u64::MAX)) > 0 {}

@@ -1,4 +1,4 @@
-//! Pages leave memory: who, where to, and when.
+//! Page eviction: which pages, where to, and when.
 //!
 //! ```text
 //!   victims, by the policy      one shootdown for all of them
@@ -10,11 +10,11 @@
 //!                                        +--> frames are free
 //! ```
 //!
-//! A page that would need a place in swap when there is none stays; where all pages are such, none is looked at. A
-//! page that comes back from swap gives its place up, so that it is written again when it leaves again; kernels keep
-//! the place until the page is stored to.
+//! A page that would need a place in swap stays in memory if there is none; if all pages need one, no page is
+//! examined. A page that is read from swap frees its place, so that it is written again at its next eviction;
+//! kernels keep the place until the page is stored to.
 //!
-//! Pages leave while no operation relies on where pages are: all of them wait.
+//! Pages are evicted while no operation relies on where pages are: all others wait.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -41,19 +41,20 @@ use crate::{
     settings::Reference,
 };
 
-/// Pages that leave together where a frame is wanted at once: Linux's `SWAP_CLUSTER_MAX`.
+/// The number of pages evicted together if a frame is needed immediately: Linux's
+/// `SWAP_CLUSTER_MAX`.
 pub(crate) const BATCH: u64 = 32;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Whether fewer frames are free than the low mark says: [`Kernel::tick`] would free some.
+    /// Whether fewer frames are free than the low mark, so that [`Kernel::tick`] would free some.
     pub fn wants_memory(&self) -> bool {
         let has_daemons = self.vm.thp.is_some();
         self.free_pages() < self.vm.marks.low()
             || has_daemons && (self.wants_compaction() || self.wants_promotion())
     }
 
-    /// What a daemon does that is woken when memory gets scarce: has pages leave until the high
-    /// mark is reached. Says how many left.
+    /// The work of a daemon that is woken when memory becomes scarce: evicts pages until the high
+    /// mark is reached. Returns the number of pages evicted.
     pub fn tick(&mut self) -> u64 {
         self.site = Site::Page;
         let mut gone = 0;
@@ -69,7 +70,7 @@ impl<H: Host> Kernel<'_, H> {
         gone
     }
 
-    /// Has up to `wanted` pages leave memory, and says how many did.
+    /// Evicts up to `wanted` pages. Returns how many it evicted.
     pub(crate) fn reclaim(&mut self, wanted: u64) -> u64 {
         let split = self.split_deferred(wanted);
         let wanted = wanted.saturating_sub(split);
@@ -138,14 +139,14 @@ impl<H: Host> Kernel<'_, H> {
         split + leaving.len() as u64
     }
 
-    /// Whether every page in memory needs a place in swap, and there is none: then no page is looked at, as Linux
-    /// scans no anonymous pages without swap (`get_scan_count`).
+    /// Whether every page in memory needs a place in swap and there is none. Then no page is examined, as
+    /// Linux scans no anonymous pages without swap (`get_scan_count`).
     fn none_can_leave(&self) -> bool {
         let files = self.lists(|lists, _| lists.resident.file);
         files == 0 && self.vm.swap.with(self.site, |swap| swap.room()) == 0
     }
 
-    /// A page that the policy lets go.
+    /// A page that the policy chooses for eviction.
     fn victim(&mut self) -> Option<FrameId> {
         let (vm, reference, base) = (self.vm, self.vm.reference, self.vm.base);
         let (hat, below) = self.hat();
@@ -155,8 +156,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The frames of the large page that `frame` is part of, if all of it may leave; else only
-    /// `frame` (G98 section 6.9).
+    /// The frames of the large page that contains `frame`, if all of it may be evicted; otherwise
+    /// only `frame` (G98 section 6.9).
     fn whole_page(&self, frame: FrameId) -> Vec<FrameId> {
         let (at, base) = (self.address(frame), self.vm.base);
         // FreeBSD makes a large page small again, and each part goes by itself.
@@ -182,8 +183,9 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Where a page must be written before its frame is free, if anywhere; `None` if there is no
-    /// room for it. `in_row`: it leaves with its neighbours.
+    /// Where a page must be written before its frame can be freed (`Some(None)` if nowhere); `None`
+    /// if there is no place for it. `in_row` says whether it is evicted together with its
+    /// neighbours.
     fn place_for(&mut self, frame: FrameId, in_row: bool) -> Option<Option<Store>> {
         let pfdat = self.pfdat(frame);
         let file = match Owner::of(pfdat.identity)? {
@@ -201,7 +203,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// No hardware leads to the pages in these frames.
+    /// Removes all translations to these frames.
     pub(crate) fn unload_frames(&mut self, frames: &[FrameId]) {
         let base = self.vm.base;
         let frames: Vec<_> = frames.iter().map(|&frame| (self.address(frame), base)).collect();
@@ -209,7 +211,7 @@ impl<H: Host> Kernel<'_, H> {
         hat.unload_frames(&frames, &mut |_, _| (), &mut below);
     }
 
-    /// The page is where `place` says, and in memory no more.
+    /// Records that a page is no longer in memory but at `place`.
     fn forget_page(&mut self, owner: Option<Owner>, place: Option<Store>) {
         let slot = match place {
             Some(Store::Swap(slot)) => Some(slot),
@@ -234,8 +236,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// The largest page that maps the base page's frame at `at`, if that is a large one: its first frame,
-/// and its size.
+/// The largest page that maps the base frame at `at`, if it is larger than a base page: its first
+/// frame and its size.
 fn largest_page<T: Mounted + ?Sized, S: Scheme<Table = T>>(
     hat: &Hat<T, S>,
     at: PhysAddr,
@@ -251,7 +253,7 @@ fn largest_page<T: Mounted + ?Sized, S: Scheme<Table = T>>(
     largest
 }
 
-/// The pages as a policy sees them.
+/// The pages as a replacement policy sees them.
 struct Scan<'a, H: Host> {
     hat: &'a Hat<H::Table, H::Scheme>,
     below: Below<'a, H>,
@@ -303,7 +305,8 @@ impl<H: Host> Pages for Scan<'_, H> {
 }
 
 impl<H: Host> Scan<'_, H> {
-    /// The frames of the largest page that maps the base page's frame at `at`, if that is a large one.
+    /// The frames of the largest page that maps the base frame at `at`, if it is larger than a base
+    /// page.
     fn large_frames(&self, at: PhysAddr) -> impl Iterator<Item = FrameId> + use<H> {
         let memory = self.below.memory;
         let step = 1 << memory.order(self.base);

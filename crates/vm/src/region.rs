@@ -1,4 +1,4 @@
-//! The regions of a space: what each address should hold, and who may do what there.
+//! The regions of a space: what each address should hold, and which accesses are allowed.
 //!
 //! ```text
 //!   pages   10      14          22        30
@@ -8,8 +8,8 @@
 //!   cut at 18:      |  r--  |  r--  |        the right part begins with page 4 of its file
 //! ```
 //!
-//! Regions do not overlap. An operation on a range first cuts those that reach into it, so that it
-//! deals with whole regions only.
+//! Regions do not overlap. An operation on a range first cuts the regions at both ends of the
+//! range, so that it deals only with whole regions.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -18,81 +18,82 @@ use addr::Rights;
 
 use crate::{module::Module, object::ObjectId};
 
-/// Which object the pages that a region has of its own are of.
+/// The object, for reservations, to which a region's own pages belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) number: u32,
-    /// How far it has moved since it was mapped, in pages: what its pages are numbered without.
+    /// How far the region has moved since it was mapped, in pages. It is subtracted from page
+    /// numbers to get the number in the object.
     pub(crate) moved: u64,
 }
 
-/// Adjacent pages of one kind.
+/// A region: adjacent pages with the same properties.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// The numbers of its pages.
+    /// The page numbers of the region.
     pub pages: Range<u64>,
-    /// What may be done there.
+    /// The allowed accesses.
     pub rights: Rights,
-    /// What was asked for, which can be less: a page table may not tell the two apart, and regions of two
-    /// askings are never joined.
+    /// The rights that were requested, which can be fewer than `rights`: a page table may not distinguish
+    /// the two. Regions with different requests are never joined.
     pub asked: Rights,
-    /// Where its pages come from.
+    /// Where the region's pages come from.
     pub backing: Backing,
-    /// Whether its pages stay in memory.
+    /// Whether the region's pages are locked in memory.
     pub wired: Wired,
-    /// What it is called: a number of the host's. Regions of two names are never joined.
+    /// A number that the host gives to the region. Regions with different labels are never joined.
     pub label: u32,
-    /// What is wished for its pages.
+    /// The placement requests for the region's pages.
     pub module: Module,
-    /// Which object what it has of its own is of, for reservations.
+    /// The object to which the region's own pages belong, for reservations.
     pub(crate) own: Own,
-    /// Whether it ever had pages of its own, or of zeros in one large page (Linux: an `anon_vma`).
+    /// Whether the region has ever had pages of its own, or a large page of zeros (Linux: an
+    /// `anon_vma`).
     pub(crate) has_own: bool,
 }
 
-/// Whether pages of a region stay in memory, and how they come there.
+/// Whether pages of a region are locked in memory, and when they are brought in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wired {
-    /// They may leave.
+    /// They are not locked.
     #[default]
     No,
-    /// All of them are brought in, and stay (Linux: `VM_LOCKED`).
+    /// All of them are brought in and locked (Linux: `VM_LOCKED`).
     Now,
-    /// Those that a fault brings in stay (Linux: `VM_LOCKED` and `VM_LOCKONFAULT`).
+    /// Those that a fault brings in are locked (Linux: `VM_LOCKED` and `VM_LOCKONFAULT`).
     OnFault,
 }
 
 impl Wired {
-    /// Whether a page that is in memory stays there.
+    /// Whether a page that is in memory is locked there.
     pub(crate) fn stays(self) -> bool {
         self != Wired::No
     }
 }
 
-/// Where the pages of a region come from. `first` is the page of the object that the region begins
-/// with.
+/// Where the pages of a region come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// Zeros, and what is stored there is the space's own.
+    /// Zeros; pages that are stored to are the space's own.
     Anonymous,
-    /// An object; what is stored is the space's own.
+    /// An object; pages that are stored to become the space's own.
     Private {
-        /// Which.
+        /// The object.
         object: ObjectId,
-        /// The page that the region begins with.
+        /// The page of the object with which the region begins.
         first: u64,
     },
-    /// An object, and stores change it.
+    /// An object, which stores change.
     Shared {
-        /// Which.
+        /// The object.
         object: ObjectId,
-        /// The page that the region begins with.
+        /// The page of the object with which the region begins.
         first: u64,
     },
 }
 
 impl Backing {
-    /// What backs the region from its page number `pages` on.
+    /// The backing of the part of the region after its first `pages` pages.
     pub(crate) fn after(self, pages: u64) -> Backing {
         match self {
             Backing::Anonymous => Backing::Anonymous,
@@ -115,19 +116,19 @@ impl Backing {
 pub(crate) struct Regions(BTreeMap<u64, Region>);
 
 impl Regions {
-    /// The region that has `page`.
+    /// The region that contains `page`.
     pub(crate) fn at(&self, page: u64) -> Option<&Region> {
         let (_, region) = self.0.range(..=page).next_back()?;
         region.pages.contains(&page).then_some(region)
     }
 
-    /// The region that has `page`, or the first one behind it.
+    /// The region that contains `page`, or the first one after it.
     pub(crate) fn from(&self, page: u64) -> Option<&Region> {
         self.at(page).or_else(|| self.0.range(page..).next().map(|(_, region)| region))
     }
 
-    /// The part of `near` around `page` in which regions lie side by side whose own pages are of
-    /// one object, as parts of a mapping that have different rights do.
+    /// The part of `near` around `page` in which regions are adjacent and their own pages belong to
+    /// one object, as with parts of a mapping that have different rights.
     pub(crate) fn of_one_object(&self, page: u64, near: Range<u64>) -> Range<u64> {
         let Some(region) = self.at(page) else { return page..page };
         let mut all = region.pages.clone();
@@ -144,8 +145,8 @@ impl Regions {
         all
     }
 
-    /// Gives all regions other objects for what they have of their own; regions of one object
-    /// stay so.
+    /// Gives all regions other objects for their own pages; regions that had the same object still
+    /// have the same one.
     pub(crate) fn renew_owns(&mut self, mut other: impl FnMut(Own) -> Own) {
         self.0.values_mut().for_each(|region| region.own = other(region.own));
     }
@@ -155,28 +156,29 @@ impl Regions {
         self.0.values()
     }
 
-    /// Regions that have some of `pages`, the last first.
+    /// The regions that overlap `pages`, the last first.
     pub(crate) fn within(&self, pages: &Range<u64>) -> impl Iterator<Item = &Region> {
         let start = pages.start;
         let before = self.0.range(..pages.end).rev().map(|(_, region)| region);
         before.take_while(move |region| region.pages.end > start)
     }
 
-    /// From the first page of the first to the last of the last.
+    /// The range from the first page of the first region to the last page of the last.
     pub(crate) fn hull(&self) -> Option<Range<u64>> {
         let (first, _) = self.0.first_key_value()?;
         let (_, last) = self.0.last_key_value()?;
         Some(*first..last.pages.end)
     }
 
-    /// The region that has `page` has pages of its own from here on.
+    /// Records that the region that contains `page` has pages of its own.
     pub(crate) fn set_own(&mut self, page: u64) {
         if let Some((_, region)) = self.0.range_mut(..=page).next_back() {
             region.has_own = true;
         }
     }
 
-    /// The parts of `pages` that regions have for which `holds` is true; parts side by side are one.
+    /// The parts of `pages` that are in regions for which `holds` is true; adjacent parts are
+    /// joined.
     pub(crate) fn parts(
         &self,
         pages: &Range<u64>,
@@ -195,14 +197,15 @@ impl Regions {
         parts
     }
 
-    /// The part of `pages` around `page` that no region has; nothing where one has `page`.
+    /// The part of `pages` around `page` that no region contains; `None` if a region contains
+    /// `page`.
     pub(crate) fn hole_around(&self, page: u64, pages: Range<u64>) -> Option<Range<u64>> {
         let before = self.0.range(..=page).next_back().map_or(0, |(_, region)| region.pages.end);
         let after = self.0.range(page..).next().map_or(u64::MAX, |(&start, _)| start);
         (before <= page).then(|| pages.start.max(before)..pages.end.min(after))
     }
 
-    /// Enters a region where there is none.
+    /// Inserts a region where there is none, and joins it with equal neighbours.
     pub(crate) fn insert(&mut self, region: Region) {
         debug_assert!(
             self.0
@@ -218,13 +221,13 @@ impl Regions {
         }
     }
 
-    /// Enters a region where there is none, and joins it to none: as a fork does, whatever has made two
-    /// regions of one.
+    /// Inserts a region where there is none, without joining it to its neighbours, as a fork does.
     pub(crate) fn insert_apart(&mut self, region: Region) {
         self.0.insert(region.pages.start, region);
     }
 
-    /// The beginning of `pages` that ends where no region is, or where one is for which `holds` is false.
+    /// The beginning of `pages` up to the first region for which `holds` is false or, unless `holes` is
+    /// true, up to the first hole.
     pub(crate) fn until(
         &self,
         pages: &Range<u64>,
@@ -242,14 +245,14 @@ impl Regions {
         pages.start..if holes { pages.end } else { end }
     }
 
-    /// Removes what lies in `pages`.
+    /// Removes and returns the regions in `pages`.
     pub(crate) fn take(&mut self, pages: Range<u64>) -> Vec<Region> {
         self.cut_ends(&pages);
         let starts: Vec<u64> = self.0.range(pages).map(|(&start, _)| start).collect();
         starts.iter().filter_map(|start| self.0.remove(start)).collect()
     }
 
-    /// Changes what lies in `pages`.
+    /// Calls `change` for the regions in `pages`.
     pub(crate) fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(&mut Region)) {
         self.cut_ends(&pages);
         let inside = self.0.range_mut(pages.clone());
@@ -261,8 +264,8 @@ impl Regions {
         ends.into_iter().for_each(|page| self.join(page));
     }
 
-    /// Makes one region of two that meet at `page` and are alike, so that a page can be as large as
-    /// what was mapped piece by piece: a heap.
+    /// Joins two regions that meet at `page` if they have the same properties, so that a large page
+    /// can span what was mapped in pieces, for example a heap.
     fn join(&mut self, page: u64) {
         let Some(right) = self.0.get(&page) else { return };
         let Some((_, left)) = self.0.range(..page).next_back() else { return };
@@ -291,7 +294,7 @@ impl Regions {
         self.cut(pages.end);
     }
 
-    /// Makes `page` the first of its region.
+    /// Splits a region so that one begins at `page`.
     fn cut(&mut self, page: u64) {
         let Some((&start, region)) = self.0.range_mut(..page).next_back() else { return };
         if region.pages.end <= page {
@@ -311,7 +314,7 @@ mod tests {
 
     const PAGES: u64 = 64;
 
-    /// A region of `pages` whose name is another than that of each one beside it.
+    /// A region of `pages` whose label differs from those of its neighbours.
     fn region(pages: Range<u64>) -> Region {
         let label = pages.start as u32;
         Region {
@@ -327,7 +330,8 @@ mod tests {
         }
     }
 
-    /// Regions of any length and any holes between them, against a list that says for each page whether a region has it.
+    /// Regions of any length with any holes between them, against a list that says for each page whether a
+    /// region contains it.
     #[test]
     fn the_hole_around_a_page_is_that_of_a_list_of_pages() {
         let mut random = 0x2545_f491_4f6c_dd1d_u64;

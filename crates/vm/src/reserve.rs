@@ -1,4 +1,4 @@
-//! Base pages out of reservations, and large pages that come of them where they lie (FreeBSD's
+//! Base pages from reservations, and large pages made of them without copying (FreeBSD's
 //! `vm_reserv` and `pmap_promote_pde`; B10 section 6.1.1).
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //!             one translation in place of 512
 //! ```
 //!
-//! An object is what FreeBSD would have: a file, memory that is shared, or what one mapping and
-//! those that grow out of it have of their own. After a fork both have new ones, as each page that
-//! they store to from then on is a copy.
+//! Objects correspond to those of FreeBSD: a file, shared memory, or the own pages of one mapping
+//! and of the mappings that grow out of it. After a fork both spaces have new objects, since each
+//! page that they store to from then on is a copy.
 
 use core::ops::Range;
 
@@ -36,13 +36,13 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// An object for pages of a region's own.
+    /// A new object for a region's own pages.
     pub(crate) fn new_own(&self) -> Own {
         Own { number: self.own_number(), moved: 0 }
     }
 
-    /// That of a new anonymous region in `pages`: it goes on what lies beside it and is alike, as a
-    /// heap does.
+    /// The object for the own pages of a new anonymous region in `pages`: that of an adjacent
+    /// region with equal properties, which it extends, as a heap does; otherwise a new one.
     pub(crate) fn own_beside(
         &self,
         known: &AddressSpace,
@@ -61,8 +61,8 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Where there are reservations: whether they may reach beyond their object, and the pages of the
-    /// largest.
+    /// If there are reservations: whether they may extend beyond their object, and the number of
+    /// pages of the largest.
     fn reservations(&self) -> Option<(bool, u64)> {
         let Reserving { eager } = self.vm.reserving?;
         let largest =
@@ -70,8 +70,8 @@ impl<H: Host> Kernel<'_, H> {
         Some((eager, 1 << (largest - self.memory.order(self.vm.base))))
     }
 
-    /// The place in a reservation of a page of the space's own, where there are such: which page of
-    /// which object it is, and what lies beside it.
+    /// For a page of the space's own, if the allocator has reservations: which page of which object
+    /// it is, and its nearest neighbours with frames.
     pub(crate) fn own_place(&self, known: &AddressSpace, page: u64) -> Option<physmem::ObjectPage> {
         let (eager, most) = self.reservations()?;
         let region = known.regions.at(page)?;
@@ -101,8 +101,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The place of an object's page in a reservation, if the allocator has reservations: which page of which
-    /// object it is, and which resident pages of the object lie beside it.
+    /// For a page of an object, if the allocator has reservations: which page of which object it is, and the
+    /// object's nearest resident pages.
     pub(crate) fn object_place(
         &self,
         id: ObjectId,
@@ -127,8 +127,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Makes a larger page of what lies around `page`, which a fault has just loaded, if its
-    /// reservation is full and its pages are alike.
+    /// Makes a larger page of the block around `page`, which a fault has just loaded, if its
+    /// reservation is full and its pages have equal properties.
     pub(crate) fn promote(
         &mut self,
         at: &mut Within<'_>,
@@ -166,8 +166,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Makes one page of `block`, which contains `page`, if its reservation is full and its pages are alike.
-    /// Where this fails, nothing is loaded.
+    /// Makes one page of `block`, which contains `page`, if its reservation is full and its pages have equal
+    /// properties. If this fails, nothing of the block is loaded.
     fn promote_block(
         &mut self,
         at: &mut Within<'_>,
@@ -229,8 +229,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// What a page could have in a larger one: a clean page not the right to store, as a large one
-    /// has a single bit that says whether it is dirty. `stored` is being stored to.
+    /// The rights that a page may have as a part of a larger one: a clean page loses the right to
+    /// store, since a large page has a single dirty bit. The page `stored` is being stored to and
+    /// keeps it.
     fn promoted_rights(&self, held: &Mapping, stored: Option<u64>) -> Rights {
         let page = self.vm.page_of(held.translation.page.start());
         let is_clean =
@@ -239,7 +240,7 @@ impl<H: Host> Kernel<'_, H> {
         if is_clean { rights.without_write() } else { rights }
     }
 
-    /// Takes the right to store from clean pages, so that their first store makes a fault.
+    /// Removes the right to store from clean pages, so that their first store causes a fault.
     fn protect_clean(
         &mut self,
         space: HatSpace,
@@ -258,7 +259,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// Where what lies beside `page` is looked for.
+/// The range in which neighbours of `page` are searched for.
 fn near(page: u64, most: u64) -> Range<u64> {
     page.saturating_sub(2 * most)..page.saturating_add(2 * most)
 }

@@ -7,41 +7,42 @@ use addr::PageSize;
 
 use crate::{hashed::Hashed, object::FileKey, replacement::POLICIES, thp::Thp};
 
-/// How memory is managed.
+/// The settings of the memory manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings<'a> {
-    /// The sizes of pages that may be loaded, ascending; the first is the base page, which frames and
-    /// swap are counted in.
+    /// The page sizes that may be loaded, ascending; the first is the base page, in which frames and
+    /// swap are counted.
     pub sizes: &'a [PageSize],
-    /// Which of them a fault loads: the name of one of [`FAULT_POLICIES`](crate::FAULT_POLICIES); `base` loads base
-    /// pages alone.
+    /// The policy that chooses the page size at a fault: the name of one of
+    /// [`FAULT_POLICIES`](crate::FAULT_POLICIES). `base` loads only base pages.
     pub sizing: &'static str,
-    /// Whether both pages of a pair, as an entry of the TLB maps them, must have one size (G98
+    /// Whether both pages of a pair, which share an entry of the TLB, must have the same size (G98
     /// section 3).
     pub paired: bool,
-    /// Which page leaves memory: the name of one of [`POLICIES`].
+    /// The replacement policy: the name of one of [`POLICIES`].
     pub replacement: &'static str,
-    /// How uses of a page are seen.
+    /// How uses of a page are detected.
     pub reference: Reference,
-    /// Pages that swap has room for.
+    /// The number of pages that swap has room for.
     pub swap_pages: u32,
-    /// When pages leave memory; with [`Marks::default`] where nothing is free.
+    /// The numbers of free frames at which pages are evicted. With [`Marks::default`], pages are
+    /// evicted only when no frame is free.
     pub marks: Marks,
-    /// How base pages get their places in the allocator's reservations; `None`: they get none.
+    /// How base pages are placed in the allocator's reservations; `None`: they are not.
     pub reserving: Option<Reserving>,
-    /// NUMA nodes that memory has; 1 for memory that is one.
+    /// The number of NUMA nodes of memory, at least 1.
     pub nodes: u8,
-    /// Cache colours that base pages have, by their place in the address space; 1 where none is asked
-    /// for.
+    /// The number of cache colours, which base pages have by their address; 1 if colours are not
+    /// used.
     pub colors: u32,
-    /// Large pages of anonymous memory as Linux has them, in place of [`sizing`](Settings::sizing); `None`: none.
+    /// Linux's large pages of anonymous memory, in place of [`sizing`](Settings::sizing); `None`: not used.
     pub thp: Option<Thp>,
-    /// Which frames anonymous pages may have by their addresses; `None`: any.
+    /// Which frames anonymous pages may have because of their addresses; `None`: any frames.
     pub hashed: Option<Hashed>,
 }
 
-/// Base pages of 4 KiB for one node, replaced by the clock algorithm where hardware sets accessed bits; no swap and no
-/// free frames kept back.
+/// Base pages of 4 KiB on one node; the clock policy, with accessed bits set by hardware; no swap and no free
+/// frames kept in reserve.
 impl Default for Settings<'_> {
     fn default() -> Self {
         Settings {
@@ -61,24 +62,25 @@ impl Default for Settings<'_> {
     }
 }
 
-/// How base pages are placed where the allocator has reservations.
+/// How base pages are placed if the allocator has reservations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reserving {
-    /// Whether a reservation may reach beyond what its object has, so that even small files have
-    /// one that never fills (B10 section 6.5.1).
+    /// Whether a reservation may extend beyond the end of its object, so that even small files have
+    /// a reservation, which never becomes full (B10 section 6.5.1).
     pub eager: bool,
 }
 
-/// How the uses of a page are seen.
+/// How uses of a page are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reference {
     /// Hardware sets a bit in the page-table entry.
     Hardware,
-    /// A page that is asked about is unloaded, and a minor fault tells of its next use.
+    /// When the policy examines a page, the page is unloaded, and a minor fault reveals its next
+    /// use.
     ValidBit,
 }
 
-/// Free frames at which something is done, in pages.
+/// The watermarks of free memory, in base pages.
 ///
 /// ```text
 ///   0 ....... min ............ low ............ high ......... all
@@ -88,19 +90,20 @@ pub enum Reference {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
-    /// These are kept for page tables.
+    /// This many frames are kept for page tables.
     pub min: u64,
-    /// Below this, pages leave memory at the next [`Kernel::tick`](crate::Kernel::tick) ...
+    /// Below this number of free frames, pages are evicted at the next
+    /// [`Kernel::tick`](crate::Kernel::tick).
     pub low: u64,
-    /// ... until so many frames are free.
+    /// Eviction ends when this many frames are free.
     pub high: u64,
 }
 
 impl Marks {
-    /// As Linux sets them for `pages` pages of `base`: min is the square root of 16 times the
-    /// memory in KiB, in KiB (`init_per_zone_wmark_min`), low a quarter of that more and high a
-    /// half; but min a sixteenth of memory at most, as Linux's own minimum of 128 KiB is for no
-    /// memory as small as ours can be.
+    /// The marks that Linux sets for `pages` pages of `base`. min is the square root of 16 times
+    /// the memory in KiB, in KiB (`init_per_zone_wmark_min`); low is 1.25 times min and high 1.5
+    /// times min. min is limited to a sixteenth of memory, because Linux's own minimum of 128 KiB
+    /// does not suit memories as small as those simulated here.
     pub fn of(pages: u64, base: PageSize) -> Marks {
         let kib = pages.saturating_mul(base.bytes() >> 10);
         let min = (kib.saturating_mul(16).isqrt() << 10) >> base.shift();
@@ -108,14 +111,14 @@ impl Marks {
         Marks { min, low: min + min / 4, high: min + min / 2 }
     }
 
-    /// Whether they ascend and `pages` pages of memory can reach them.
+    /// Checks that they ascend and that a memory of `pages` pages can reach them.
     pub(crate) fn check(self, pages: u64) -> Result<(), SettingsError> {
         let in_order = self.min <= self.low && self.low <= self.high && self.high <= pages;
         if in_order { Ok(()) } else { Err(SettingsError::Marks) }
     }
 }
 
-/// Marks as they are now, which an operation under way may see change.
+/// The current marks, which may change during an operation.
 #[derive(Debug)]
 pub(crate) struct MarksNow([AtomicUsize; 3]);
 
@@ -146,49 +149,49 @@ impl MarksNow {
     }
 }
 
-/// Pages in memory by what they are.
+/// Counts of pages in memory by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Resident {
     /// Anonymous pages of spaces.
     pub anon: u64,
     /// Pages of files.
     pub file: u64,
-    /// Pages of memory that spaces share.
+    /// Pages of shared memory.
     pub shared: u64,
 }
 
-/// What a new region has behind it.
+/// What a new region is backed by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Zeros of its own.
+    /// Zeros; stores are private to the space.
     Anonymous,
-    /// Zeros that a child of a fork goes on sharing.
+    /// Zeros that the child of a fork shares.
     SharedMemory,
-    /// A file from its page `first` on.
+    /// A file, from its page `first` on.
     File {
-        /// Which.
+        /// The file.
         key: FileKey,
-        /// Its page that the region begins with.
+        /// The page of the file with which the region begins.
         first: u64,
         /// Whether stores change the file.
         shared: bool,
     },
 }
 
-/// Why memory cannot be managed so.
+/// Why the settings are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettingsError {
     /// No policy has this name.
     Replacement,
     /// No policy of page sizes has this name.
     Sizing,
-    /// There is no page size, or they do not ascend.
+    /// There is no page size, or the page sizes do not ascend.
     Sizes,
-    /// The marks are not in their order, or memory has not so many frames.
+    /// The marks are not in order, or memory has too few frames for them.
     Marks,
-    /// More of swap is in use than there is to be.
+    /// More places of swap are in use than the new size has.
     SwapInUse {
-        /// Pages that are there.
+        /// The number of places in use.
         used: u64,
     },
 }

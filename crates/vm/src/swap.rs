@@ -2,27 +2,28 @@
 
 use alloc::vec::Vec;
 
-/// A page's place in swap.
+/// A place in swap for one page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(pub u32);
 
-/// All places, free and in use. The one that was freed last is used next; but pages that leave side by
-/// side get places side by side, as long as there are some that were never used.
+/// All places, free and in use. The place that was freed last is used next, except that pages evicted
+/// together get adjacent places while some have never been used.
 #[derive(Debug)]
 pub(crate) struct Swap {
     slots: u32,
-    /// Those from here on were never used.
+    /// The first place that was never used.
     fresh: u32,
     freed: Vec<Slot>,
 }
 
 impl Swap {
-    /// Room for `slots` pages.
+    /// Swap with room for `slots` pages.
     pub(crate) fn new(slots: u32) -> Swap {
         Swap { slots, fresh: 0, freed: Vec::new() }
     }
 
-    /// A place, if there is one; `in_row`: behind the one that was taken last, if that can be.
+    /// Allocates a place, if one is free; with `in_row`, the place after the last one allocated if
+    /// possible.
     pub(crate) fn take(&mut self, in_row: bool) -> Option<Slot> {
         if self.room() == 0 {
             return None;
@@ -35,22 +36,22 @@ impl Swap {
         }))
     }
 
-    /// What was there is needed no more.
+    /// Frees a place.
     pub(crate) fn free(&mut self, slot: Slot) {
         self.freed.push(slot);
     }
 
-    /// There is room for `slots` pages from here on, at least as many as are in use.
+    /// Sets the number of places, which is at least the number in use.
     pub(crate) fn set_slots(&mut self, slots: u32) {
         self.slots = slots;
     }
 
-    /// Places in use.
+    /// The number of places in use.
     pub(crate) fn used(&self) -> u64 {
         u64::from(self.fresh) - self.freed.len() as u64
     }
 
-    /// Places that are free.
+    /// The number of free places.
     pub(crate) fn room(&self) -> u64 {
         u64::from(self.slots) - self.used()
     }

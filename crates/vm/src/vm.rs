@@ -27,7 +27,7 @@ use crate::{
     work::{Counts, Decision, How, Work},
 };
 
-/// The state of the memory manager, under locks of the platform `L`.
+/// The state of the memory manager, with locks of the platform `L`.
 ///
 /// ```text
 ///   space --> regions: what should be there        --> object --> pages by offset --+
@@ -39,12 +39,12 @@ use crate::{
 ///   back again to the page that it holds
 /// ```
 ///
-/// Without `L`, it is a manager for one thread. Which lock guards what, and in which order locks are
-/// taken, is written in [the crate's documentation](crate#locks).
+/// Without `L`, the manager is for one thread. Which lock guards which data, and the order of locks,
+/// is described in [the crate's documentation](crate#locks).
 pub struct Vm<L: Locks = Single> {
     pub(crate) base: PageSize,
     pub(crate) spaces: Numbered<L::Mutex<Option<AddressSpace>>, L>,
-    /// Whether pages may leave memory or move: a writer's doing.
+    /// The paging lock: a writer may evict or move pages.
     pub(crate) paging: L::Rw<()>,
     pub(crate) objects: Objects<L>,
     pub(crate) anons: Anons<L>,
@@ -55,43 +55,44 @@ pub struct Vm<L: Locks = Single> {
     pub(crate) reference: Reference,
     pub(crate) marks: MarksNow,
     pub(crate) sizing: Box<dyn FaultPolicy>,
-    /// The sizes that faults may load, ascending from the base page.
+    /// The page sizes that faults may load, ascending from the base page.
     pub(crate) sizes: Vec<PageSize>,
     pub(crate) reserving: Option<Reserving>,
-    /// NUMA nodes, and cache colours of base pages.
+    /// The number of NUMA nodes; the next field has the number of cache colours of base pages.
     pub(crate) nodes: u8,
     pub(crate) colors: u32,
     pub(crate) thp: Option<Thp>,
     pub(crate) hashed: Option<Hashed>,
-    /// Objects that regions were given for their own pages.
+    /// The number of objects assigned so far to regions' own pages.
     pub(crate) owns: AtomicU32,
-    /// Whether both pages of a TLB's pair must have one size.
+    /// Whether both pages of a TLB pair must have the same size.
     pub(crate) paired: bool,
-    /// Whether shared memory ever had a large page.
+    /// Whether shared memory has ever had a large page.
     pub(crate) has_large_objects: AtomicBool,
 }
 
-/// What a space should hold.
+/// A space: what it should hold.
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) regions: Regions,
-    /// The pages that it has stored to where they are its own.
+    /// The space's own pages.
     pub(crate) anons: OwnPages,
-    /// Frames that it wires, by page.
+    /// The frames that the space wires, by page.
     pub(crate) wired: BTreeMap<u64, FrameId>,
-    /// From these pages on, how far frames are from the pages of their region, where that is kept.
+    /// The distance from pages to their frames; each entry applies from its page up to the next
+    /// entry's. Empty if placement does not use offsets.
     pub(crate) offsets: BTreeMap<u64, i64>,
-    /// Whether pages of new regions stay in memory.
+    /// Whether pages of new regions are locked in memory.
     pub(crate) wires_new: Wired,
     /// Whether a page larger than the base page was ever loaded.
     pub(crate) has_large: bool,
-    /// Tables in the place of large pages, where these come unasked.
+    /// The page tables in place of large pages, if large pages are made automatically.
     pub(crate) tables: Kept,
-    /// Processes that use it: a child of vfork shares its parent's.
+    /// The number of processes that use the space: a child of vfork shares its parent's.
     pub(crate) users: u32,
 }
 
-/// A space whose lock the operation under way has.
+/// A space that the operation in progress has locked.
 pub(crate) struct Within<'s> {
     pub(crate) space: HatSpace,
     pub(crate) known: &'s mut AddressSpace,
@@ -105,7 +106,7 @@ impl Vm {
 }
 
 impl<L: Locks> Vm<L> {
-    /// A manager without spaces for a memory of `pages` pages, under locks of the platform `L`.
+    /// A manager without spaces for a memory of `pages` pages, with locks of the platform `L`.
     pub fn with_locks(settings: Settings<'_>, pages: u64) -> Result<Vm<L>, SettingsError> {
         let Settings {
             sizes,
@@ -154,22 +155,22 @@ impl<L: Locks> Vm<L> {
         })
     }
 
-    /// Whether it manages this space.
+    /// Whether the manager has this space.
     pub fn has(&self, space: HatSpace) -> bool {
         self.look_at(space, |_| ()).is_some()
     }
 
-    /// What was done so far by all [`Kernel`](crate::Kernel)s that are gone.
+    /// The work done so far by all [`Kernel`](crate::Kernel)s that have been dropped.
     pub fn work(&self) -> Work {
         self.counts.with(Site::Look, |counts| counts.work)
     }
 
-    /// Begins to count faults and pages by size anew.
+    /// Resets the counts of faults and of pages by size.
     pub fn forget_counts(&self) {
         self.counts.with(Site::Look, |counts| *counts = Counts::default());
     }
 
-    /// Adds what one has counted.
+    /// Adds counts.
     pub(crate) fn add_counts(&self, counted: impl FnOnce(&mut Counts)) {
         self.counts.with(Site::Look, counted);
     }
@@ -178,17 +179,17 @@ impl<L: Locks> Vm<L> {
         self.counts.with(Site::Look, |counts| f(counts))
     }
 
-    /// Faults by how they were answered, in the order of [`How::ALL`].
+    /// Faults by how they were handled, in the order of [`How::ALL`].
     pub fn faults(&self) -> [u64; How::ALL.len()] {
         self.look_at_counts(|counts| counts.faults)
     }
 
-    /// Pages loaded at faults, by what was decided about their size.
+    /// Pages loaded at faults, by the decision about their size.
     pub fn decisions(&self) -> BTreeMap<Decision, u64> {
         self.look_at_counts(|counts| counts.decisions())
     }
 
-    /// Large pages that were asked for by upgrades, by what became of them.
+    /// Large pages requested by upgrades, by outcome.
     pub fn upgrades(&self) -> BTreeMap<Decision, u64> {
         self.look_at_counts(|counts| counts.upgrades.clone())
     }
@@ -198,17 +199,17 @@ impl<L: Locks> Vm<L> {
         self.look_at(space, |known| known.has_large) == Some(true)
     }
 
-    /// Pages in memory by what they are.
+    /// Counts of pages in memory by kind.
     pub fn resident(&self) -> Resident {
         self.pages.with(Site::Look, |lists| lists.resident)
     }
 
-    /// Pages in swap.
+    /// The number of pages in swap.
     pub fn swapped(&self) -> u64 {
         self.swap.with(Site::Look, |swap| swap.used())
     }
 
-    /// The size of the smallest pages.
+    /// The base page size.
     pub fn base(&self) -> PageSize {
         self.base
     }
@@ -219,25 +220,27 @@ impl<L: Locks> Vm<L> {
         self.look_at(space, all).unwrap_or_default()
     }
 
-    /// What may be done at an address, if a region has it.
+    /// The rights at an address, if a region contains it.
     pub fn rights(&self, space: HatSpace, addr: VirtAddr) -> Option<Rights> {
         let rights = |known: &AddressSpace| Some(known.regions.at(self.page_of(addr))?.rights);
         self.look_at(space, rights)?
     }
 
-    /// The beginning of `range` up to its first address that no region has; nothing where that is its first.
+    /// The beginning of `range` up to the first address without a region; `None` if `range` begins with such
+    /// an address.
     pub fn before_hole(&self, space: HatSpace, range: VirtRange) -> Option<VirtRange> {
         self.beginning(space, range, |regions, pages| regions.until(pages, false, |_| true))
     }
 
-    /// The beginning of `range` up to the first region that is wired; nothing where that has its first address.
+    /// The beginning of `range` up to the first wired region; `None` if `range` begins in one.
     pub fn before_wired(&self, space: HatSpace, range: VirtRange) -> Option<VirtRange> {
         self.beginning(space, range, |regions, pages| {
             regions.until(pages, true, |region| !region.wired.stays())
         })
     }
 
-    /// The part of `range` around `addr` that no region has; nothing where one has `addr`.
+    /// The part of `range` around `addr` that no region contains; `None` if a region contains
+    /// `addr`.
     pub fn hole_around(
         &self,
         space: HatSpace,
@@ -249,7 +252,7 @@ impl<L: Locks> Vm<L> {
         Some(self.range_of(&hole))
     }
 
-    /// Whether `holds` is true of a region that has some of `range`.
+    /// Whether `holds` is true for a region that overlaps `range`.
     pub fn any_region(
         &self,
         space: HatSpace,
@@ -287,18 +290,18 @@ impl<L: Locks> Vm<L> {
         VirtAddr::new(page << self.base.shift())
     }
 
-    /// The numbers of the pages that `range` touches.
+    /// The numbers of the pages that overlap `range`.
     pub(crate) fn pages_of(&self, range: VirtRange) -> Range<u64> {
         self.page_of(range.start())..self.page_of(range.last()) + 1
     }
 
-    /// The addresses of pages; at least one.
+    /// The address range of `pages`, of which there is at least one.
     pub(crate) fn range_of(&self, pages: &Range<u64>) -> VirtRange {
         let last = VirtRange::of_page(self.addr_of(pages.end - 1).page(self.base));
         VirtRange::of_page(self.addr_of(pages.start).page(self.base)).hull(last)
     }
 
-    /// A number that no object for pages of a region's own has had.
+    /// A number for an object of a region's own pages that was not used before.
     pub(crate) fn own_number(&self) -> u32 {
         self.owns.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -1,8 +1,8 @@
-//! From which node of memory, and of which cache colour, frames of base pages should be.
+//! The NUMA node and cache colour requested for frames of base pages.
 
 use physmem::{Color, Home, Rather, Request, State};
 
-/// What is wanted of the frames of base pages that an operation takes.
+/// What an operation requires of the frames of base pages that it allocates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) home: Option<Home>,
@@ -11,7 +11,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Of a kernel that has not been told of a page yet.
+    /// No requirement: for a kernel that has not yet set a page.
     pub(crate) const ANY: Wanted = Wanted { home: None, color: None, rather: Rather::Near };
 
     /// A request for a base page of `2^order` frames.

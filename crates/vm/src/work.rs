@@ -4,21 +4,22 @@ use addr::PageSize;
 
 use crate::region::{Backing, Region};
 
-/// How a fault was answered. In the order of what it took, least first.
+/// How a fault was handled, ordered by the effort, least first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum How {
-    /// The page was in memory and its owner had it: only the translation was missing.
+    /// The page was in memory and belonged to the space or object already: only the translation was
+    /// missing.
     Minor,
-    /// The translation was there and did not allow a store, which it does now: the last of
-    /// several owners of a page, or the first store to a clean page of a shared file.
+    /// The translation existed but did not allow a store, and now does: the space was the last of
+    /// several users of a page, or it was the first store to a clean page of a shared file.
     Write,
-    /// The page was in memory because a file's page had been read before.
+    /// The page was in memory because the file had been read before.
     Cache,
-    /// The page of zeros that all share.
+    /// The shared page of zeros was mapped.
     ZeroPage,
-    /// A frame of zeros.
+    /// A frame was filled with zeros.
     Zero,
-    /// A copy of a page that others go on using.
+    /// A page that others still use was copied.
     Copy,
     /// The page was read from its file.
     Disk,
@@ -39,7 +40,7 @@ impl How {
         How::Swap,
     ];
 
-    /// Its name in results.
+    /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
             How::Minor => "minor",
@@ -56,16 +57,16 @@ impl How {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident $name:literal)*) => {
-        /// Why a page that was loaded has the size that it has. One of them for each page that is
-        /// loaded at a fault.
+        /// Why a loaded page has its size. Every page that is loaded at a fault has one of these
+        /// reasons.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Why { $($(#[$doc])* $reason),* }
 
         impl Why {
-            /// All of them, in their order.
+            /// All reasons, in their order.
             pub const ALL: [Why; [$($name),*].len()] = [$(Why::$reason),*];
 
-            /// Its name in results.
+            /// The name in results.
             pub const fn name(self) -> &'static str {
                 match self { $(Why::$reason => $name),* }
             }
@@ -74,54 +75,55 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The size that was wanted was got.
+    /// The page has the requested size.
     Obtained "obtained"
-    /// The policy wants base pages here.
+    /// The policy requests base pages here.
     PolicyAsksBase "policy-asks-base"
-    /// No page of the size lies aligned at this address in its object.
+    /// No aligned page of the size in the object corresponds to this address.
     Unaligned "unaligned"
-    /// The region ends before the page does.
+    /// The region does not contain the whole page.
     RegionTooSmall "region-too-small"
     /// Parts of the page have different rights.
     MixedRights "mixed-rights"
-    /// A page of another size is in its place already.
+    /// A page of another size is mapped there already.
     OtherSizePresent "other-size-present"
     /// The other page of the TLB's pair has another size (G98 section 3).
     PairRule "pair-rule"
-    /// Parts of the page are in the page cache already, in frames that make no large page.
+    /// Parts of the page are in the page cache already, in frames that do not form a large page.
     InPageCache "in-page-cache"
-    /// Parts of the page are in memory already as the space's own, in frames that make no large page.
+    /// Parts of the page are in memory already as the space's own, in frames that do not form a large
+    /// page.
     BasePages "base-pages-present"
-    /// Nothing of the page is there, but a page table is in its place: base pages were there, and their block
-    /// was not unmapped or discarded as a whole.
+    /// Nothing of the page is in memory, but a page table is in its place: base pages were mapped there, and
+    /// their block was not unmapped or discarded as a whole.
     TableKept "table-kept"
     /// Other spaces use parts of the page.
     Shared "shared"
     /// No frame of the size is free.
     NoFrame "no-frame"
-    /// None became free in the time that the process would wait.
+    /// No frame became free in the time that the process was willing to wait.
     WaitTimedOut "wait-timed-out"
-    /// Parts of the page are in swap: only the one that is needed comes back.
+    /// Parts of the page are in swap: only the needed part is read.
     InSwap "in-swap"
     /// Memory is scarce: a page of the size would leave fewer frames free than the high mark.
     Scarce "scarce"
-    /// As much memory as there may be is in pages of the size.
+    /// The allowed amount of memory is already in pages of the size.
     Watermark "watermark"
     /// A part of the page is wired where it is.
     Wired "wired"
-    /// Too many of its base pages are not there (khugepaged's `max_ptes_none`) ...
+    /// Too many of its base pages are unmapped (khugepaged's `max_ptes_none`).
     ExceedNonePte "exceed-none-pte"
-    /// ... are in swap (`max_ptes_swap`) ...
+    /// Too many of its base pages are in swap (`max_ptes_swap`).
     ExceedSwapPte "exceed-swap-pte"
-    /// ... or are shared (`max_ptes_shared`).
+    /// Too many of its base pages are shared (`max_ptes_shared`).
     ExceedSharedPte "exceed-shared-pte"
-    /// None of its base pages was used lately.
+    /// None of its base pages was used recently.
     LackReferencedPage "lack-referenced-page"
 }
 
 impl Why {
-    /// Why a block of `region` is no large page where parts of it are in memory, in other frames than a
-    /// large page would have.
+    /// Why a block of `region` cannot be a large page if parts of it are in memory in frames that do
+    /// not form a large page.
     pub(crate) const fn missing(region: &Region) -> Why {
         match region.backing {
             Backing::Anonymous => Why::BasePages,
@@ -130,20 +132,20 @@ impl Why {
     }
 }
 
-/// Pages that were loaded at faults, by what was decided about their size.
+/// The decision about the size of a page loaded at a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Decision {
-    /// The size that was wished.
+    /// The requested size.
     pub wanted: PageSize,
-    /// The size that they have.
+    /// The size of the loaded page.
     pub got: PageSize,
-    /// Why it is not the one that was wished, or that it is.
+    /// Why the page does not have the requested size, or that it has.
     pub why: Why,
 }
 
 macro_rules! work {
     ($($(#[$doc:meta])* $field:ident)*) => {
-        /// What the kernel has done, in units that a price can be put on.
+        /// Counts of the manager's work, in units that can have a price.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Work { $($(#[$doc])* pub $field: u64),* }
 
@@ -153,7 +155,7 @@ macro_rules! work {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
 
-            /// Adds each count of another.
+            /// Adds the counts of `more`.
             pub(crate) fn add(&mut self, more: &Work) {
                 $(self.$field += more.$field;)*
             }
@@ -162,80 +164,80 @@ macro_rules! work {
 }
 
 work! {
-    /// Faults that were taken.
+    /// Page faults.
     traps
-    /// Calls of processes: mappings made, changed or removed, processes begun and ended.
+    /// System calls: mappings created, changed or removed, processes created and ended.
     calls
     /// Searches for the region of an address.
     region_lookups
     /// Searches for a page of an object.
     object_lookups
-    /// Base frames taken for pages and page tables ...
+    /// Base frames allocated for pages and page tables.
     frames_taken
-    /// ... and given back.
+    /// Base frames of pages and page tables freed.
     frames_given
-    /// Page-frame descriptors looked at or changed by the replacement of pages.
+    /// Page-frame descriptors read or changed by page replacement.
     descriptors
-    /// Entries of page tables read ...
+    /// Page-table entries read.
     table_reads
-    /// ... and written.
+    /// Page-table entries written.
     table_writes
-    /// Nodes of mapping lists entered, removed or looked at.
+    /// Nodes of mapping lists inserted, removed or read.
     mappings
-    /// Shootdowns, whatever they named.
+    /// Shootdowns, whatever their size.
     shootdowns
     /// Base frames filled with zeros.
     zeroed
     /// Base frames copied.
     copied
-    /// Free base frames that a daemon has filled with zeros ahead ...
+    /// Free base frames that a daemon has filled with zeros in advance.
     zeroed_ahead
-    /// ... and such frames that a fault got, and had not to fill.
+    /// Base frames filled in advance that a fault used without having to fill them.
     prezeroed
-    /// Pages of files that were loaded around one that a fault needed.
+    /// Pages of files that were loaded in addition to the one that a fault needed.
     around
     /// Searches for a place in memory for a region.
     places
-    /// Pages that got a frame which their address allows ...
+    /// Pages that got a frame allowed by their address.
     hashed
-    /// ... of these, in a back yard ...
+    /// Pages that got a frame in a back yard; they are also counted in `hashed`.
     hashed_back
-    /// ... and pages for which no such frame was free.
+    /// Pages for which no frame allowed by their address was free.
     unhashed
-    /// Base pages moved to other frames.
+    /// Base pages moved to another frame.
     migrations
-    /// Large pages made smaller ...
+    /// Large pages split.
     downgrades
-    /// ... and pages made larger.
+    /// Large pages made of smaller pages.
     upgrades
-    /// Free frames joined into a larger free page by the coalescing daemon.
+    /// Times that the coalescing daemon joined free frames into a larger free page.
     joins
-    /// Chunks of memory that the coalescing daemon has looked at.
+    /// Chunks of memory examined by the coalescing daemon.
     chunks_scanned
     /// Faults that waited for a large page.
     waits
-    /// Large pages that left memory as a whole.
+    /// Large pages evicted as a whole.
     large_out
-    /// Pages read from swap or a file ...
+    /// Pages read from swap or a file.
     reads
-    /// ... and written to them.
+    /// Pages written to swap or a file.
     writes
 }
 
-/// What was counted.
+/// Counts of faults and of decisions about page sizes.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
     decisions: BTreeMap<Decision, u64>,
-    /// What was decided last, and how often in a row: not in the map yet.
+    /// The latest decision and how many times it occurred in a row; it is not in the map yet.
     last: Option<(Decision, u64)>,
-    /// What upgrades came to.
+    /// The outcomes of upgrades.
     pub(crate) upgrades: BTreeMap<Decision, u64>,
 }
 
 impl Counts {
-    /// So many pages more were loaded so.
+    /// Adds a decision and the number of pages loaded under it.
     #[inline]
     pub(crate) fn decided(&mut self, decided: Option<(Decision, u64)>) {
         let Some((decision, pages)) = decided else { return };
@@ -249,7 +251,7 @@ impl Counts {
         }
     }
 
-    /// Pages by what was decided.
+    /// The number of pages for each decision.
     pub(crate) fn decisions(&self) -> BTreeMap<Decision, u64> {
         let mut all = self.decisions.clone();
         if let Some((decision, pages)) = self.last {

@@ -1,4 +1,5 @@
-//! The processors: each folder gives the same names, which are all that the kernel knows of its own.
+//! The architectures: each folder has the same names, through which alone the kernel uses its
+//! processor.
 //!
 //! ```text
 //!   Context    registers of user mode: new, run -> Trap, call, set_results

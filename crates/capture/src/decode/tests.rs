@@ -8,7 +8,7 @@ use trace::{
 use super::*;
 use crate::window::Window;
 
-/// Block 0, and no other.
+/// A process with one block, of number 0.
 struct Only(Block);
 
 impl Context for Only {
@@ -30,18 +30,18 @@ impl Context for Only {
     }
 }
 
-/// No block.
+/// An empty block.
 const NONE: Block =
     Block { pc: 0, bytes: 0, instructions: 0, accesses: 0, recorded: 0, tags: 0, pad: 0 };
 
-/// One instruction.
+/// A block of one instruction.
 const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1, ..NONE });
 
-/// What the block does where it is a fixed one.
+/// The accesses of the block if it is a fixed one.
 const FIXED_TAGS: [u16; 3] =
     [Tag::LOAD | 3 << Tag::SIZE_SHIFT, Tag::STORE | 2 << Tag::SIZE_SHIFT | 1, Tag::LOAD | 2];
 
-/// How many accesses come of runs of the block with so many stores each, fetches included.
+/// The number of accesses, with fetches, in runs of the block with these numbers of stores.
 fn rows(strays: bool, stores: &[usize]) -> usize {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
     let mut records = Vec::new();
@@ -69,7 +69,7 @@ fn a_repeated_instruction_is_kept_where_it_is_one_run_of_its_block() {
     assert_eq!(rows(false, &[4, 4, 1000, 4]), 3 * 5 + 1001);
 }
 
-/// Three instructions, of which the second repeats.
+/// A block of three instructions, of which the second repeats.
 const THREE: Only = Only(Block { pc: 0x40_0000, bytes: 9, instructions: 3, ..NONE });
 
 #[test]
@@ -135,12 +135,12 @@ fn a_fixed_block_makes_the_accesses_that_it_came_to() {
     assert_eq!(rows, expected);
 }
 
-/// How the addresses of the block's accesses follow where it does not record all.
+/// The derivations of the block's addresses if it does not record all.
 const DERIVED: [Option<Derived>; 3] =
     [None, Some(Derived { from: 1, distance: 0x100 }), Some(Derived { from: 0, distance: 0x20 })];
 
-/// Whatever a run of the block came to, by what a fault says or by an address that is not there, its
-/// next run is a whole one.
+/// After a run that ended early, as shown by a fault or by a missing address, the block's next run
+/// is a whole one.
 #[test]
 fn addresses_that_are_not_recorded_follow_from_those_that_are() {
     let block = Block { accesses: 3, recorded: 1, ..THREE.0 };
@@ -175,7 +175,7 @@ fn addresses_that_are_not_recorded_follow_from_those_that_are() {
     }
 }
 
-/// A window of the addresses that runs of the block with so many stores each give.
+/// A window of the addresses in runs of the block with these numbers of stores.
 fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
     let mut records = Vec::new();
@@ -207,7 +207,7 @@ fn a_window_cuts_blocks_wherever_it_begins_and_ends() {
     }
 }
 
-/// Sinks and rings say the same of a record.
+/// The formats of records in sinks and in rings agree.
 #[test]
 fn records_are_the_words_of_sinks() {
     let amid = |control| Record::control(control, 0).tag().0 >= WORD_AMID;

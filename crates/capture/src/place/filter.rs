@@ -1,4 +1,4 @@
-//! The filter of system calls: which of them stop a program for its launcher.
+//! The filter of system calls: which of them stop the program so that its launcher can act.
 //!
 //! ```text
 //!   mmap mremap munmap   a length of 2 MiB or more; mmap of a pool's pages
@@ -7,8 +7,9 @@
 //!   seccomp ptrace       always, and prctl(PR_SET_SECCOMP): what makes placing harmful or tracing impossible is told
 //! ```
 //!
-//! All other calls run as without it. The kernel looks at the words of [`libc::seccomp_data`]; a call that stops where
-//! no launcher is would fail with `ENOSYS`, which is why the launcher kills what it has started when it dies.
+//! All other calls run as without the filter. The kernel evaluates the words of [`libc::seccomp_data`].
+//! Without a launcher, a call that the filter stops would fail with `ENOSYS`; therefore the launcher's
+//! programs are killed when it dies.
 
 use std::io;
 
@@ -28,7 +29,7 @@ const SHIFT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
 const X86_64: u32 = 0xc000_003e;
 const CLONE_UNTRACED: u32 = libc::CLONE_UNTRACED as u32;
 
-/// Where the lower half of an argument is; the upper half is four bytes further.
+/// The offset of the lower half of the argument at `at`; the upper half is four bytes further.
 const fn argument(at: u32) -> u32 {
     16 + 8 * at
 }
@@ -41,7 +42,7 @@ const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// The filter.
+/// The program of the filter.
 pub(super) fn program() -> Vec<libc::sock_filter> {
     let (allow, stop) =
         (step(RETURN, libc::SECCOMP_RET_ALLOW), step(RETURN, libc::SECCOMP_RET_TRACE));
@@ -102,9 +103,9 @@ pub(super) fn program() -> Vec<libc::sock_filter> {
     program
 }
 
-/// Has the kernel look at the calls of this process and of those that it starts. Only system calls are made.
+/// Installs the filter for this process and those that it starts. Makes system calls only.
 ///
-/// Without CAP_SYS_ADMIN the kernel asks that no program gains rights by being executed.
+/// Without CAP_SYS_ADMIN, the kernel requires that no program gains privileges by being executed.
 pub(super) fn install(program: &[libc::sock_filter]) -> io::Result<()> {
     let filter =
         libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };

@@ -1,4 +1,5 @@
-//! A process that runs already: its memory is collapsed, by the launcher's rights or by calls that it makes itself.
+//! Collapses memory of a running process into large pages: with the launcher's privileges, or by calls that
+//! the process itself makes.
 
 use std::io;
 
@@ -8,10 +9,10 @@ use crate::tracee::{SYSCALL, Tracee};
 const MADV_COLLAPSE: i32 = 25;
 const PR_GET_THP_DISABLE: u64 = 42;
 
-/// Collapses ranges of a process: the system's number of the error for each, or 0.
+/// Collapses ranges of a process. Returns the system's error number for each range, or 0.
 ///
-/// With CAP_SYS_NICE the kernel is asked (`process_madvise`, by a pidfd, so that no other process of that number is
-/// meant). Otherwise the process is stopped for a moment and makes the calls itself.
+/// With CAP_SYS_NICE the kernel is asked (`process_madvise`, with a pidfd, so that a reused process
+/// identifier is no problem). Otherwise the process is stopped for a moment and makes the calls itself.
 pub fn collapse(pid: i32, ranges: &[(u64, u64)]) -> io::Result<Vec<i32>> {
     let mut results = Vec::with_capacity(ranges.len());
     for &(start, end) in ranges {
@@ -35,7 +36,7 @@ pub fn collapse(pid: i32, ranges: &[(u64, u64)]) -> io::Result<Vec<i32>> {
     Ok(calls.collect())
 }
 
-/// Asks the kernel to collapse a range of another process: the system's number of an error, or 0.
+/// Asks the kernel to collapse a range of another process. Returns the system's error number, or 0.
 pub(super) fn remotely(pid: i32, start: u64, end: u64) -> io::Result<i32> {
     // SAFETY: plain system calls; the descriptor is ours.
     let file = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
@@ -53,7 +54,8 @@ pub(super) fn remotely(pid: i32, start: u64, end: u64) -> io::Result<i32> {
     Ok(error.unwrap_or(0))
 }
 
-/// What `prctl(PR_GET_THP_DISABLE)` tells a process of itself: 0, 1 for disabled, 3 for disabled except where advised.
+/// The result of `prctl(PR_GET_THP_DISABLE)` in the process: 0; 1 for disabled; 3 for disabled except where
+/// advised.
 pub fn thp_disabled(pid: i32) -> io::Result<u64> {
     Attached::to(pid)?.call(libc::SYS_prctl as u64, [PR_GET_THP_DISABLE, 0, 0, 0, 0, 0])
 }
@@ -125,7 +127,7 @@ impl Drop for Attached {
     }
 }
 
-/// Lets a process go when it is dropped, unless it is 0.
+/// Detaches from a process when it is dropped, unless the process identifier is 0.
 struct Detach(i32);
 
 impl Drop for Detach {

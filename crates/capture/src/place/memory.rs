@@ -1,4 +1,5 @@
-//! What of a process's memory is there, by which pages; and its strings.
+//! Which parts of a process's memory are resident and in pages of which size; and reading its
+//! strings.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,7 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 const IS_PRESENT: u64 = 1 << 3;
 const IS_ZERO: u64 = 1 << 5;
 const IS_HUGE: u64 = 1 << 6;
-/// A program's strings are read up to this length.
+/// The most bytes that are read of a program's strings.
 const TEXT_MAX: usize = 4096;
 
 /// `struct pm_scan_arg`.
@@ -34,8 +35,8 @@ struct Scan {
     return_mask: u64,
 }
 
-/// Calls `range` for each range in memory from `start` to `end`, with whether entries of 2M map it. `None` where the
-/// kernel has no `PAGEMAP_SCAN`.
+/// Calls `range` for each resident range from `start` to `end`, with whether it is mapped by entries of 2
+/// MiB. `None` if the kernel has no `PAGEMAP_SCAN`.
 fn ranges(
     pagemap: &File,
     start: u64,
@@ -71,7 +72,8 @@ fn ranges(
     Some(())
 }
 
-/// Bytes in memory from `start` to `end`, and how many of these entries of 2M map. `None` where the kernel does not say.
+/// The resident bytes from `start` to `end`, and how many of these are mapped by entries of 2 MiB. `None` if
+/// the kernel does not report that.
 pub(super) fn scan(pagemap: &File, start: u64, end: u64) -> Option<(u64, u64)> {
     let (mut present, mut large) = (0, 0);
     ranges(pagemap, start, end, |from, to, is_large| {
@@ -81,7 +83,7 @@ pub(super) fn scan(pagemap: &File, start: u64, end: u64) -> Option<(u64, u64)> {
     Some((present, large))
 }
 
-/// The blocks of 2M between `start` and `end` whose base pages are all in memory.
+/// The blocks of 2 MiB between `start` and `end` whose base pages are all resident.
 pub(super) fn full_blocks(pagemap: &File, start: u64, end: u64) -> Vec<u64> {
     let mut found = Vec::new();
     let looked = ranges(pagemap, start, end, |from, to, is_large| {
@@ -95,19 +97,20 @@ pub(super) fn full_blocks(pagemap: &File, start: u64, end: u64) -> Vec<u64> {
     found
 }
 
-/// The blocks of 2M that lie in a range: the first byte of the first one and the end of the last; `None`: there is none.
+/// The blocks of 2 MiB in a range, as the first byte of the first and the end of the last; `None` if there is
+/// none.
 pub(super) fn blocks(start: u64, end: u64) -> Option<(u64, u64)> {
     let (first, last) = (start.checked_next_multiple_of(LARGE)?, end & !(LARGE - 1));
     (first < last).then_some((first, last))
 }
 
-/// The range in whole pages.
+/// The range extended to whole pages.
 pub(super) fn whole_pages(start: u64, bytes: u64) -> (u64, u64) {
     let end = start.saturating_add(bytes);
     (start & !(PAGE - 1), end.checked_next_multiple_of(PAGE).unwrap_or(!(PAGE - 1)))
 }
 
-/// The string at `address`, without its end.
+/// The zero-terminated string at `address`, without the zero.
 pub(super) fn text(memory: &Memory, address: u64) -> io::Result<Vec<u8>> {
     let mut found = Vec::new();
     while found.len() < TEXT_MAX {

@@ -1,4 +1,4 @@
-//! Runs a program with page sizes that it does not ask for itself.
+//! Runs a program with page sizes other than those that it requests itself.
 //!
 //! ```text
 //!   launcher   fork, then waits for every thread that comes of it (ptrace)
@@ -13,12 +13,13 @@
 //!   exit, munmap           what was advised is looked at once more: how much of it was large
 //! ```
 //!
-//! The program is never changed: no library is loaded, no code is written. A call is made for it where it has just made
-//! one, with its registers put back. Static programs and children are placed as well. If the launcher dies, the kernel
-//! kills all that it traces (`PTRACE_O_EXITKILL`): without it, the calls that its filter stops would fail.
+//! The program itself is not changed: no library is loaded, no code is written. The launcher makes calls in
+//! its place where it has just made one, and restores its registers. Static programs and children are placed
+//! as well. If the launcher dies, the kernel kills all that it traces (`PTRACE_O_EXITKILL`): without the
+//! launcher, the calls that its filter stops would fail.
 //!
-//! Processes with a filter of their own, as sandboxes have, are left alone from then on: that filter may end a process
-//! that calls `madvise`.
+//! Processes that install a filter of their own, as sandboxes do, are left alone from then on: that filter
+//! may end a process that calls `madvise`.
 
 mod filter;
 mod live;
@@ -35,31 +36,32 @@ pub use live::{collapse, thp_disabled};
 pub use run::{Outcome, Usage, place};
 pub use space::Got;
 
-/// The size of a page that `madvise` gives on x86-64, in bytes.
+/// The size of a page that `madvise` can request on x86-64, in bytes.
 const LARGE: u64 = 2 << 20;
 
-/// What a rule is for.
+/// The memory that a rule applies to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The program's writable memory but its stacks: of its files, bss, heap, mmap.
+    /// The program's writable memory except stacks: of its files, bss, heap, mmap.
     Data,
-    /// Memory without a file that it maps by itself, but for stacks of threads.
+    /// Anonymous memory that the program maps, except stacks of threads.
     Mmap,
-    /// What `brk` grows.
+    /// The heap that `brk` grows.
     Heap,
     /// The main thread's stack.
     Stack,
-    /// Zero-initialised data beyond a file.
+    /// Zero-initialised data after a file's data.
     Bss,
-    /// Mappings of files without the right to write.
+    /// Mappings of files that are not writable.
     Text,
     /// Mappings of the file of this name.
     Lib(String),
-    /// Addresses, from the first up to the one behind the last; and mappings elsewhere of that length.
+    /// Addresses from the first up to but excluding the last; and mappings of the same length
+    /// elsewhere.
     Range(u64, u64),
 }
 
-/// What a rule asks for.
+/// The page size that a rule requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
     /// Large pages: `MADV_HUGEPAGE`.
@@ -71,36 +73,36 @@ pub enum Wish {
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// What it is for.
+    /// The memory that it applies to.
     pub what: What,
-    /// What it asks for.
+    /// The page size that it requests.
     pub wish: Wish,
 }
 
-/// What to run, and how.
+/// The program to run, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Rules, the first that fits being the one that counts.
+    /// The rules; the first that matches applies.
     pub rules: Vec<Rule>,
-    /// Variables of the environment for the program.
+    /// Environment variables for the program.
     pub environment: Vec<Variable>,
-    /// Whether what the program executes has them too.
+    /// Whether programs that the program executes get them too.
     pub inherit: bool,
-    /// Whether the knob `always` is to mean `madvise` for the program (Linux 6.18).
+    /// Whether the setting `always` is to mean `madvise` for the program (Linux 6.18).
     pub only: bool,
-    /// Whether the layout is that of every run, without chance.
+    /// Whether address randomisation is disabled.
     pub fixed: bool,
 }
 
-/// A variable of the environment.
+/// An environment variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
     /// Its name.
     pub name: OsString,
-    /// Its value, which begins with that of `before` if there is one.
+    /// Its value; if there is a value `before`, it begins with that.
     pub value: OsString,
-    /// Its value for everybody else; `None`: it is not set.
+    /// Its value for other programs; `None`: it is not set.
     pub before: Option<OsString>,
 }

@@ -1,4 +1,4 @@
-//! The launcher: waits for what is traced, and does what each stop asks for.
+//! The launcher: waits for traced threads, and handles each stop.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -25,52 +25,52 @@ const MADV_HUGEPAGE: u64 = 14;
 const MADV_NOHUGEPAGE: u64 = 15;
 const MADV_COLLAPSE: u64 = 25;
 const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
-/// The code segment of programs of 64 bits.
+/// The code segment of 64-bit programs.
 const CODE_64: u64 = 0x33;
-/// A stack without a limit is grown to this.
+/// The size in bytes to which a stack without a limit is grown.
 const STACK_MAX: u64 = 64 << 20;
-/// What is left of a stack's limit.
+/// The bytes of a stack's limit that are not grown.
 const STACK_LEFT: u64 = 256 << 10;
-/// How often blocks are looked for that have filled up with base pages.
+/// The period of searches for blocks that have filled up with base pages.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How many times as long as that took nothing is looked for.
+/// The pause after a search is at least this many times as long as the search took.
 const SHARE: u32 = 9;
-/// Blocks that are made large at once: a few tens of milliseconds.
+/// The most blocks that are collapsed at once, which takes a few tens of milliseconds.
 const BLOCKS_MAX: usize = 16;
-/// Notes that are kept; a program may do something harmful very often.
+/// The most notes that are kept; a program may do something worth a note very often.
 const NOTES_MAX: usize = 32;
 
-/// What became of a program.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Its status, 128 and the signal's number if one has ended it.
+    /// The program's exit status; 128 plus the signal's number if a signal ended it.
     pub status: i32,
-    /// For each rule, what it came to.
+    /// The outcome of each rule.
     pub got: Vec<Got>,
-    /// What is to be known, each thing once.
+    /// Notes, each once.
     pub notes: Vec<String>,
-    /// Processes that were placed.
+    /// The number of processes that were placed.
     pub processes: u64,
-    /// Calls that stopped the program.
+    /// The number of system calls that stopped the program.
     pub stops: u64,
-    /// Whether the kernel says which pages are large (`PAGEMAP_SCAN`).
+    /// Whether the kernel reports which pages are large (`PAGEMAP_SCAN`).
     pub is_counted: bool,
-    /// What the program used, with its children that it has waited for.
+    /// The resources used by the program and the children that it has waited for.
     pub usage: Usage,
 }
 
-/// What the system counted of a process and of its children that it has waited for.
+/// The system's counts for a process and the children that it has waited for.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Usage {
     /// Seconds in user mode.
     pub user_seconds: f64,
     /// Seconds in the kernel.
     pub system_seconds: f64,
-    /// Most bytes of one process that were resident.
+    /// The largest resident size of one process in bytes.
     pub resident_bytes_max: u64,
-    /// Page faults that read nothing from a disk.
+    /// Page faults without disk reads.
     pub minor_faults: u64,
-    /// Page faults that waited for a disk.
+    /// Page faults with disk reads.
     pub major_faults: u64,
 }
 
@@ -87,8 +87,8 @@ impl Usage {
     }
 }
 
-/// Runs a program and all that it starts to their ends. `look` is called for each process that ends, while its memory is
-/// still there.
+/// Runs a program and all that it starts to their ends. Calls `look` for each process that ends, while its
+/// memory still exists.
 pub fn place(options: &Options, look: &mut dyn FnMut(i32)) -> Result<Outcome, Error> {
     let program = Program::find(&options.command)?;
     let path = located(&options.command, &program);
@@ -133,7 +133,7 @@ pub fn place(options: &Options, look: &mut dyn FnMut(i32)) -> Result<Outcome, Er
     launcher.outcome(&path, &started)
 }
 
-/// The file that is executed: of a script the script itself.
+/// The file that is executed: for a script, the script itself.
 fn located(command: &[std::ffi::OsString], program: &Program) -> PathBuf {
     let name = &command[0];
     let script = program.arguments.iter().find(|&word| {
@@ -151,9 +151,10 @@ fn located(command: &[std::ffi::OsString], program: &Program) -> PathBuf {
 
 struct Process {
     space: Rc<RefCell<Space>>,
-    /// Whether it has a filter of its own, which may end it for a call that is made for it.
+    /// Whether it has a filter of its own, which may end it for a call that the launcher makes in
+    /// its place.
     has_filter: bool,
-    /// Whether it has 64 bits.
+    /// Whether it is a 64-bit program.
     is_wide: bool,
 }
 
@@ -166,7 +167,7 @@ struct Stop<'t> {
 }
 
 impl Stop<'_> {
-    /// Has the thread call `madvise`.
+    /// Makes the thread call `madvise`.
     fn madvise(&mut self, (start, end): (u64, u64), advice: u64) -> io::Result<()> {
         // At the end of a call, the instruction before is the one that made it.
         let site = self.space.borrow().site.unwrap_or(self.tracee.registers.rip.wrapping_sub(2));
@@ -174,14 +175,15 @@ impl Stop<'_> {
         self.tracee.call_at(site, libc::SYS_madvise as u64, arguments).map(|_| ())
     }
 
-    /// Runs the call at which it has stopped; whether that failed with a number, and which.
+    /// Runs the system call at which the thread has stopped. Returns the error number if the call
+    /// failed.
     fn finish(&mut self) -> io::Result<Option<i32>> {
         self.tracee.until_call()?;
         self.tracee.get()?;
         Ok(failed(self.tracee.registers.rax))
     }
 
-    /// An error if the thread has stopped for something else meanwhile.
+    /// Fails if the thread has stopped for another reason meanwhile.
     fn left(&self) -> io::Result<()> {
         match self.tracee.left {
             Some(_) => Err(io::Error::other("it stopped for something else")),
@@ -199,7 +201,7 @@ struct Launcher<'a> {
     /// The process of each thread.
     threads: HashMap<i32, i32>,
     processes: HashMap<i32, Process>,
-    /// Children that have stopped before their parents told of them.
+    /// Children that have stopped before the parent's event for them.
     early: HashSet<i32>,
     pending: VecDeque<(i32, i32)>,
     got: Vec<Got>,
@@ -208,11 +210,11 @@ struct Launcher<'a> {
     count: u64,
     stops: u64,
     is_counted: bool,
-    /// Blocks that threads are interrupted for, to collapse them.
+    /// By thread: the blocks that it is interrupted to collapse.
     wanted: HashMap<i32, Vec<u64>>,
-    /// Whether the kernel collapses memory of other processes for this one.
+    /// Whether the kernel lets this process collapse memory of other processes.
     may_advise: bool,
-    /// Before that, no blocks are looked for.
+    /// The time before which no blocks are searched.
     again: Instant,
     look: &'a mut dyn FnMut(i32),
 }
@@ -250,7 +252,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Until nothing is left that is traced.
+    /// Runs until no traced process is left.
     fn run(&mut self, signals: &Guard) -> Result<(), Error> {
         loop {
             let (pid, status, usage) = match self.pending.pop_front() {
@@ -365,7 +367,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// A thread or a process has come.
+    /// Adds a new thread or process.
     fn born(&mut self, parent: i32, event: i32) {
         let Some(pid) = message(parent) else { return };
         let Some(&of) = self.threads.get(&parent) else { return };
@@ -388,7 +390,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// A thread ends. With the first of a process its memory is looked at.
+    /// Handles the end of a thread. At the first of a process, counts the memory of the process.
     fn ending(&mut self, pid: i32) {
         let Some(process) = self.processes.get(&pid) else { return };
         if Rc::strong_count(&process.space) > 1 {
@@ -406,7 +408,7 @@ impl<'a> Launcher<'a> {
         self.count_range(pid, &space, 0, u64::MAX);
     }
 
-    /// The parts of a process's memory that rules are for: start, end and rule.
+    /// The parts of a process's memory to which rules apply: start, end and index of the rule.
     fn ruled(&self, pid: i32) -> Vec<(u64, u64, usize)> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let mut found = Vec::new();
@@ -424,7 +426,7 @@ impl<'a> Launcher<'a> {
         found
     }
 
-    /// Has blocks that have filled up with base pages made large, in a share of the time.
+    /// Collapses blocks that have filled up with base pages, for a limited share of the time.
     fn fill(&mut self) {
         let began = Instant::now();
         if began < self.again {
@@ -445,7 +447,7 @@ impl<'a> Launcher<'a> {
         self.again = Instant::now() + began.elapsed() * SHARE;
     }
 
-    /// Blocks of a process that rules want large and that are full of base pages.
+    /// The blocks of a process that rules want large and that are full of base pages.
     fn filled(&mut self, pid: i32) -> Vec<u64> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
         let space = Rc::clone(&process.space);
@@ -507,7 +509,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// A thread has stopped because it was interrupted, or for nothing.
+    /// Handles a thread that has stopped because it was interrupted, or without a reason.
     fn interrupted(&mut self, thread: i32) {
         let Some(blocks) = self.wanted.remove(&thread) else { return };
         let Some(&pid) = self.threads.get(&thread) else { return };
@@ -537,7 +539,7 @@ impl<'a> Launcher<'a> {
         space.count(start, end, &mut self.got);
     }
 
-    /// A program begins.
+    /// Handles the beginning of a program.
     fn executed(&mut self, pid: i32) {
         self.threads.insert(pid, pid);
         let before = self.processes.get(&pid);
@@ -578,7 +580,7 @@ impl<'a> Launcher<'a> {
         self.pending.extend(tracee.left.map(|status| (pid, status)));
     }
 
-    /// Has the stack of a program that begins grow to its limit, and advises it.
+    /// Makes the stack of a program grow to its limit at the beginning, and advises it.
     fn grow_stack(&mut self, stop: &mut Stop<'_>, line: &Line<'_>) {
         let mapped = Mapped { start: line.start, end: line.end, kind: Kind::Stack, file: "" };
         let is_wished = parts(&self.options.rules, &mapped, &self.by_address)
@@ -607,7 +609,7 @@ impl<'a> Launcher<'a> {
         self.advise(stop, &Mapped { start, ..mapped });
     }
 
-    /// Makes the calls for a mapping that its rules ask for.
+    /// Makes the calls for a mapping that its rules request.
     fn advise(&mut self, stop: &mut Stop<'_>, mapped: &Mapped<'_>) {
         for part in parts(&self.options.rules, mapped, &self.by_address) {
             self.by_address[part.rule] |= !part.by_length;
@@ -638,7 +640,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Collapses the blocks of a range that are whole.
+    /// Collapses the blocks that are entirely in a range.
     fn collapse(&mut self, stop: &mut Stop<'_>, start: u64, end: u64) {
         let rule = stop.space.borrow().rule_at(start);
         let wished = rule.filter(|&rule| self.options.rules[rule].wish == Wish::Large);
@@ -648,7 +650,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// A thread makes a call that the filter stops.
+    /// Handles a system call that the filter stops.
     fn called(&mut self, pid: i32) {
         let Some(&process) = self.threads.get(&pid) else { return };
         let Some(found) = self.processes.get(&process) else { return };
@@ -759,7 +761,8 @@ impl<'a> Launcher<'a> {
         stop.left()
     }
 
-    /// An arena grows in the memory that it has reserved: what is whole now was touched in part.
+    /// An arena grows within the memory that it has reserved: blocks that are entirely writable now
+    /// were touched in part.
     fn mprotect(&mut self, stop: &mut Stop<'_>) -> io::Result<()> {
         let asked = stop.tracee.registers;
         let (start, end) = whole_pages(asked.rdi, asked.rsi);
@@ -846,7 +849,8 @@ impl<'a> Launcher<'a> {
         stop.space.borrow_mut().extend(from.saturating_sub(1), end);
     }
 
-    /// A process is about to execute a file: one with other rights is refused, and variables of ours are taken out.
+    /// Handles a process that is about to execute a file: fails for a file with other privileges, and removes
+    /// the launcher's variables.
     fn executes(&mut self, tracee: &mut Tracee) -> io::Result<()> {
         if self.count == 0 {
             // The program itself.
@@ -881,7 +885,7 @@ impl<'a> Launcher<'a> {
         Ok(())
     }
 
-    /// Takes the variables that are meant for the program alone out of an environment.
+    /// Removes the variables that are meant only for the program from an environment.
     fn clean(&self, memory: &crate::tracee::Memory, envp: u64) -> io::Result<()> {
         if self.options.environment.is_empty() || envp == 0 {
             return Ok(());
@@ -920,7 +924,7 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// The next of this thread's children that has something to tell.
+/// Waits for the next event of this thread's children.
 fn wait() -> io::Result<(i32, i32, Usage)> {
     let (mut status, flags) = (0, libc::__WALL | libc::__WNOTHREAD);
     // SAFETY: zeros are counts, and they and the status are ours.
@@ -931,7 +935,7 @@ fn wait() -> io::Result<(i32, i32, Usage)> {
     if pid > 0 { Ok((pid, status, Usage::of(&usage))) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The mappings that rules can be for, of `/proc/PID/maps`.
+/// The mappings in `/proc/PID/maps` to which rules can apply.
 fn kinds(maps: &str) -> Vec<(Line<'_>, Kind)> {
     let mut found = Vec::new();
     let mut last: Option<(u64, Kind)> = None;
@@ -954,19 +958,19 @@ fn kinds(maps: &str) -> Vec<(Line<'_>, Kind)> {
     found
 }
 
-/// Whether a thread runs its own code at this moment, and no call of the system.
+/// Whether a thread is running its own code at this moment, and not a system call.
 fn computes(pid: i32, thread: i32) -> bool {
     let call = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall"));
     call.is_ok_and(|call| call.starts_with("running"))
 }
 
-/// Lets a thread go on, with a signal if it is not 0. It may be gone.
+/// Continues a thread, with a signal if `signal` is not 0. The thread may no longer exist.
 fn proceed(pid: i32, signal: i32) {
     // SAFETY: it waits for us.
     unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
 }
 
-/// What a stop tells besides its kind.
+/// The message of a stop event.
 fn message(pid: i32) -> Option<i32> {
     let mut told: libc::c_ulong = 0;
     // SAFETY: it waits for us, and the word is ours.
@@ -997,14 +1001,14 @@ fn opened(pid: i32, file: i32) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Whether what is mapped right below `start` is a file's writable part.
+/// Whether the mapping that ends at `start` is a file's writable part.
 fn is_bss(pid: i32, start: u64) -> bool {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let below = maps.lines().filter_map(Line::parse).find(|line| line.end == start);
     below.is_some_and(|line| line.is_writable && line.path.starts_with('/'))
 }
 
-/// The most that the stack of a process may have, in bytes.
+/// The limit of the stack of a process in bytes.
 fn stack_limit(pid: i32) -> u64 {
     // SAFETY: zeros are limits, and they are ours.
     unsafe {
@@ -1014,7 +1018,7 @@ fn stack_limit(pid: i32) -> u64 {
     }
 }
 
-/// A `syscall` instruction of the vDSO.
+/// The address of a `syscall` instruction in the vDSO.
 fn call_site(tracee: &Tracee, lines: &[Line<'_>]) -> Option<u64> {
     let vdso = lines.iter().find(|line| line.path == "[vdso]")?;
     let mut code = vec![0; (vdso.end - vdso.start).min(1 << 20) as usize];
@@ -1023,7 +1027,7 @@ fn call_site(tracee: &Tracee, lines: &[Line<'_>]) -> Option<u64> {
     Some(vdso.start + at as u64)
 }
 
-/// Takes out of `clone3` what would leave the child without its launcher.
+/// Removes the flag of `clone3` by which the child would not be traced.
 fn traced_clone(tracee: &Tracee) -> io::Result<()> {
     let memory = tracee.memory()?;
     let flags = memory::word(&memory, tracee.registers.rdi)?;

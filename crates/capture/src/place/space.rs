@@ -5,11 +5,11 @@
 //!   the kernel's          the end of that block of 2M: `real`; the rest of the block is there and never touched
 //! ```
 //!
-//! A block of the heap can only be large if all of it is mapped when it is touched first, and the C library moves the
-//! break by 132 KiB at a time. Memory between the two breaks is zero, as new memory of `brk` must be, because nobody
-//! could have written to it. If the program moves its break back, the kernel's goes back by whole blocks, and what the
-//! program gave back of the last block is made zero when it asks for it again: unmapping a part of a large page would
-//! make base pages of it.
+//! A block of the heap can only be large if all of it is mapped when it is first touched, and the C library
+//! moves the break by 132 KiB at a time. Memory between the two breaks is zero, as new memory of `brk` must
+//! be, because the program cannot have written to it. If the program moves its break back, the kernel's break
+//! goes back by whole blocks, and the part of the last block that the program freed is zeroed when the
+//! program requests it again: unmapping a part of a large page would split it into base pages.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -19,16 +19,16 @@ use super::{Rule, What};
 
 const PAGE: u64 = 4096;
 
-/// What a rule came to.
+/// The outcome of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Got {
-    /// Mappings that it was for, each heap and each stack being one.
+    /// The number of mappings that it applied to; each heap and each stack counts as one.
     pub mappings: u64,
-    /// Bytes that were in memory, each mapping's when it was unmapped or its process ended.
+    /// Bytes that were resident, counted when a mapping was unmapped or its process ended.
     pub resident: u64,
-    /// Bytes of these that entries of 2M mapped.
+    /// Those of these bytes that were mapped by entries of 2 MiB.
     pub large: u64,
-    /// Calls that failed, and the system's number of the last error.
+    /// The number of calls that failed, and the system's error number of the last one.
     pub failed: u64,
     /// See `failed`.
     pub error: i32,
@@ -36,7 +36,7 @@ pub struct Got {
     pub by_length: bool,
 }
 
-/// Of what kind a mapping is.
+/// The kind of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Mmap,
@@ -44,13 +44,13 @@ pub(super) enum Kind {
     Heap,
     Stack,
     Bss,
-    /// A file's, writable.
+    /// A writable mapping of a file.
     Data,
-    /// A file's, not writable.
+    /// A mapping of a file that is not writable.
     Text,
 }
 
-/// A mapping that rules may be for.
+/// A mapping to which rules may apply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mapped<'a> {
     pub(super) start: u64,
@@ -60,7 +60,7 @@ pub(super) struct Mapped<'a> {
     pub(super) file: &'a str,
 }
 
-/// A part of a mapping, with the rule that is for it.
+/// A part of a mapping, with the rule that applies to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Part {
     pub(super) start: u64,
@@ -70,7 +70,7 @@ pub(super) struct Part {
     pub(super) by_length: bool,
 }
 
-/// The parts of `mapped` that rules are for, the most general first.
+/// The parts of `mapped` to which rules apply, the most general first.
 pub(super) fn parts(rules: &[Rule], mapped: &Mapped<'_>, by_address: &[bool]) -> Vec<Part> {
     let Mapped { start, end, kind, file } = *mapped;
     let mut parts = Vec::new();
@@ -105,18 +105,18 @@ pub(super) struct Break {
     pub(super) start: u64,
     pub(super) said: u64,
     pub(super) real: u64,
-    /// Up to where something may have been written that the program has given back.
+    /// The end of memory that the program has freed and may have written to.
     pub(super) dirty: u64,
 }
 
-/// What a call of `brk` comes to.
+/// The effect of a call of `brk`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Move {
-    /// Where the kernel's break moves; `None`: it stays.
+    /// The kernel's new break; `None`: it is unchanged.
     pub(super) real: Option<u64>,
-    /// What the program is told.
+    /// The result for the program.
     pub(super) said: u64,
-    /// What is to be made zero before that.
+    /// The range to be zeroed before.
     pub(super) zero: Option<(u64, u64)>,
 }
 
@@ -125,7 +125,8 @@ impl Break {
         Break { start, said: now, real: now, dirty: 0 }
     }
 
-    /// What a call for `wanted` comes to, where the kernel's break moves by `granule`.
+    /// The effect of a request for the break `wanted`, if the kernel's break moves in steps of
+    /// `granule`.
     pub(super) fn asked(&self, wanted: u64, granule: u64) -> Move {
         if wanted < self.start || wanted == self.said {
             return Move { real: None, said: self.said, zero: None };
@@ -153,15 +154,15 @@ impl Break {
 pub(super) struct Space {
     live: BTreeMap<u64, Live>,
     pub(super) heap: Option<Break>,
-    /// A `syscall` instruction of the vDSO.
+    /// The address of a `syscall` instruction in the vDSO.
     pub(super) site: Option<u64>,
-    /// Which pages are there, for who looks.
+    /// The process's pagemap, to find which pages are resident.
     pub(super) pagemap: Option<File>,
-    /// Whether a `fork` has made it, so that much of its memory is another process's.
+    /// Whether it was made by a `fork`, so that much of its memory is another process's.
     pub(super) is_copy: bool,
     /// Blocks that could not be made large.
     pub(super) refused: HashSet<u64>,
-    /// Bytes in memory when blocks were looked for last.
+    /// Resident bytes at the last search for blocks.
     pub(super) seen: u64,
 }
 
@@ -169,25 +170,25 @@ pub(super) struct Space {
 struct Live {
     end: u64,
     rule: usize,
-    /// Whether its memory is counted: not that of a copy by `fork`.
+    /// Whether its memory is counted: that of a copy by `fork` is not.
     counts: bool,
 }
 
 impl Space {
-    /// A copy for a child, whose memory is its parent's.
+    /// A copy for a child, which shares its parent's memory.
     pub(super) fn forked(&self) -> Space {
         let copied = |(&start, &live): (&u64, &Live)| (start, Live { counts: false, ..live });
         let live = self.live.iter().map(copied).collect();
         Space { live, heap: self.heap, site: self.site, is_copy: true, ..Space::default() }
     }
 
-    /// Notes what is advised now.
+    /// Takes note of a range that is advised.
     pub(super) fn add(&mut self, start: u64, end: u64, rule: usize) {
         self.take(start, end);
         self.live.insert(start, Live { end, rule, counts: true });
     }
 
-    /// The mapping's heap goes on up to `end`.
+    /// Extends the heap to `end`.
     pub(super) fn extend(&mut self, start: u64, end: u64) {
         if let Some((_, live)) = self.live.range_mut(..=start).next_back()
             && live.end >= start
@@ -196,13 +197,13 @@ impl Space {
         }
     }
 
-    /// The rule of what is advised at `address`.
+    /// The rule for the advised range at `address`.
     pub(super) fn rule_at(&self, address: u64) -> Option<usize> {
         let (_, live) = self.live.range(..=address).next_back()?;
         (address < live.end).then_some(live.rule)
     }
 
-    /// Takes out what lies in a range: start, end and rule of each part whose memory counts.
+    /// Removes a range: returns start, end and rule of each removed part whose memory counts.
     pub(super) fn take(&mut self, start: u64, end: u64) -> Vec<(u64, u64, usize)> {
         let first = self.live.range(..=start).next_back().map_or(start, |(&first, _)| first);
         let all: Vec<(u64, Live)> =
@@ -223,7 +224,7 @@ impl Space {
         taken
     }
 
-    /// Counts what is there of a range and takes it out.
+    /// Counts the resident memory of a range and removes the range.
     pub(super) fn count(&mut self, start: u64, end: u64, got: &mut [Got]) {
         for (from, to, rule) in self.take(start, end) {
             let found = self.pagemap.as_ref().and_then(|file| memory::scan(file, from, to));

@@ -1,4 +1,5 @@
-//! Starting the program: a child that is traced before it has the filter, and has the filter before it is the program.
+//! Starts the program: the child is traced before it installs the filter, and installs the filter before it
+//! executes the program.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -12,7 +13,7 @@ const PR_SET_THP_DISABLE: i32 = 41;
 const EXCEPT_ADVISED: u64 = 2;
 const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
 
-/// Where a child stands when it ends before it is the program.
+/// What a child did when it failed before executing the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Step {
@@ -21,14 +22,14 @@ pub(super) enum Step {
     Execute,
 }
 
-/// A child that waits to be told that it is traced.
+/// A child that waits until it is traced.
 pub(super) struct Started {
     pub(super) pid: i32,
     go: i32,
     failed: i32,
 }
 
-/// Forks. The child makes nothing but system calls: this process has other threads.
+/// Forks the child. The child makes only system calls, as this process has other threads.
 pub(super) fn start(path: &Path, argv0: &OsStr, options: &Options) -> io::Result<Started> {
     let text =
         |bytes: &[u8]| CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
@@ -74,13 +75,14 @@ pub(super) fn start(path: &Path, argv0: &OsStr, options: &Options) -> io::Result
 }
 
 impl Started {
-    /// Lets the child go on, which is traced now.
+    /// Lets the child continue, now that it is traced.
     pub(super) fn go(&self) {
         // SAFETY: a byte to a pipe that is ours. If the child is gone, waiting for it says so.
         unsafe { libc::write(self.go, [1_u8].as_ptr().cast(), 1) };
     }
 
-    /// What kept a child that has ended from being the program, with the system's number of the error.
+    /// The step at which a child failed that has ended before executing the program, with the system's
+    /// error number.
     pub(super) fn failed(&self) -> Option<(Step, i32)> {
         let mut told = [0_u8; 2];
         // SAFETY: the bytes are ours; the other end is closed, in a child that has ended or executed.
@@ -105,7 +107,8 @@ impl Drop for Started {
     }
 }
 
-/// In the child: waits, changes itself, and executes the program; where it cannot, says what failed.
+/// In the child: waits, prepares the process, and executes the program. If that is not possible,
+/// reports the step that failed.
 unsafe fn become_program(
     go: i32,
     program: &[libc::sock_filter],

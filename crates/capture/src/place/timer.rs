@@ -1,4 +1,4 @@
-//! A clock for the launcher: now and then its wait for the program ends without anything having happened.
+//! A periodic timer that interrupts the launcher's wait for the program.
 //!
 //! ```text
 //!   helper   sleeps -> a signal to the launcher's thread -> waitpid is interrupted (EINTR)
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// While it lives, system calls of the thread that made it are interrupted each so often.
+/// As long as it lives, system calls of the thread that made it are interrupted periodically.
 pub(super) struct Timer {
     ended: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
@@ -18,7 +18,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Begins; nothing is interrupted where no thread can be had.
+    /// Starts the timer; if no thread can be created, nothing is interrupted.
     pub(super) fn new(period: Duration) -> Timer {
         let signal = libc::SIGRTMIN() + 9;
         let ended = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! From the description to the walker's parts.
+//! Creates the walker's parts from the description.
 
 use addr::{Asid, Kind, PageSize, VirtAddr};
 use description::{
@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Walker {
-    /// Builds what `description` says; an error comes with the key that is wrong.
+    /// A walker as in `description`. The error has the key that is wrong.
     pub fn new(
         description: &Description,
         processor: usize,
@@ -131,7 +131,7 @@ fn host_side(
     })
 }
 
-/// What hinders guest and host to share the MMU cache.
+/// Checks that guest and host can share the MMU cache.
 fn check_shared(
     description: &Description,
     nested: &description::Nested,
@@ -173,7 +173,7 @@ fn check_shared(
     Ok(())
 }
 
-/// What hinders caches to hold lines by virtual addresses, of a page table for so many bits of them.
+/// Checks that caches can be virtually addressed, with a page table for `address_bits` bits.
 fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result<(), Refusal> {
     let refuse = |what: &str| Err(Refusal::new("core.virtual_caches", what.to_owned()));
     if address_bits != Some(VIRTUAL_CACHE_BITS) {
@@ -202,7 +202,7 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
     }
 }
 
-/// The shape of both trees together: an MMU cache for it has what either needs.
+/// A tree shape that covers both trees, for an MMU cache that both use.
 fn of_both(guest: TreeShape, host: TreeShape) -> TreeShape {
     let entry_shift = guest.entry_shift.min(host.entry_shift);
     let table_shift = guest.table_shift.min(host.table_shift);
@@ -218,7 +218,7 @@ fn of_both(guest: TreeShape, host: TreeShape) -> TreeShape {
     TreeShape { levels: more.levels, address_bits, entry_shift, table_shift, spans }
 }
 
-/// The dimension whose MMU cache, if any, `cache` describes under `key`.
+/// The dimension whose MMU cache, if any, is described by `cache` under the key `key`.
 fn dimension(
     key: &str,
     cache: Option<&description::MmuCache>,
@@ -241,13 +241,13 @@ fn dimension(
     Ok(Dimension::new(cache, Some(params), described.latency_cycles.into()))
 }
 
-/// The key that gave the entries of `array`.
+/// The key with the entries of `array`.
 fn entries_key(cache: &description::MmuCache, array: WalkArray) -> &'static str {
     let own = cache.by_level().find(|(level, ..)| *level == array.level);
     own.map_or("entries", |(_, key, _)| key)
 }
 
-/// The MMU cache that `cache` describes, for walks of `tree`.
+/// The parameters of the MMU cache `cache`, for walks of `tree`.
 fn mmu_cache_params(
     cache: &description::MmuCache,
     page_table: Option<&description::PageTable>,
@@ -324,7 +324,7 @@ fn mmu_cache_params(
     Ok(WalkCacheParams { design, arrays, replacement, seed: cache.seed, pages: false, tree })
 }
 
-/// Cycles by what serves a reference, as far as the description gives them.
+/// The cycles of a reference by what serves it, as far as the description gives them.
 pub fn latencies(description: &Description) -> Latencies {
     let mut latencies = Latencies {
         known: true,
@@ -359,7 +359,7 @@ fn exception_cycles(walker: &description::Walker) -> u64 {
     walker.exception_cycles.unwrap_or(unless_given).into()
 }
 
-/// The data caches that `description` has, if any.
+/// The data caches in `description`, if there are any.
 pub fn hierarchy(description: &Description) -> Result<Option<Hierarchy>, Refusal> {
     let mut params = HierarchyParams {
         walker_enters: description.walker.enters.as_deref().map(walker_enters).transpose()?,

@@ -1,7 +1,7 @@
-//! One dimension of a walk: what is remembered of it, and what it read.
+//! One dimension of a walk: its MMU cache, and counts of its references.
 //!
-//! A walk has one dimension; in a virtual machine each reference of the guest's is the end of a
-//! walk in the host's (`host`).
+//! A walk has one dimension. In a virtual machine, each of the guest's references is preceded by a
+//! walk in the host's dimension (`host`).
 
 use mmu::{AnyWalkCache, Held, Served, WalkCache, WalkCacheParams};
 use pagetable::{Node, Reference};
@@ -9,33 +9,33 @@ use ram::walk::Walk;
 
 use crate::behind::Forget;
 
-/// The entries of one level that lead to tables, as walks needed them.
+/// Counts of the entries of one level that lead to tables, as needed by walks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpperEntries {
     pub held: u64,
     pub fetched: u64,
 }
 
-/// An MMU cache and the counts of the walks that ask it.
+/// An MMU cache, and the counts of the walks that use it.
 #[derive(Debug)]
 pub struct Dimension {
     pub(super) cache: AnyWalkCache,
     pub params: Option<WalkCacheParams>,
-    /// Cycles of one search.
+    /// The cycles of one search.
     search_cycles: u64,
-    /// Searches of the cache whose time has been taken.
+    /// The number of the cache's searches whose time has been counted.
     pub(super) searches_timed: u64,
-    /// How often its MMU cache was searched in walks that are over.
+    /// The number of searches of its MMU cache in completed walks.
     pub searches: u64,
-    /// How many walks each of its walks stands for.
+    /// The number of walks for which each of its walks stands.
     pub(super) times: u64,
-    /// References by level (index) and by what served them.
+    /// References by level (the index) and by what served them.
     pub served: Vec<[u64; Served::COUNT]>,
-    /// By level: entries that lead on and that the MMU cache held or let a walk skip, and those
-    /// that were fetched.
+    /// For each level: the entries that lead to tables and that the MMU cache held or let a walk
+    /// skip, and those that were fetched.
     pub upper: Vec<UpperEntries>,
-    /// Whether the walk repeats one that faulted, and so finds what that one has left: it does
-    /// not count among the entries needed.
+    /// Whether the walk repeats one that faulted and therefore finds what that one has left in the
+    /// cache: its entries are not counted as needed.
     pub(super) repeats: bool,
 }
 
@@ -59,7 +59,7 @@ impl Dimension {
         }
     }
 
-    /// Cycles of the searches since it was asked last.
+    /// The cycles of the searches since the last call.
     #[inline]
     pub(super) fn take_search_cycles(&mut self) -> u64 {
         let searches = self.cache.searches();
@@ -69,8 +69,8 @@ impl Dimension {
         new * self.search_cycles
     }
 
-    /// How many of the references from the root down the walk skips. The error is a node that
-    /// is not on their way.
+    /// The number of references from the root down that the walk skips. The error is a node that is
+    /// not on their path.
     #[inline]
     pub(super) fn start(&mut self, walk: &Walk, references: &[Reference]) -> Result<usize, Node> {
         let start = self.cache.start(walk.va, walk.asid, walk.root);
@@ -96,8 +96,8 @@ impl Dimension {
         Ok(skipped.len() + marks)
     }
 
-    /// Whether `reference`, at its place in physical memory, is to be made: whether it writes,
-    /// or the MMU cache does not hold the entry. The error is a node to which it leads instead.
+    /// Whether `reference`, which has its physical address, must be made: it writes, or the MMU
+    /// cache does not hold the entry. The error is another node to which the cached entry leads.
     #[inline]
     pub(super) fn needs(&mut self, walk: &Walk, reference: &Reference) -> Result<bool, Node> {
         if reference.write {
@@ -116,7 +116,7 @@ impl Dimension {
         }
     }
 
-    /// The entry that `reference` reads is not held.
+    /// Counts that the entry which `reference` reads was not held.
     #[inline]
     pub(super) fn fetched(&mut self, reference: &Reference) {
         if reference.next().is_some() {
@@ -130,24 +130,24 @@ impl Dimension {
         !matches!(self.cache, AnyWalkCache::None)
     }
 
-    /// Lends its cache to `other`, which has none, or takes it back.
+    /// Moves its cache to `other`, which has none, or back.
     pub(super) fn lend(&mut self, other: &mut Dimension) {
         std::mem::swap(&mut self.cache, &mut other.cache);
     }
 
-    /// The walk was made down to `page`, which the cache is to hold.
+    /// Inserts `page`, at which the walk ended, into the cache.
     pub(super) fn page(&mut self, walk: &Walk, page: Node) {
         self.upper(0, false);
         self.cache.page(walk.va, walk.asid, page);
     }
 
-    /// The walk is over.
+    /// Ends the walk.
     #[inline]
     pub(super) fn finish(&mut self, walk: &Walk) {
         self.cache.finish(walk.va, walk.asid, walk.found);
     }
 
-    /// A reference to `level` was served.
+    /// Counts a reference to `level` and what served it.
     #[inline]
     pub(super) fn count(&mut self, level: u8, served: Served) {
         let level = usize::from(level);
@@ -169,7 +169,7 @@ impl Dimension {
         }
     }
 
-    /// Begins to count anew.
+    /// Resets the counts to zero.
     pub(super) fn forget_counts(&mut self) {
         let Dimension {
             cache: _,

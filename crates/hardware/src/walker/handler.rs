@@ -1,4 +1,4 @@
-//! The software refill handler: what its instructions take, by the path that it goes.
+//! The software refill handler: the instructions it takes, by the path that it goes.
 //!
 //! ```text
 //!   trap -> which address? -> software TLB: this tag? --- yes -------> both entries -> TLB, return
@@ -6,38 +6,39 @@
 //!                                    +--> search of the page table --------+
 //! ```
 //!
-//! The path is that of the real walk over real bytes: each of its references stands for one load
-//! or store and the instructions around it that the handler needs for it. The counts are those
-//! of a MIPS III handler in registers, one instruction a cycle, for the formats that E99 built
-//! and, by the same rules, for the others. They fit the one count that E99 publishes: when
-//! nothing misses, a refill out of the software TLB takes nine cycles (text at figure 5).
+//! The path is that of the walk over the simulated page table: each reference stands for one load
+//! or store, together with the instructions that the handler needs for it. The counts are those of
+//! a MIPS III handler in registers, with one instruction per cycle, for the formats that E99 built
+//! and, by the same rules, for the others. They agree with the one count that E99 publishes: if
+//! nothing misses, a refill from the software TLB takes nine cycles (text at figure 5).
 //!
-//! What a trap and the return from it take beside that is `walker.refill_cycles`, as E99 leaves
-//! both out of its figures.
+//! The cost of the trap and of the return from it is `walker.refill_cycles`, since E99 leaves both
+//! out of its figures.
 
 use description::{self, Description};
 use pagetable::Reference;
 use ram::table::{Format, path::Path};
 
-/// Once a refill: the faulting address out of its register (1); the second entry of a pair, which
-/// lies beside the first, so that no further reference is counted (1); both entries into the
-/// registers that the TLB is written from (2).
+/// Once per refill: read the faulting address from its register (1); load the second entry of a
+/// pair, which is adjacent to the first, so that no further reference is counted (1); move both
+/// entries to the registers from which the TLB is written (2).
 const ALWAYS: u64 = 4;
 
-/// A tag of the software TLB: mask the address to a place (1), load (1), the tag that it
-/// should be out of its register (1), branch (1).
+/// For a tag of the software TLB: mask the address to get its position (1), load (1), get the
+/// expected tag from its register (1), branch (1).
 const CACHE_TAG: u64 = 4;
-/// The entry beside the tag: load.
+/// For the entry beside the tag: load.
 const CACHE_ENTRY: u64 = 1;
-/// A part of a new entry of the software TLB: its place (1), store (1).
+/// For a part of a new entry of the software TLB: its address (1), store (1).
 const CACHE_FILL: u64 = 2;
-/// The size of the page: its field out of the entry (2), into the register that the TLB is written
-/// from (1). G98 section 6.3 says that this handler is dearer, not by how much: an assumption.
+/// For the page size: extract its field from the entry (2), move it to the register from which the
+/// TLB is written (1). G98 section 6.3 says that this handler is more expensive, but not by how
+/// much: an assumption.
 const PAGE_MASK: u64 = 3;
-/// A store that changes what was just read: the new value (1), store (1).
+/// For a store that changes what was just read: the new value (1), store (1).
 const CHANGE: u64 = 2;
-/// What a nested miss of a linear table takes beside its reference: E99 §5.5 gives 400 to 500
-/// cycles after Uhlig et al. 1995; the lower one.
+/// The cycles of a nested miss of a linear table, besides its reference. E99 §5.5 gives 400 to 500
+/// cycles, after Uhlig et al. 1995; this is the lower value.
 const NESTED_CYCLES: u64 = 400;
 
 /// The handler of a machine.
@@ -48,7 +49,7 @@ pub struct Handler {
 }
 
 impl Handler {
-    /// The handler of a machine that refills by software.
+    /// The handler, if the machine refills by software.
     pub fn new(description: &Description) -> Option<Handler> {
         let format = Format::named(&description.page_table.as_ref()?.format)?;
         if description.walker.kind != description::WalkerKind::Software {
@@ -58,7 +59,7 @@ impl Handler {
         Some(Handler { path: format.handler, nested })
     }
 
-    /// Instructions of the path with these references.
+    /// The number of instructions of the path with these references.
     pub fn instructions(&self, references: &[Reference]) -> u64 {
         let searched = references.iter().any(|reference| reference.level > 0);
         let search = if searched { self.path.search } else { 0 };
@@ -77,13 +78,13 @@ impl Handler {
         }
     }
 
-    /// Instructions of every refill, whatever its path.
-    /// `sized`: it sets the size of the page besides.
+    /// The number of instructions of every refill, whatever its path. `sized` says whether it also
+    /// sets the page size.
     pub fn always(&self, sized: bool) -> u64 {
         ALWAYS + if sized { PAGE_MASK } else { 0 }
     }
 
-    /// Cycles of a miss on the table itself, beside its reference.
+    /// The cycles of a miss on the page table itself, besides its reference.
     pub fn nested_cycles(&self) -> u64 {
         self.nested
     }

@@ -1,4 +1,4 @@
-//! Misses whose outcome is known, counted many at once.
+//! Counts misses with a known outcome, many at once.
 
 use mmu::WalkCache;
 use pagetable::Reference;
@@ -7,10 +7,10 @@ use ram::walk::{Walk, Way};
 use super::{Dimension, Walker};
 use crate::behind::Refill;
 
-/// A miss, whole.
+/// A complete miss.
 #[derive(Debug)]
 pub struct Miss {
-    /// Where it was.
+    /// The processor that missed.
     pub processor: usize,
     pub walks: Vec<WalkMade>,
     /// The references of all its walks.
@@ -18,23 +18,25 @@ pub struct Miss {
     pub refill: Refill,
 }
 
-/// A walk and how many references there are on its whole way.
+/// A walk, and the number of references on its complete path.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkMade {
     pub walk: Walk,
     pub references: usize,
 }
 
-/// The steps of all walks of a miss, as bits. The longest walks are those of a guarded table with
-/// nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and one
-/// after the grant.
+/// A bit mask of the steps of all walks of a miss. The longest walks are those of a guarded table
+/// with nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and
+/// one after the grant.
 pub type Steps = u128;
 
 impl Walker {
-    /// Counts `times` misses like this one. Of the steps of such a miss (entries that lead on, of all
-    /// its walks from the root down) the MMU cache held or let it skip those `spared`.
+    /// Counts `times` misses like this one. The steps of the miss are the entries that lead to
+    /// tables, of all its walks from the root down; the MMU cache held those in `spared`, or let the
+    /// walks skip them.
     ///
-    /// The walker has neither data caches nor a host, so that nothing else tells misses apart.
+    /// The walker must have neither data caches nor a host, so that nothing else distinguishes the
+    /// misses.
     pub fn replay(&mut self, miss: &Miss, spared: Steps, times: u64) {
         self.dimension.times = times;
         let (mut references, mut spared) = (miss.references.as_slice(), spared);
@@ -51,8 +53,8 @@ impl Walker {
 }
 
 impl Dimension {
-    /// Has the MMU cache hold those of the steps of `walk` that are `spared` and nothing else.
-    /// Gives the bits of the steps that follow.
+    /// Makes the MMU cache hold exactly those of the steps of `walk` that are in `spared`. Returns
+    /// the remaining bits, for the following steps.
     fn learn(&mut self, walk: &Walk, references: &[Reference], mut spared: Steps) -> Steps {
         let searches = self.cache.searches();
         self.cache.flush_all();

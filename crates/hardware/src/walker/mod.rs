@@ -1,5 +1,5 @@
-//! The walker: it fetches the references of a walk that its MMU cache cannot serve, through the
-//! data caches, and counts what it does.
+//! The walker: it makes the references of a walk that its MMU cache cannot serve, through the data
+//! caches, and counts them.
 //!
 //! ```text
 //!   walk ---> where to start? --- skipped: no reference
@@ -9,12 +9,12 @@
 //!   program --> data caches ----- l1d, l2, l3 or memory, at their price
 //! ```
 //!
-//! The references come from the page table, all of them, from the root down. A cache that knows
-//! a node on this way lets the walk start there: the references before it are not made. In a
-//! virtual machine each of them is first placed by the host.
+//! The page table supplies all references of a walk, from the root down. If a cache holds a node on
+//! this path, the walk starts there, and the references before it are not made. In a virtual
+//! machine, the host first translates the address of each reference.
 //!
-//! Where software refills the TLB the same references are made by a [`Handler`], whose
-//! instructions are counted beside them.
+//! If software refills the TLB, the same references are made by a [`Handler`], whose instructions
+//! are counted in addition.
 
 mod build;
 mod dimension;
@@ -46,18 +46,18 @@ use super::{
 use speculation::{DeviceFrames, Made};
 use virtual_machine::page_node;
 
-/// Cycles by what serves a reference.
+/// The cycles of a reference by what serves it.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
-    /// Whether the machine file gives all that its caches and memory need.
+    /// Whether the machine file gives all cycles that its caches and memory need.
     pub known: bool,
     pub served_cycles: [u64; Served::COUNT],
     pub refill_cycles: u64,
-    /// Cycles of a refill after a load or a store has missed.
+    /// The cycles of a refill after a load or a store has missed.
     pub data_refill_cycles: u64,
-    /// Cycles of an exception that is no refill.
+    /// The cycles of an exception that is not a refill.
     pub exception_cycles: u64,
-    /// Cycles of a walk's reference by what serves it: of one by software only what it takes
+    /// The cycles of a walk's reference by what serves it. For a walk by software, only the cycles
     /// beyond a hit in the nearest cache, which is part of the instruction.
     pub reference_cycles: [u64; Served::COUNT],
 }
@@ -69,15 +69,15 @@ pub struct WalkCensus {
     pub cold: u64,
     pub references: u64,
     pub cold_references: u64,
-    /// How many walks that were not cold took as many references as the index says.
+    /// The number of walks, except cold ones, that made as many references as the index.
     pub per_walk: Vec<u64>,
-    /// By label of the region.
+    /// The counts of each region, by its label.
     pub regions: Vec<RegionWalks>,
     /// Instructions of the refill handler.
     pub handler_instructions: u64,
-    /// Misses on the page table itself, by the level of the table (index).
+    /// Misses on the page table itself, by the level of the table (the index).
     pub nested_misses: Vec<u64>,
-    /// Cycles of all walks if nothing is hidden.
+    /// The cycles of all walks if nothing hides them.
     pub cycles: u64,
 }
 
@@ -88,57 +88,57 @@ pub struct RegionWalks {
     pub cycles: u64,
 }
 
-/// The walker of a processor with its caches.
+/// The walker of a processor, with its caches.
 pub struct Walker {
-    /// The only dimension, or in a virtual machine the guest's.
+    /// The only dimension or, in a virtual machine, the guest's.
     pub dimension: Dimension,
     pub host: Option<HostSide>,
     pub handler: Option<Handler>,
-    /// What predicts where walks end: of a sweep's designs that are alike otherwise, that of each.
+    /// The predictors of where walks end: one for each design of a sweep that differs only in them.
     pub speculators: Vec<Speculator>,
-    /// Frames that devices have, of which nothing is to be read on a guess.
+    /// Frames that devices own, of which nothing may be read speculatively.
     devices: DeviceFrames,
-    /// Whose walk was the last.
+    /// The address and space of the last walk.
     walked: (VirtAddr, Asid),
-    /// Whether walks read the last of their entries alone.
+    /// Whether walks read only the last of their entries.
     lowest_only: bool,
     pub port: Port,
     pub walks: WalkCensus,
-    /// Accesses of the program by their kind and by what served them.
+    /// Accesses of the program by kind and by what served them.
     pub program_served: [[u64; Served::COUNT]; Kind::COUNT],
-    /// By kind, those that changed nothing in the cache where they came in and that neither the cache
-    /// nor `program_served` has heard of.
+    /// For each kind, accesses that changed nothing in the cache they reached first; neither that
+    /// cache nor `program_served` has counted them yet.
     repeats: [u64; Kind::COUNT],
 }
 
-/// Where references leave the walker.
+/// The data caches and memory, to which the walker's references go.
 pub struct Port {
     pub caches: Option<Hierarchy>,
-    /// Whether they hold lines by virtual addresses.
+    /// Whether the caches are virtually addressed.
     pub is_virtual: bool,
     pub latencies: Latencies,
-    /// References to memory by node, if it has nodes.
+    /// References to memory by node, if memory has nodes.
     pub nodes: Option<References>,
-    /// log2 of the bytes of a line of the cache where they come in, and how many lines they
-    /// touched beyond one each.
+    /// log2 of the line size, in bytes, of the cache that references reach first; the next field
+    /// has the number of lines touched beyond one per reference.
     line_shift: u32,
     pub further_lines: u64,
-    /// Reads and writes that changed nothing in the cache where they came in and that it has not
-    /// heard of.
+    /// Reads and writes that changed nothing in the cache they reached first, and which that cache
+    /// has not counted yet.
     repeats: [u64; 2],
     /// References and cycles since the last refill.
     under_way: RegionWalks,
-    /// What the walk under way has read, if somebody speculates on it.
+    /// The references of the current walk, kept if there is a predictor of walks.
     made: Option<Made>,
 }
 
 impl Walker {
-    /// What a region's walks came to.
+    /// The counts of a region's walks.
     pub fn region(&self, label: u32) -> RegionWalks {
         self.walks.regions.get(label as usize).copied().unwrap_or_default()
     }
 
-    /// Counts `hits` accesses of the program that changed nothing in the cache where they came in.
+    /// Counts `hits` accesses of the program that changed nothing in the cache they reached first.
     pub fn repeated(&mut self, kind: Kind, hits: u64) {
         if let Some(caches) = &mut self.port.caches {
             let place = caches.repeated(kind, hits) as usize;
@@ -146,7 +146,7 @@ impl Walker {
         }
     }
 
-    /// An access of the program to memory.
+    /// Makes an access of the program to memory.
     #[inline(always)]
     pub fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         let Some(caches) = &mut self.port.caches else { return };
@@ -157,7 +157,7 @@ impl Walker {
         }
     }
 
-    /// An access of the program that may change a cache.
+    /// Makes an access of the program that may change a cache.
     #[inline(never)]
     fn changes(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         if let Some(caches) = &mut self.port.caches {
@@ -169,7 +169,7 @@ impl Walker {
         }
     }
 
-    /// The access that the last refill was for.
+    /// Makes the access for which the last refill was made.
     pub fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         if let Some(caches) = &mut self.port.caches {
             let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
@@ -181,18 +181,19 @@ impl Walker {
         }
     }
 
-    /// A device has the frame from here on, or has it no more.
+    /// Records that a device owns the frame from now on, or no longer.
     pub fn device(&mut self, frame: PhysAddr, lent: bool) {
         self.devices.lend(frame, lent);
     }
 
-    /// The processor goes on in another space.
+    /// Records that the processor switched to another space.
     pub fn switched(&mut self) {
         self.speculators.iter_mut().for_each(Speculator::switched);
     }
 
-    /// Tells those who speculate how the last walk has ended: at the page that is `there` or, with `faulted`, on
-    /// the one that forbids the access if there is one. `by` is the instruction that it was for.
+    /// Reports the end of the last walk to the predictors: it ended at the page `there` or, if `faulted`,
+    /// with a fault on that page, which forbids the access, or without a page. `by` is the instruction that
+    /// caused it.
     pub fn speculate(&mut self, by: Option<u64>, there: Option<Spot>, faulted: bool) {
         let Some(made) = self.port.made.take() else { return };
         let (va, asid) = self.walked;
@@ -219,7 +220,7 @@ impl Walker {
         }
     }
 
-    /// Tells the caches of all accesses that changed nothing there.
+    /// Reports all accesses that changed nothing to the caches.
     pub fn settle(&mut self) {
         let repeats = std::mem::take(&mut self.repeats);
         for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {
@@ -231,7 +232,7 @@ impl Walker {
         }
     }
 
-    /// As [`Behind::walk`](crate::behind::Behind::walk).
+    /// See [`Behind::walk`](crate::behind::Behind::walk).
     pub fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.begin(walk);
         // Nothing is remembered: all references are made.
@@ -270,20 +271,20 @@ impl Walker {
         followed
     }
 
-    /// As [`Behind::beside`](crate::behind::Behind::beside).
+    /// See [`Behind::beside`](crate::behind::Behind::beside).
     pub fn beside(&mut self, references: &[Reference]) {
         let Walker { dimension, port, .. } = self;
         references.iter().for_each(|reference| port.fetch(reference, dimension));
     }
 
-    /// The way of a walk from a node which the page table no longer knows.
+    /// Makes the references of a walk from a node that the page table no longer has.
     pub fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
         self.begin(walk);
         // A second stale entry further down stays unnoticed: the walk is wrong as it is.
         let _ = self.follow(walk, way, 0);
     }
 
-    /// The TLB is refilled: the walks since the last refill were for this one.
+    /// Completes a refill: the walks since the last refill were for this one.
     pub fn refilled(&mut self, refill: Refill) {
         let Refill { region, cold, data, instead, dirtied, sized } = refill;
         if let Some(handler) = &self.handler {
@@ -325,7 +326,7 @@ impl Walker {
         walks.regions[index].cycles += all.cycles;
     }
 
-    /// Forgets what the OS wants forgotten; so do caches that hold lines by what the program calls them.
+    /// Flushes what the OS wants to be flushed, also from virtually addressed caches.
     fn forget(&mut self, forget: Forget) {
         self.dimension.forget(forget);
         let Some(caches) = self.port.caches.as_mut().filter(|_| self.port.is_virtual) else {
@@ -347,7 +348,7 @@ impl Walker {
         }
     }
 
-    /// Begins to count anew; what is remembered stays.
+    /// Resets the counts to zero; the contents of caches stay.
     pub fn forget_counts(&mut self) {
         let Walker {
             dimension,
@@ -373,8 +374,8 @@ impl Walker {
         }
     }
 
-    /// Makes the references of `way` from the `skipped`th on, but for those that the MMU cache
-    /// holds. The error is a node to which it leads instead.
+    /// Makes the references of `way` from number `skipped` on, except for entries that the MMU
+    /// cache holds. The error is another node to which a cached entry leads.
     #[inline]
     fn follow(&mut self, walk: &Walk, way: Way<'_>, skipped: usize) -> Result<(), Node> {
         if walk.nested_misses > 0 {
@@ -408,7 +409,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Makes no reference of `way`: its page is held.
+    /// Makes no reference of `way`, because its page is held.
     fn pass(&mut self, way: Way<'_>) {
         if let Some(side) = &mut self.host {
             way.host.iter().for_each(|passed| side.moved(passed, &mut self.dimension));
@@ -435,13 +436,13 @@ impl Walker {
         Ok(())
     }
 
-    /// The handler's instructions, one a cycle: each waits for the one before it.
+    /// Counts instructions of the handler, one per cycle: each depends on the one before.
     fn execute(&mut self, instructions: u64) {
         self.walks.handler_instructions += instructions;
         self.port.under_way.cycles += instructions;
     }
 
-    /// Misses on the tables of so many levels, from the lowest on.
+    /// Counts misses on the tables of the `misses` lowest levels.
     fn nest(&mut self, misses: usize) {
         let by_level = &mut self.walks.nested_misses;
         by_level.resize(by_level.len().max(misses + 1), 0);
@@ -453,7 +454,7 @@ impl Walker {
 }
 
 impl Port {
-    /// Begins to count anew; what the caches hold stays.
+    /// Resets the counts to zero; the contents of the caches stay.
     fn forget_counts(&mut self) {
         let Port {
             caches,
@@ -476,8 +477,8 @@ impl Port {
         }
     }
 
-    /// Makes those of the `references` that change nothing where they come in, up to the first other
-    /// one: [`Port::fetch`] of several, with less to look at for each. Gives their number.
+    /// Makes those of the `references` that change nothing in the place they reach first, up to the
+    /// first other one: a faster [`Port::fetch`] for several. Returns their number.
     #[inline]
     fn repeat(&mut self, references: &[Reference], dimension: &mut Dimension) -> usize {
         let Some(caches) = self.caches.as_ref().filter(|_| self.made.is_none()) else { return 0 };
@@ -494,7 +495,7 @@ impl Port {
         repeated
     }
 
-    /// One reference, through the data caches.
+    /// Makes one reference through the data caches.
     // Inlined whatever its size: most references repeat one, and a call would cost as much again.
     #[inline(always)]
     fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
@@ -523,7 +524,7 @@ impl Port {
         }
     }
 
-    /// A reference that may change a cache.
+    /// Makes a reference that may change a cache.
     #[inline(never)]
     fn changes(&mut self, reference: &Reference) -> Served {
         let Some(caches) = &mut self.caches else { return Served::Memory };

@@ -6,8 +6,9 @@
 //!   processor 1: MMU cache, l1i, l1d, l2 --/
 //! ```
 //!
-//! Each has a walker with its caches, but for `l3`, which all share: it goes to whoever runs.
-//! Lines that another processor has written stay in the near caches: coherence is not modelled.
+//! Each processor has a walker with its caches, except `l3`, which all share: it is moved to the
+//! running processor. A line that another processor has written stays in the nearer caches:
+//! coherence is not modelled.
 
 use addr::{Kind, PageSize, PhysAddr};
 use description::{Description, Refusal};
@@ -25,7 +26,7 @@ use crate::{
 pub type Walkers = InTurn<Walker>;
 
 impl Walkers {
-    /// Builds what `description` says; an error comes with the key that is wrong.
+    /// The walkers in `description`. The error has the key that is wrong.
     pub fn build(
         description: &Description,
         sizes: &[PageSize],
@@ -43,12 +44,12 @@ impl Walkers {
         Ok(InTurn::new(walker(0)?, others.into_iter()))
     }
 
-    /// Tells the caches of all accesses that changed nothing there, before somebody asks for counts.
+    /// Reports all accesses that changed nothing to the caches, before counts are read.
     pub fn settle(&mut self) {
         self.for_each(Walker::settle);
     }
 
-    /// Takes over what predicts where walks end from those of a design that is alike otherwise.
+    /// Takes over the predictors of a design that differs only in them.
     pub fn take_speculators(&mut self, mut others: Walkers) {
         for processor in 0..self.count() {
             let taken = std::mem::take(&mut others.of(processor).speculators);
@@ -56,7 +57,7 @@ impl Walkers {
         }
     }
 
-    /// Puts the `number`th of those that predict where walks end first, whose counts are asked for.
+    /// Moves predictor number `number` to the front, so that its counts are reported.
     pub fn put_first(&mut self, number: usize) {
         self.for_each(|walker| {
             if number < walker.speculators.len() {
@@ -65,7 +66,7 @@ impl Walkers {
         });
     }
 
-    /// What a region's walks came to.
+    /// The counts of a region's walks.
     pub fn region(&self, label: u32) -> super::RegionWalks {
         let of_each = self.each().map(|walker| walker.region(label));
         of_each.fold(RegionWalks::default(), |sum, walks| RegionWalks {

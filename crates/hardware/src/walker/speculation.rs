@@ -1,4 +1,5 @@
-//! A SpecTLB beside the walker: what it says of each walk, and what that is worth (B10 chapter 6).
+//! A SpecTLB beside the walker: its prediction for each walk, and the benefit of that (B10 chapter
+//! 6).
 //!
 //! ```text
 //!   walk --> references --> fault ------> absent, denied, or nothing said
@@ -10,8 +11,8 @@
 //!                         the access itself: what serves it, while the walk is under way
 //! ```
 //!
-//! A prediction changes nothing: the walk is made in any case, and makes the same references. So
-//! one walker can have many SpecTLBs beside it, and a sweep needs only one for all their sizes.
+//! A prediction changes nothing: the walk is made in any case, with the same references. One walker
+//! can therefore have many SpecTLBs, and a sweep over their sizes needs only one walker.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 use mmu::{
@@ -21,46 +22,48 @@ use mmu::{
 use description::{self, Description, Refusal};
 use rustc_hash::FxHashSet;
 
-/// What a walk has read until its end.
+/// What a walk has read up to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     pub(super) served: [u64; Served::COUNT],
     /// What served the last entry that it read.
     pub(super) pte: Option<Served>,
     pub(super) cycles: u64,
-    /// Of the references, those of walks of the host whose end was rightly predicted.
+    /// The number of references of walks of the host whose end was predicted correctly.
     pub(super) spared: u64,
 }
 
 impl Made {
-    /// What was read after `before`.
+    /// What was read after the state `before`.
     pub(super) fn since(&self, before: &Made) -> Made {
         let served = std::array::from_fn(|place| self.served[place] - before.served[place]);
         let (cycles, spared) = (self.cycles - before.cycles, self.spared - before.spared);
         Made { served, cycles, spared, ..*self }
     }
 
-    /// References that are waited for, if the end of the whole walk is not predicted.
+    /// The number of references on the critical path, if the end of the whole walk is not
+    /// predicted.
     pub(super) fn critical(&self) -> u64 {
         self.served.iter().sum::<u64>() - self.spared
     }
 }
 
-/// The walks that a SpecTLB predicted with one outcome: rightly, or wrongly.
+/// Counts of the walks that a SpecTLB predicted with one outcome (correctly or wrongly).
 #[derive(Clone, Debug, Default)]
 pub struct PredictedWalks {
     pub walks: u64,
-    /// Their references by what served them, and the same of the last entry that each read.
+    /// Their references by what served them; the next field has the same for the last entry that
+    /// each walk read.
     pub references: [u64; Served::COUNT],
     pub ptes: [u64; Served::COUNT],
-    /// Cycles of their references.
+    /// The cycles of their references.
     pub cycles: u64,
-    /// Accesses that they were for, by kind and by what served them.
+    /// The accesses that caused them, by kind and by what served them.
     pub accesses: [[u64; Served::COUNT]; Kind::COUNT],
 }
 
 impl PredictedWalks {
-    /// The counts of both. Walks that faulted, for which this is, had no access yet.
+    /// The sum of both. It is used for walks that faulted, which have no access yet.
     pub fn plus(mut self, other: &PredictedWalks) -> PredictedWalks {
         let PredictedWalks { walks, references, ptes, cycles, accesses: _ } = other;
         self.walks += walks;
@@ -73,7 +76,7 @@ impl PredictedWalks {
     }
 }
 
-/// The frames that devices have.
+/// The frames that devices own.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceFrames {
     size: PageSize,
@@ -81,7 +84,7 @@ pub(super) struct DeviceFrames {
 }
 
 impl DeviceFrames {
-    /// None, of frames of `size`.
+    /// No frames; each will have the size `size`.
     pub(super) fn new(size: PageSize) -> DeviceFrames {
         DeviceFrames { size, frames: FxHashSet::default() }
     }
@@ -94,33 +97,33 @@ impl DeviceFrames {
         }
     }
 
-    /// Whether a device has the frame at `place`.
+    /// Whether a device owns the frame at `place`.
     fn have(&self, place: PhysAddr) -> bool {
         self.frames.contains(&place.align_down(self.size))
     }
 }
 
-/// Counts by what was said: of walks that found their page, and of those that faulted.
+/// Counts by outcome: of walks that found their page, and of walks that faulted.
 #[derive(Clone, Debug, Default)]
 pub struct SpecCensus {
     pub found: [PredictedWalks; Speculation::ALL.len()],
     pub faulted: [PredictedWalks; Speculation::ALL.len()],
-    /// Predictions that named a place which a device had.
+    /// Predicted addresses that a device owned.
     pub devices: u64,
-    /// References that are waited for, as no right prediction overlaps them.
+    /// References on the critical path, because no correct prediction overlaps them.
     pub critical: u64,
 }
 
-/// What predicts.
+/// A predictor of where walks end.
 #[derive(Clone, Debug)]
 pub enum Predictor {
-    /// Large pages whose base pages have their places.
+    /// By large pages in which each base page has its position.
     Places(SpecTlb),
-    /// Offsets by instruction.
+    /// By offsets per instruction.
     Offsets(Offsets),
 }
 
-/// The name of the second in `spec_tlb.fill`.
+/// The name of the second predictor in `spec_tlb.fill`.
 const OFFSETS: &str = "offsets";
 
 impl Predictor {
@@ -150,7 +153,7 @@ impl Predictor {
         }
     }
 
-    /// Entries and ways.
+    /// Its entries and ways.
     pub const fn geometry(&self) -> (u32, u32) {
         match self {
             Predictor::Places(tlb) => (tlb.params().entries, tlb.params().ways),
@@ -158,7 +161,8 @@ impl Predictor {
         }
     }
 
-    /// Which entry makes room, the page that one is for, and what makes one, by their names.
+    /// The names of its replacement policy, of the page size of an entry, and of what makes an
+    /// entry.
     pub fn names(&self) -> [String; 3] {
         match self {
             Predictor::Places(tlb) => {
@@ -170,25 +174,25 @@ impl Predictor {
     }
 }
 
-/// A SpecTLB with its counts.
+/// A predictor with its counts.
 #[derive(Clone, Debug)]
 pub struct Speculator {
     pub tlb: Predictor,
     keeps_on_switch: bool,
-    /// Whether its requests say that they are guesses, so that none reaches a device.
+    /// Whether its requests are marked as speculative, so that none reaches a device.
     pub tagged: bool,
     last: Speculation,
     pub counts: SpecCensus,
 }
 
 impl Speculator {
-    /// Begins to count anew; what it predicts from stays.
+    /// Resets the counts to zero; its entries stay.
     pub(super) fn forget_counts(&mut self) {
         let Speculator { tlb: _, keeps_on_switch: _, tagged: _, last: _, counts } = self;
         *counts = SpecCensus::default();
     }
 
-    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    /// The predictor in `description`, if there is one. The error has the key that is wrong.
     pub(super) fn of(
         description: &Description,
         sizes: &[PageSize],
@@ -215,12 +219,12 @@ impl Speculator {
         Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
     }
 
-    /// Whether it needs to know of runs and instructions.
+    /// Whether it needs runs of pages and instructions.
     pub const fn wants_runs(&self) -> bool {
         matches!(self.tlb, Predictor::Offsets(_))
     }
 
-    /// That of the host `nested`, whose page table holds pages of `sizes`.
+    /// The predictor of the host `nested`, whose page table supports pages of `sizes`.
     pub(super) fn of_host(
         nested: &description::Nested,
         sizes: &[PageSize],
@@ -258,8 +262,8 @@ impl Speculator {
         }
     }
 
-    /// Hears of a walk, which has found the page that is `there` or has faulted; where one is there
-    /// then, it forbids the access.
+    /// Updates it after a walk that found the page `there` or, with `faulted`, faulted; then
+    /// `there` is the page that forbids the access, if there is one.
     pub(super) fn walked(
         &mut self,
         (va, by, asid): (VirtAddr, Option<u64>, Asid),
@@ -287,17 +291,17 @@ impl Speculator {
         }
     }
 
-    /// Whether what was said of the last walk was right.
+    /// Whether the prediction for the last walk was correct.
     pub(super) fn is_right(&self) -> bool {
         self.last == Speculation::Right
     }
 
-    /// The access of the last walk was served.
+    /// Counts what served the access of the last walk.
     pub(super) fn accessed(&mut self, kind: Kind, served: Served) {
         self.counts.found[self.last as usize].accesses[kind as usize][served as usize] += 1;
     }
 
-    /// The processor goes on in another space.
+    /// Records that the processor switched to another space.
     pub(super) fn switched(&mut self) {
         if !self.keeps_on_switch {
             self.tlb.clear();
@@ -324,7 +328,8 @@ fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     Offsets::new(params).map_err(|error| Refusal::new("entries", error.to_string()))
 }
 
-/// Its parameters beside a page table with pages of `sizes`, in which pages are marked or not.
+/// Its parameters, for a page table with pages of `sizes`, in which pages can be marked if
+/// `has_marks`.
 fn params(
     described: &description::SpecTlb,
     sizes: &[PageSize],

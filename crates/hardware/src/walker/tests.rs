@@ -15,14 +15,14 @@ fn walkers(described: &Description, stack: &Stack) -> Walkers {
     Walkers::build(described, stack.guest.page_sizes(), tree, host).unwrap()
 }
 
-/// A unified translation cache of LRU: the most recent first.
+/// A unified translation cache with LRU, the most recently used entry first.
 struct List {
     entries: usize,
     held: Vec<(u64, Node)>,
 }
 
 impl List {
-    /// How many of the references from the root are made.
+    /// The number of references, from the root, that are made.
     fn walk(&mut self, va: u64, references: &[Reference]) -> usize {
         let prefix = |node: &Node, va| node.prefix(VirtAddr::new(va));
         let fits = |(other, node): &(u64, Node)| prefix(node, va) == prefix(node, *other);
@@ -135,14 +135,15 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
     }
 }
 
-/// What guest and host share, under LRU: whose walk an entry is of, the most recent first.
+/// The cache that guest and host share, with LRU: each entry has the space whose walk it is for,
+/// the most recently used first.
 struct SharedList {
     entries: usize,
     held: Vec<(Asid, u64, Node)>,
 }
 
 impl SharedList {
-    /// The entry with the longest prefix of `va`, which is used.
+    /// The entry with the longest prefix of `va`, which counts as used.
     fn longest(&mut self, asid: Asid, va: u64) -> Option<Node> {
         let fits = |(of, other, node): &(Asid, u64, Node)| {
             *of == asid && node.prefix(VirtAddr::new(va)) == node.prefix(VirtAddr::new(*other))
@@ -159,7 +160,7 @@ impl SharedList {
         self.held.truncate(self.entries);
     }
 
-    /// Forgets the page of 4 KB at `va`.
+    /// Removes the page of 4 KB at `va`.
     fn drop_page(&mut self, asid: Asid, va: u64) {
         self.held.retain(|(of, other, node)| {
             !(node.level == 0 && *of == asid && other >> node.shift == va >> node.shift)
@@ -167,7 +168,7 @@ impl SharedList {
     }
 }
 
-/// How many references are skipped where a walk starts at `start`; `None` at a page.
+/// The number of references skipped by a walk that starts at `start`; `None` at a page.
 fn skipped(start: Option<Node>, references: &[Reference]) -> Option<usize> {
     match start {
         None => Some(0),
@@ -290,7 +291,7 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
     }
 }
 
-/// Where the page at the end of a guest's walk lies.
+/// The address of the page at the end of a guest's walk.
 fn va_frame(host: &[HostWalk]) -> addr::PhysAddr {
     let end = host.last().unwrap();
     end.page.apply(end.walk.va).align_down(PageSize::SIZE_4K)

@@ -7,12 +7,13 @@
 //!                              host walk: MMU cache, data caches --> fill --
 //! ```
 //!
-//! Where guest and host share an MMU cache ([`Shared`]), it is the guest's and goes to the host for the
-//! time of each of its walks. It may hold the host's pages too, in place of the nested TLB.
+//! If guest and host share an MMU cache ([`Shared`]), it belongs to the guest's dimension and is lent
+//! to the host's during each of its walks. It can also hold the host's pages, in place of the nested
+//! TLB.
 //!
-//! A hit in the nested TLB stands for a whole walk of the host's table (B10 §4.7). The host takes
-//! no page back, so the nested TLB is never flushed; its MMU cache forgets only tables that move
-//! when a page is mapped.
+//! A hit in the nested TLB replaces a whole walk of the host's table (B10 §4.7). The host never
+//! unmaps a page, so that the nested TLB is never flushed; its MMU cache is flushed only for tables
+//! that move when a page is mapped.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights};
 use description::Shared;
@@ -23,24 +24,25 @@ use ram::walk::HostWalk;
 use super::{Dimension, Port, Speculator};
 use crate::behind::Forget;
 
-/// What translates guest-physical addresses.
+/// The translation of guest-physical addresses.
 pub struct HostSide {
     pub tlb: Option<Tlb>,
     pub(super) lookup_cycles: u64,
     pub dimension: Dimension,
-    /// What of the guest's MMU cache is its own too.
+    /// Which part of the guest's MMU cache it shares.
     pub shared: Shared,
-    /// What predicts where these walks end.
+    /// The predictor of where these walks end.
     pub speculator: Option<Speculator>,
-    /// References of walks in both dimensions that no right prediction overlaps, where the guest has
-    /// nothing that predicts.
+    /// References of walks in both dimensions that no correct prediction overlaps, if the guest has
+    /// no predictor.
     pub critical: u64,
-    /// Walks of the host's table.
+    /// The number of walks of the host's table.
     pub walks: u64,
 }
 
 impl HostSide {
-    /// The place of a guest-physical address. `references` are those of its walk from the root.
+    /// The physical address of a guest-physical address. `references` are those of its walk from
+    /// the root.
     #[inline]
     pub(super) fn place(
         &mut self,
@@ -59,7 +61,7 @@ impl HostSide {
         host.page.apply(gpa)
     }
 
-    /// Has the shared cache change hands.
+    /// Exchanges the shared cache between both dimensions.
     #[inline]
     fn lend(&mut self, guest: &mut Dimension) {
         if self.shared > Shared::None {
@@ -67,7 +69,7 @@ impl HostSide {
         }
     }
 
-    /// Begins to count anew.
+    /// Resets the counts to zero.
     pub(super) fn forget_counts(&mut self) {
         let HostSide { tlb, lookup_cycles: _, dimension, shared: _, speculator, critical, walks } =
             self;
@@ -79,7 +81,8 @@ impl HostSide {
         }
     }
 
-    /// Forgets the tables that moved before this walk, which another cache may let skip.
+    /// Flushes the tables that moved before this walk from all caches that could let a walk skip
+    /// them.
     #[inline]
     pub(super) fn moved(&mut self, host: &HostWalk, guest: &mut Dimension) {
         if let Some(range) = host.moved {
@@ -141,7 +144,7 @@ impl HostSide {
     }
 }
 
-/// A page as the node that an MMU cache holds of it.
+/// A page as a node for an MMU cache.
 pub(super) fn page_node(frame: PhysAddr, size: PageSize) -> Node {
     Node { table: frame, level: 0, shift: size.shift() as u8, rights: Rights::ALL }
 }

@@ -2,14 +2,14 @@ use super::{Class, Locks, Once, Site};
 use crate::sparse::{CHUNK, PART, PARTS, places};
 use alloc::{boxed::Box, vec::Vec};
 
-/// Descriptors of one kind, each of which one thread has at a time.
+/// Descriptors of one kind, each of which at most one thread holds at a time.
 pub trait Array<D> {
-    /// Runs `f` on descriptor `number`, until it gives something. In between nobody has it, and the
-    /// caller sleeps until it has changed.
+    /// Runs `f` on descriptor `number` until it returns a value. Between attempts the descriptor is
+    /// not held, and the caller sleeps until it has changed.
     fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> R;
 
-    /// Runs `f` on `count` descriptors, numbered by `number`, in turn, as long as it says so. Several may
-    /// be taken at once, if none is waited for with another in hand.
+    /// Runs `f` on `count` descriptors, whose numbers `number` gives, in turn, until `f` returns false.
+    /// Several descriptors may be held at once, but none is waited for while another is held.
     #[inline]
     fn several(
         &self,
@@ -25,10 +25,10 @@ pub trait Array<D> {
         }
     }
 
-    /// Runs `f` on a part of a descriptor: as a rule the whole.
+    /// Runs `f` on a part of a descriptor; in most schemes, the part is the whole descriptor.
     ///
-    /// An array whose descriptors have parts takes the one at `lowest`, and asks `covering` then, which
-    /// level it has to be; a higher one where that says so.
+    /// A scheme with parts first locks the part that `lowest` returns and then calls `covering` for the
+    /// level that the operation needs. If that is a higher level, it locks the higher part instead.
     #[inline]
     fn part<R>(
         &self,
@@ -42,48 +42,51 @@ pub trait Array<D> {
         self.until(site, number, |descriptor| f.take().map(|f| f(Part::Whole(descriptor))))
     }
 
-    /// Gives `f` each descriptor that was ever asked for. Nobody else is at work.
+    /// Calls `f` for each descriptor that was ever used. No other thread may use the array
+    /// meanwhile.
     fn each(&self, f: &mut dyn FnMut(u64, &D));
 }
 
-/// How descriptors are locked: what [`Fine`](super::Fine) schemes differ in.
+/// How descriptors are locked: the part in which [`Fine`](super::Fine) schemes differ.
 pub trait Arrays<L: Locks> {
-    /// Descriptors `D`.
+    /// An array of descriptors `D`.
     type Of<D: Default + Send>: Array<D>;
-    /// MMU descriptors `D`.
+    /// An array of MMU descriptors `D`.
     type Mmus<D: Default + Send>: Array<D>;
 
-    /// None so far. Their locks are of the class `of`, and flags that guard them of `flags`.
+    /// An empty array. Its locks are of the class `of`; mutexes that guard only flags are of the
+    /// class `flags`.
     fn array<D: Default + Send>(&self, of: Class, flags: Class) -> Self::Of<D>;
 
-    /// MMU descriptors, none so far.
+    /// An empty array of MMU descriptors.
     fn mmus<D: Default + Send>(&self) -> Self::Mmus<D>;
 }
 
-/// What an operation has of a descriptor.
+/// What an operation holds of a descriptor.
 pub enum Part<'a, D> {
-    /// All of it, and nobody else has any.
+    /// The whole descriptor, exclusively.
     Whole(&'a mut D),
-    /// What lies below one of its tables, of this level; others have other parts.
+    /// The part below one of its tables, which is at this level; other operations may hold other
+    /// parts.
     Shared(&'a D, u8),
 }
 
-/// A table of a page table: which one, from the root down.
+/// The position of a table in a page table, as a path from the root.
 #[derive(Clone, Copy, Debug)]
 pub struct SubtreePlace {
     levels: u8,
-    /// Its level.
+    /// The level of the table.
     pub(super) level: u8,
-    /// By level, the entry that leads on there.
+    /// For each level, the index of the entry that leads to the next table on the path.
     indices: [u16; LEVELS],
 }
 
-/// Levels that a page table has at most.
+/// The most levels that a page table has.
 const LEVELS: usize = 9;
 
 impl SubtreePlace {
-    /// The table of `level` in a page table of so many `levels`, with `index` the entry that leads on in
-    /// a table of a level.
+    /// The table of `level` in a page table with `levels` levels. `index` gives, for each level above,
+    /// the index of the entry on the path.
     pub(crate) fn new(levels: u8, level: u8, index: impl Fn(u8) -> u64) -> SubtreePlace {
         let at = |at: usize| {
             let is_passed = at > level as usize && at <= levels as usize;
@@ -92,18 +95,18 @@ impl SubtreePlace {
         SubtreePlace { levels, level, indices: core::array::from_fn(at) }
     }
 
-    /// Tables above it.
+    /// The number of tables above this one.
     pub(super) const fn depth(&self) -> u8 {
         self.levels.saturating_sub(self.level)
     }
 
-    /// The entry that leads to the table of `depth`.
+    /// The index of the entry that leads to the table of `depth`.
     pub(super) const fn index(&self, depth: u8) -> usize {
         self.indices[(self.levels + 1 - depth) as usize] as usize
     }
 }
 
-/// A descriptor, and whether somebody sleeps until it changes.
+/// A descriptor, and whether a thread sleeps until it changes.
 #[derive(Default)]
 pub(super) struct Slot<D> {
     pub(super) descriptor: D,
@@ -111,7 +114,7 @@ pub(super) struct Slot<D> {
 }
 
 impl<D> Slot<D> {
-    /// Runs `f`; with its result comes whether sleepers must be woken.
+    /// Runs `f`. Returns its value, and whether sleeping threads must be woken.
     #[inline]
     pub(super) fn run<R>(&mut self, f: &mut impl FnMut(&mut D) -> Option<R>) -> Option<(R, bool)> {
         match f(&mut self.descriptor) {
@@ -124,8 +127,8 @@ impl<D> Slot<D> {
     }
 }
 
-/// Chunks `C` of elements by number that several threads look up at once: parts are made when an element is
-/// first asked for, and stay.
+/// Numbered elements in chunks `C`, which several threads can look up at the same time. A chunk is created
+/// when one of its elements is first used, and is never removed.
 pub(super) struct Chunks<C, L: Locks> {
     parts: Box<[L::Once<ChunksOfPart<C, L>>]>,
 }
@@ -137,7 +140,7 @@ impl<C, L: Locks> Chunks<C, L> {
         Chunks { parts: many(PARTS, L::Once::new) }
     }
 
-    /// The chunk of an element, and its place in there.
+    /// The chunk that contains an element, and the element's index in it.
     #[inline]
     pub(super) fn get(&self, number: u64, make: impl Fn() -> C) -> (&C, usize) {
         let [part, chunk, place] = places(number);
@@ -145,7 +148,7 @@ impl<C, L: Locks> Chunks<C, L> {
         (chunks[chunk].get(make), place)
     }
 
-    /// Gives `f` each chunk, and the number of its first element.
+    /// Calls `f` for each chunk, with the number of its first element.
     pub(super) fn each(&self, f: &mut dyn FnMut(u64, &C)) {
         for (part, chunks) in self.parts.iter().enumerate() {
             for (chunk, elements) in chunks.made().into_iter().flatten().enumerate() {
@@ -157,8 +160,9 @@ impl<C, L: Locks> Chunks<C, L> {
     }
 }
 
-/// Elements by small numbers that several threads look up at once, in segments of which each has as many as all
-/// before it: which one a number lies in follows from its highest bit, and one address leads there.
+/// Elements with small numbers, which several threads can look up at the same time. They are in segments,
+/// each as large as all segments before it together: the highest set bit of a number determines its segment,
+/// so that a lookup follows one pointer.
 ///
 /// ```text
 ///   segment 0  64 elements    1  64    2  128    3  256   ...      each made when one of it is first asked for
@@ -167,12 +171,12 @@ pub(super) struct Shared<X, L: Locks> {
     segments: [L::Once<Box<[X]>>; SEGMENTS],
 }
 
-/// Elements of the first segment, by the power of two.
+/// log2 of the number of elements in the first segment.
 const FIRST_SHIFT: u32 = 6;
-/// For all numbers of 32 bits.
+/// The number of segments for all 32-bit numbers.
 const SEGMENTS: usize = (u32::BITS - FIRST_SHIFT) as usize + 1;
 
-/// The segment of an element, and its place in there.
+/// The segment of an element, and its index there.
 const fn segment(number: u64) -> (usize, usize) {
     let first = 1 << FIRST_SHIFT;
     if number < first {
@@ -182,7 +186,7 @@ const fn segment(number: u64) -> (usize, usize) {
     ((highest - FIRST_SHIFT + 1) as usize, (number - (1 << highest)) as usize)
 }
 
-/// The first element of a segment, which has as many as come before it.
+/// The number of the first element of a segment, which is also the number of elements before it.
 const fn first_of(segment: usize) -> u64 {
     if segment == 0 { 0 } else { 1 << (segment as u32 - 1 + FIRST_SHIFT) }
 }
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
     use crate::locking::Single;
 
-    /// Segments follow one another without a gap, up to the last number.
+    /// Segments follow one another without gaps, up to the last number.
     #[test]
     fn each_number_has_an_element_of_its_own() {
         let shared: Shared<core::cell::Cell<u64>, Single> = Shared::new();

@@ -1,5 +1,5 @@
-//! A lock for each table of a page table: an operation has the subtree alone that covers what it changes,
-//! and others go on beside it in the same space (Zheng et al., "CortenMM", SOSP 2025).
+//! A lock for each table of a page table: an operation locks the subtree that contains what it changes,
+//! and others run at the same time in the same space (Zheng et al., "CortenMM", SOSP 2025).
 //!
 //! ```text
 //!   MMU descriptor     reader                   or writer: the whole table
@@ -8,13 +8,14 @@
 //!         level 1      writer: the operation
 //! ```
 //!
-//! It begins with the lowest table that could do, and asks the page table when it has it: where a table is
-//! missing, or would become empty, what leads to it changes too, and the table above is taken instead.
-//! So no entry is read that an operation beside could free. A table's lock stands for its addresses, and
-//! is there before the table is.
+//! An operation first locks the lowest table that could be sufficient, and then asks the page table
+//! whether it is. If a table is missing, or would become empty, the entry that leads to it changes too,
+//! and the table above is locked instead. Therefore no operation reads an entry of a table that another
+//! one could free at the same time. A table's lock belongs to the table's addresses and exists before the
+//! table does.
 //!
-//! Page frames have a lock each, as under [`Embedded`](super::Embedded). Page tables without
-//! [subtrees](pagetable::Subtrees) are taken whole.
+//! Each page frame has its own lock, as in [`Embedded`](super::Embedded). Page tables without
+//! [subtrees](pagetable::Subtrees) are locked as a whole.
 
 use alloc::boxed::Box;
 
@@ -23,10 +24,10 @@ use super::{
     array::{Part, Shared, SubtreePlace, many},
 };
 
-/// Locks of the tables below a table: entries further on share them.
+/// The number of locks for the tables below a table: entries beyond that share them.
 const CHILDREN: usize = 512;
 
-/// Covering locks.
+/// The scheme of covering locks.
 #[derive(Clone, Copy, Debug)]
 pub struct Covering;
 
@@ -43,7 +44,7 @@ impl<L: Locks> Arrays<L> for Covering {
     }
 }
 
-/// MMU descriptors with a lock for each table.
+/// MMU descriptors with one lock per table.
 pub struct CoveringArray<D, L: Locks> {
     all: Shared<Covered<D, L>, L>,
 }
@@ -53,7 +54,7 @@ struct Covered<D, L: Locks> {
     below: Below<L>,
 }
 
-/// The locks of the tables below one, each made when it is first taken.
+/// The locks of the tables below a table, each created when it is first taken.
 type Below<L> = <L as Locks>::Once<Box<[<L as Locks>::Once<Box<Table<L>>>]>>;
 
 struct Table<L: Locks> {
@@ -61,10 +62,10 @@ struct Table<L: Locks> {
     below: Below<L>,
 }
 
-/// What has come of an attempt.
+/// The result of an attempt.
 enum Tried<R> {
     Done(R),
-    /// It needs a table of this level.
+    /// The operation must lock a table of this level.
     Higher(u8),
 }
 
@@ -77,7 +78,8 @@ impl<D: Default + Send, L: Locks> CoveringArray<D, L> {
     }
 }
 
-/// Takes the tables from the one of `depth` on, which lies in `below`, and then runs `f`.
+/// Locks the tables on the path, starting with the one of `depth`, whose lock is in `below`, and
+/// then runs `f`.
 fn descend<L: Locks, R>(
     below: &Below<L>,
     (site, place, depth): (Site, &SubtreePlace, u8),

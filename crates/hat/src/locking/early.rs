@@ -1,14 +1,14 @@
-//! One lock around the layer, which an operation gives back while processors forget: others load and
-//! unload meanwhile, and take the memory of tables that were freed.
+//! One lock for the whole layer, which an operation releases while the processors flush: meanwhile
+//! others can load and unload, and use the memory of tables that were freed.
 //!
 //! ```text
 //!   lock -- change tables -- unlock   shoot, wait for answers   lock -- strike out, free -- unlock
 //! ```
 //!
-//! It tells K94's two reasons apart (section 5.3, figure 8): under [`Global`](super::Global) an unloading
-//! keeps its memory from everybody until its shootdown is over, and keeps the lock as well. Here the
-//! memory is free as early as with a lock for each descriptor, and the lock is still one. As there, a
-//! frame is free only when all processors have answered.
+//! It separates two effects that K94 measures together (section 5.3, figure 8). Under
+//! [`Global`](super::Global), an unload keeps both its memory and the lock until its shootdown is over.
+//! Here the memory is available as early as with one lock per descriptor, but there is still only one
+//! lock. In all schemes a frame is free only when all processors have answered.
 
 use alloc::vec::Vec;
 
@@ -23,32 +23,33 @@ use crate::{
     sparse::Sparse,
 };
 
-/// One lock, of the platform `L`, for all but the lists of MMU descriptors.
+/// The scheme with one lock, of the platform `L`, for everything except the lists of MMU
+/// descriptors.
 pub struct Early<T: Mounted + ?Sized, L: Locks> {
     spaces: Shared<L::Rw<Option<AddressSpace>>, L>,
     state: L::Mutex<State<T>>,
-    /// Whoever waits for a frame's descriptor to change.
+    /// Where threads wait for a frame's descriptor to change.
     wait: L::Wait,
 }
 
-/// What the lock guards.
+/// The data that the lock guards.
 struct State<T: Mounted + ?Sized> {
     mmus: Vec<Mmu<T>>,
     rest: EarlyBelow,
 }
 
-/// Page-frame descriptors and free resources, for who has the lock.
+/// Page-frame descriptors and free resources, for the thread that holds the lock.
 pub struct EarlyBelow {
     frames: Sparse<Frame>,
     pool: Pool,
     numbers: Numbers,
     contexts: Contexts,
-    /// Whether somebody sleeps until a descriptor changes.
+    /// Whether a thread sleeps until a descriptor changes.
     is_wanted: bool,
 }
 
 impl<T: Mounted + ?Sized, L: Locks> Early<T, L> {
-    /// A layer without spaces, whose tables take their memory from `pool`.
+    /// A scheme without spaces; tables get their memory from `pool`.
     pub fn new(pool: Pool) -> Early<T, L> {
         let (frames, numbers) = (Sparse::new(), Numbers::default());
         let contexts = Contexts::default();
@@ -64,7 +65,7 @@ impl<T: Mounted + ?Sized, L: Locks> Early<T, L> {
         self.spaces.get(space.into(), || L::Rw::new(Class::Space, None))
     }
 
-    /// Runs `f` under the lock, and wakes who has waited for a change.
+    /// Runs `f` under the lock, and wakes the threads that wait for a change.
     fn with<R>(&self, site: Site, f: impl FnOnce(&mut State<T>) -> R) -> R {
         let (result, is_wanted) = self.state.with(site, |state| {
             let result = f(state);
@@ -90,7 +91,7 @@ impl<T: Mounted + ?Sized, L: Locks> Scheme for Early<T, L> {
     }
 }
 
-/// An operation under way.
+/// An operation in progress.
 pub struct EarlyHeld<'a, T: Mounted + ?Sized, L: Locks> {
     early: &'a Early<T, L>,
     site: Site,
@@ -170,7 +171,7 @@ impl<T: Mounted + ?Sized, L: Locks> Below for EarlyHeld<'_, T, L> {
     }
 }
 
-/// Under the lock nothing is waited for.
+/// Nothing is waited for while the lock is held.
 impl Below for EarlyBelow {
     #[inline]
     fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {

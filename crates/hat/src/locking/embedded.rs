@@ -1,8 +1,8 @@
-//! A lock in each descriptor: what a system does that has the memory. No two descriptors exclude
-//! each other, and no line is touched but the descriptor's own.
+//! A lock in each descriptor, as in a system that can afford the memory. No two descriptors exclude
+//! each other, and a lock is in the same cache line as its descriptor.
 //!
-//! Page-frame descriptors that lie together are a [row](Row) of locks; an MMU descriptor, which mostly one
-//! processor uses, is one by itself.
+//! Page-frame descriptors that are adjacent are a [row](Row) of locks. An MMU descriptor, which mostly one
+//! processor uses, has a lock of its own outside any row.
 
 use super::{
     Array, Arrays, Class, Locks, Row, Site, Wait,
@@ -11,10 +11,10 @@ use super::{
 use crate::sparse::CHUNK;
 use alloc::boxed::Box;
 
-/// Condition variables of an array.
+/// The number of condition variables of an array.
 const WAITS: usize = 64;
 
-/// A lock per descriptor.
+/// The scheme with one lock per descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded;
 
@@ -31,7 +31,7 @@ impl<L: Locks> Arrays<L> for Embedded {
     }
 }
 
-/// Descriptors with a lock each.
+/// Descriptors with one lock each.
 pub struct EmbeddedArray<D: Send, L: Locks> {
     of: Class,
     all: Chunks<L::Row<Slot<D>>, L>,
@@ -58,7 +58,7 @@ impl<D: Default + Send, L: Locks> EmbeddedArray<D, L> {
     }
 }
 
-/// MMU descriptors with a lock each.
+/// MMU descriptors with one lock each.
 pub struct EmbeddedMmus<D: Send, L: Locks> {
     all: Shared<L::Row<Slot<D>>, L>,
     waits: Waits<L>,
@@ -82,7 +82,7 @@ impl<D: Default + Send, L: Locks> EmbeddedMmus<D, L> {
     }
 }
 
-/// Where threads wait for descriptors: those of several numbers in one place.
+/// Where threads wait for descriptors; several descriptors share an element.
 struct Waits<L: Locks>(Box<[L::Wait; WAITS]>);
 
 impl<L: Locks> Waits<L> {
@@ -90,7 +90,7 @@ impl<L: Locks> Waits<L> {
         Waits(Box::new(core::array::from_fn(|_| L::Wait::new(of))))
     }
 
-    /// Runs `f` on the descriptor in this place of a row, until it gives something.
+    /// Runs `f` on the descriptor at this place of a row until it returns a value.
     #[inline]
     fn until<D: Send, R>(
         &self,
@@ -107,7 +107,7 @@ impl<L: Locks> Waits<L> {
         result
     }
 
-    /// Gives `f` the descriptor in this place of a row.
+    /// Calls `f` with the descriptor at this place of a row.
     fn look<D: Send>(
         &self,
         at: (&L::Row<Slot<D>>, usize),

@@ -8,7 +8,8 @@
 //!   lists   one mutex for all free resources, or one for each list (K94 section 6.2)
 //! ```
 //!
-//! Shootdowns happen while the space's list may not change, and nothing else is held.
+//! Shootdowns happen while the space's list of MMU descriptors is locked for reading and no other
+//! lock is held.
 
 use pagetable::Mounted;
 
@@ -23,7 +24,7 @@ use crate::{
     space::{AddressSpace, Mmu, Numbers},
 };
 
-/// A lock for each descriptor, made by `A` of locks of `L`.
+/// A scheme with one lock per descriptor, in arrays of kind `A` with locks of `L`.
 pub struct Fine<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> {
     spaces: Shared<L::Rw<Option<AddressSpace>>, L>,
     mmus: A::Mmus<Mmu<T>>,
@@ -31,12 +32,12 @@ pub struct Fine<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> {
     lists: FreeLists<L>,
 }
 
-/// Locks of the lists of free resources.
+/// How the lists of free resources are locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListLocks {
-    /// One for all: K94's `hat_resource_mutex`.
+    /// One lock for all lists: K94's `hat_resource_mutex`.
     One,
-    /// One for each list.
+    /// One lock for each list.
     Each,
 }
 
@@ -46,7 +47,7 @@ enum FreeLists<L: Locks> {
 }
 
 impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Fine<T, L, A> {
-    /// A layer without spaces, whose tables take their memory from `pool`.
+    /// A scheme without spaces; tables get their memory from `pool`.
     pub fn new(arrays: &A, pool: Pool, lists: ListLocks) -> Fine<T, L, A> {
         let (numbers, contexts) = (Numbers::default(), Contexts::default());
         let lists = match lists {
@@ -86,7 +87,7 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Scheme for Fine<T, L, A> {
     }
 }
 
-/// An operation under way.
+/// An operation in progress.
 pub struct Locked<'a, T: Mounted + ?Sized, L: Locks, A: Arrays<L>> {
     fine: &'a Fine<T, L, A>,
     site: Site,

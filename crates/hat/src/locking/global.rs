@@ -1,11 +1,11 @@
-//! One lock around the layer: each operation takes it, does all that it has to do, the shootdown
-//! too, and releases it. So had Solaris 2.1 (K94 sections 4.4 and 5.1).
+//! One lock for the whole layer: each operation takes it, does all of its work including the
+//! shootdown, and releases it, as Solaris 2.1 did (K94 sections 4.4 and 5.1).
 //!
 //! ```text
 //!   lock ---- change tables ---- shoot, wait for answers ---- free ---- unlock
 //! ```
 //!
-//! With locks of one thread ([`Single`](super::Single)) it is the layer without exclusion.
+//! With locks for one thread ([`Single`](super::Single)) it is the layer without mutual exclusion.
 
 use alloc::vec::Vec;
 
@@ -20,13 +20,13 @@ use crate::{
     sparse::Sparse,
 };
 
-/// One lock, of the platform `L`, for everything.
+/// The scheme with one lock, of the platform `L`, for everything.
 pub struct Global<T: Mounted + ?Sized, L: Locks> {
     pub(crate) state: L::Mutex<Plain<T>>,
 }
 
 impl<T: Mounted + ?Sized, L: Locks> Global<T, L> {
-    /// A layer without spaces, whose tables take their memory from `pool`.
+    /// A scheme without spaces; tables get their memory from `pool`.
     pub fn new(pool: Pool) -> Global<T, L> {
         Global { state: L::Mutex::new(Class::Hat, Plain::new(pool)) }
     }
@@ -45,14 +45,14 @@ impl<T: Mounted + ?Sized, L: Locks> Scheme for Global<T, L> {
     }
 }
 
-/// All descriptors, without a lock of their own.
+/// All descriptors, without locks of their own.
 pub struct Plain<T: Mounted + ?Sized> {
     spaces: Vec<Option<AddressSpace>>,
     mmus: Vec<Mmu<T>>,
     below: PlainBelow,
 }
 
-/// Page-frame descriptors and free resources, without a lock of their own.
+/// Page-frame descriptors and free resources, without locks of their own.
 pub struct PlainBelow {
     frames: Sparse<Frame>,
     pool: Pool,

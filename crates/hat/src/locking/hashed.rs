@@ -1,4 +1,4 @@
-//! An array of mutexes, each for the descriptors whose number hashes to it (K94 sections 4.4 and
+//! An array of mutexes: each guards the descriptors whose number hashes to it (K94 sections 4.4 and
 //! 6.2).
 //!
 //! ```text
@@ -14,10 +14,11 @@ use super::{
 use crate::sparse::Sparse;
 use alloc::boxed::Box;
 
-/// So many mutexes for the frames, and as many for the MMU descriptors.
+/// The scheme with this number of mutexes for the frames, and the same number for the MMU
+/// descriptors.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed {
-    /// How many.
+    /// The number of mutexes.
     pub mutexes: usize,
 }
 
@@ -35,7 +36,7 @@ impl<L: Locks> Arrays<L> for Hashed {
     }
 }
 
-/// Descriptors under a mutex for each bucket.
+/// Descriptors in buckets, with one mutex per bucket.
 pub struct HashedArray<D: Send, L: Locks> {
     buckets: Box<[Bucket<D, L>]>,
 }

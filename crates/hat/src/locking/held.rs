@@ -11,29 +11,30 @@ use crate::{
     space::{AddressSpace, Mmu, Numbers},
 };
 
-/// Which lock guards which descriptor.
+/// A locking scheme: which lock guards which descriptor.
 pub trait Scheme {
     /// The page tables.
     type Table: Mounted + ?Sized;
-    /// What an operation of this scheme works through.
+    /// The access that an operation has under this scheme.
     type Held<'a>: Held<Table = Self::Table>
     where
         Self: 'a;
 
-    /// Runs an operation. A scheme with one lock for all holds it from here to the end, shootdowns
-    /// included.
+    /// Runs an operation. A scheme with one lock for everything holds it from beginning to end,
+    /// including shootdowns.
     fn enter<R>(&self, site: Site, f: impl FnOnce(&mut Self::Held<'_>) -> R) -> R;
 }
 
-/// The descriptors, one at a time (K94 figure 2). See [`locking`](super) for the order.
+/// Access to the descriptors, one at a time (K94 figure 2). See [`locking`](super) for the order of
+/// locks.
 pub trait Held: Below {
     /// The page tables.
     type Table: Mounted + ?Sized;
-    /// What is left to an operation that has an MMU descriptor.
+    /// The access that remains while an operation holds an MMU descriptor.
     type Below: Below;
 
-    /// Traverses the list of a space's MMU descriptors: none is added or removed while `f` runs with
-    /// what `of` has taken from it. `None` if there is no such space.
+    /// Reads the list of a space's MMU descriptors: `of` takes what it needs from the list, and no
+    /// MMU is added or removed until `f` has run with that. `None` if there is no such space.
     fn space<K, R>(
         &mut self,
         space: u32,
@@ -41,17 +42,18 @@ pub trait Held: Below {
         f: impl FnOnce(Option<K>, &mut Self) -> R,
     ) -> R;
 
-    /// Changes the list while nobody traverses it.
+    /// Changes the list of a space's MMU descriptors while no other thread reads it.
     fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R;
 
-    /// An MMU descriptor with its page table.
+    /// Runs `f` on an MMU descriptor with its page table.
     fn mmu<R>(
         &mut self,
         mmu: u32,
         f: impl FnOnce(&mut Mmu<Self::Table>, &mut Self::Below) -> R,
     ) -> R;
 
-    /// A part of an MMU descriptor: as a rule the whole. See [`Array::part`](super::Array::part).
+    /// Runs `f` on a part of an MMU descriptor; in most schemes the part is the whole. See
+    /// [`Array::part`](super::Array::part).
     fn part<R>(
         &mut self,
         mmu: u32,
@@ -62,19 +64,20 @@ pub trait Held: Below {
         self.mmu(mmu, |mmu, below| f(Part::Whole(mmu), below))
     }
 
-    /// Every page-frame descriptor that was ever asked for, with its number. Nobody else is at
-    /// work.
+    /// Calls `f` for every page-frame descriptor that was ever used, with its number. No other
+    /// thread may use the layer meanwhile.
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame));
 }
 
-/// What can be had with an MMU descriptor in hand, and without.
+/// Access to what may be locked with or without an MMU descriptor held.
 pub trait Below {
-    /// A page-frame descriptor, when `f` gives something: until then its caller sleeps, and tries
-    /// again after each change of the descriptor.
+    /// Runs `f` on a page-frame descriptor until it returns a value: until then the caller sleeps,
+    /// and tries again after each change of the descriptor.
     fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R;
 
-    /// `count` page-frame descriptors, numbered by `number`, in turn, as long as `f` says so. A scheme
-    /// may take several at once, while it waits for none with one in hand.
+    /// Runs `f` on `count` page-frame descriptors, whose numbers `number` gives, in turn, until `f`
+    /// returns false. A scheme may hold several at once, but does not wait for one while it holds
+    /// another.
     fn frames(
         &mut self,
         count: usize,
@@ -88,17 +91,18 @@ pub trait Below {
         }
     }
 
-    /// Memory of page tables.
+    /// Runs `f` on the pool of memory for page tables.
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R;
 
-    /// Numbers of spaces and of MMU descriptors.
+    /// Runs `f` on the free numbers of spaces and of MMU descriptors.
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R;
 
-    /// Contexts of spaces.
+    /// Runs `f` on the contexts of spaces.
     fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R;
 }
 
-/// Where nobody else is at work, nothing that is waited for can come.
+/// Called where an operation would wait although no other thread exists: nothing could end the
+/// wait.
 #[cold]
 pub(crate) fn wrong_without_waiting<R>() -> R {
     panic!("the only thread waits for what another one would have to do");

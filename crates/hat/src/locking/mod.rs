@@ -1,4 +1,4 @@
-//! Exclusion behind one seam: the only files that know of it (K94 section 4.4).
+//! Mutual exclusion behind one interface: only these files contain it (K94 section 4.4).
 //!
 //! ```text
 //!   operation      load, unload, ...: written once, for all schemes
@@ -8,9 +8,10 @@
 //!   Locks          what a lock is                             single  spin  std  virtual time
 //! ```
 //!
-//! A *scheme* is K94's question: one lock around the layer, or one per descriptor, and then where it
-//! lies. A *platform* of locks is a kernel's or a simulator's own. Operations see neither. They ask a
-//! [`Held`] for one descriptor at a time and get it exclusively while a closure runs.
+//! A *scheme* answers K94's question: one lock for the layer, or one per descriptor, and then where
+//! the lock is stored. A *platform* of locks belongs to a kernel or a simulator. Operations see
+//! neither. They ask a [`Held`] for one descriptor at a time and have it exclusively while a closure
+//! runs.
 //!
 //! # Order
 //!
@@ -19,18 +20,19 @@
 //!                              <  page-frame descriptor, lists of resources
 //! ```
 //!
-//! Of each kind one is held at a time, but for page-frame descriptors that are taken together where all
-//! are free: who finds one busy gives back the others before it waits. Whoever has a page-frame
-//! descriptor takes nothing else, and nobody waits for one to change while holding anything. A memory manager above has locks of its own
-//! around these, and one for the frames that page tables are made of below ([`Class::rank`]).
+//! Of each kind, an operation holds one lock at a time. The exception is page-frame descriptors that are
+//! taken together if all are free: a thread that finds one busy releases the others before it waits. While a
+//! page-frame descriptor is held, no other lock is taken, and no thread waits for a descriptor to change
+//! while it holds any lock. The memory manager above has locks of its own, which are taken before these, and
+//! a lock for the frames of page tables, which is taken after these ([`Class::rank`]).
 //!
 //! # How a frame is unloaded
 //!
-//! The list of a frame names every page through which a processor may still reach it: a page is
-//! entered in the list *before* it is in a page table (under the same hold of the MMU descriptor),
-//! and struck out *after* the processors have forgotten it. A list that is empty proves that the
-//! frame can have a new owner. A page that is in the list and in no page table is being unloaded
-//! by someone, who will strike it out.
+//! The list of a frame names every page through which a processor may still reach it. A page is
+//! inserted into the list *before* it is inserted into a page table (while the MMU descriptor is
+//! held), and removed *after* the processors have flushed it. An empty list therefore proves that
+//! the frame can have a new owner. A page that is in the list but in no page table is being
+//! unloaded by an operation that will remove it from the list.
 //!
 //! ```text
 //!   1  mark the frame as being unloaded (loads of it wait), copy its pages out        frame
@@ -40,8 +42,8 @@
 //!   5  from 2 on, until the list is empty; then take the mark away, wake the loads    frame
 //! ```
 //!
-//! A load that meets the mark takes back what it has entered in other lists before it waits, so
-//! that an unloading of those does not wait for it in turn.
+//! A load that finds the mark removes what it has inserted into other lists before it waits, so
+//! that an unload of those frames does not have to wait for it in turn.
 
 use alloc::boxed::Box;
 
@@ -74,35 +76,35 @@ pub use self::{
     spin::Spin,
 };
 
-/// What a lock guards. Locks of a class are counted together; a lock is taken only while those
-/// that are held have a lower rank.
+/// What a lock guards. Locks of a class are counted together. A lock may be taken only while all
+/// locks that are held have a lower rank.
 ///
-/// Classes of the memory manager above are here too: one order holds for both, as its locks are
-/// held while it calls this layer, and its free frames are asked for from here.
+/// Classes of the memory manager above are included: its locks are held while it calls this layer,
+/// and this layer requests free frames from it, so that one order must hold for both.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// The memory manager's space: its regions and which anon it has at each page.
+    /// The memory manager's space: its regions and the anon of each page.
     VmSpace,
-    /// Whether pages may leave memory or move, a reader/writer lock.
+    /// Whether pages may be evicted or moved: a reader/writer lock.
     VmPaging,
-    /// Which object a file has.
+    /// The table of files and their objects.
     VmFiles,
     /// An object with its pages.
     VmObject,
-    /// Anons with their users: an anonymous map.
+    /// An anonymous map: anons with their users.
     VmAnon,
-    /// The lists that a page leaves memory by.
+    /// The lists that determine the order in which pages are evicted.
     VmPages,
-    /// All of the layer: Solaris 2.1's.
+    /// The whole layer, as in Solaris 2.1.
     Hat,
-    /// All of the layer, in the scheme that releases this lock during shootdowns; it comes after the lists of
-    /// MMU descriptors.
+    /// The whole layer, in the scheme that releases this lock during shootdowns; it is taken after the lists
+    /// of MMU descriptors.
     HatEarly,
     /// The list of MMU descriptors of a space, a reader/writer lock.
     Space,
     /// An MMU descriptor with its page table.
     Mmu,
-    /// A table of a page table, so many below the root.
+    /// A table of a page table, at this depth below the root.
     Table(u8),
     /// The flags of all MMU descriptors: K94's `mmu_mutex`.
     MmuFlags,
@@ -110,16 +112,18 @@ pub enum Class {
     Frame,
     /// The flags of all page-frame descriptors: K94's `page_mutex`.
     FrameFlags,
-    /// Lists of free resources: K94's `hat_resource_mutex`. The number tells several apart.
+    /// Lists of free resources: K94's `hat_resource_mutex`. The number distinguishes several of
+    /// them.
     Resource(u8),
     /// Free frames and the descriptors of all frames.
     VmFrames,
-    /// Other free lists and counts of the memory manager. The number tells several apart.
+    /// Other free lists and counters of the memory manager. The number distinguishes several of
+    /// them.
     VmFree(u8),
 }
 
 impl Class {
-    /// What must be lower for all locks that are held when one of this class is taken.
+    /// The rank: when a lock of this class is taken, all locks that are held must have a lower one.
     pub const fn rank(self) -> u8 {
         match self {
             Class::VmSpace => 0,
@@ -139,7 +143,7 @@ impl Class {
         }
     }
 
-    /// Its name in results.
+    /// The name of the class in results.
     pub const fn name(self) -> &'static str {
         match self {
             Class::VmSpace => "vm_space",
@@ -168,7 +172,7 @@ impl Class {
     }
 }
 
-/// The operation that takes a lock.
+/// The operation that takes a lock, to count locks by operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Site {
     /// `create`, `attach`.
@@ -189,45 +193,46 @@ pub enum Site {
     Resize,
     /// `duplicate`.
     Duplicate,
-    /// Tables taken from another space.
+    /// Page tables taken from another space.
     Steal,
-    /// `enter`: a processor runs another space.
+    /// `enter`: a processor switches to a space.
     Enter,
-    /// Whatever looks and changes nothing.
+    /// Operations that only read.
     Look,
-    /// A fault.
+    /// A page fault.
     Fault,
-    /// A call of a process for its regions, or for a file.
+    /// A system call that concerns regions or files.
     Call,
-    /// Pages leave memory, or move in it.
+    /// Evicting or moving pages.
     Page,
 }
 
-/// A platform of locks. Its types keep what they guard inside, so that nothing is reached without
-/// the lock.
+/// A platform of locks. Each lock contains the data that it guards, so that the data is accessible
+/// only under the lock.
 pub trait Locks: 'static {
     /// Mutual exclusion.
     type Mutex<T: Send>: Mutex<T, Wait = Self::Wait>;
-    /// Mutual exclusion for each of several values that lie side by side.
+    /// Mutual exclusion for each of several adjacent values.
     type Row<T: Send>: Row<T, Wait = Self::Wait>;
-    /// Many readers or one writer.
+    /// A reader/writer lock.
     type Rw<T>: Rw<T>;
-    /// Where to sleep until what a mutex guards has changed.
+    /// Where threads sleep until the data under a mutex has changed.
     type Wait: Wait;
-    /// Something that is made when it is first asked for.
+    /// A value that is created when it is first requested.
     type Once<T>: Once<T>;
 
-    /// Hears that a logical lock, made of flags under a mutex, was taken; and whether it was found
-    /// busy.
+    /// Called when a logical lock, which consists of flags under a mutex, was taken; `was_busy`
+    /// says whether it had to be waited for.
     fn acquired(_of: Class, _site: Site, _was_busy: bool) {}
 
-    /// Hears that one more was taken with the one before: it was free, and nobody waited for it.
+    /// Called when a further logical lock was taken under the same hold of the mutex as the one
+    /// before; it was free.
     fn acquired_too(_of: Class, _site: Site) {}
 
-    /// Hears, under the mutex, that the flags of so many descriptors are read and written.
+    /// Called under the mutex when the flags of `count` descriptors are read and written.
     fn flags(_count: usize) {}
 
-    /// Hears that a logical lock was given back.
+    /// Called when a logical lock was released.
     fn released(_of: Class) {}
 }
 
@@ -236,32 +241,33 @@ pub trait Mutex<T> {
     /// See [`Locks::Wait`].
     type Wait: Wait;
 
-    /// A lock that is free.
+    /// Creates a lock that is free.
     fn new(class: Class, value: T) -> Self;
 
-    /// Runs `f` while nobody else has the lock.
+    /// Runs `f` while no other thread holds the lock.
     fn with<R>(&self, site: Site, f: impl FnOnce(&mut T) -> R) -> R;
 
-    /// Runs `f` under the lock until it gives something. In between the lock is free and the caller
-    /// sleeps until `wait` is woken.
+    /// Runs `f` under the lock until it returns a value. Between attempts the lock is free and the
+    /// caller sleeps until `wait` is woken.
     fn until<R>(&self, site: Site, wait: &Self::Wait, f: impl FnMut(&mut T) -> Option<R>) -> R;
 
-    /// What it guards: who has the lock itself exclusively needs not take it.
+    /// The guarded value. A caller with exclusive access to the lock itself need not take it.
     fn get_mut(&mut self) -> &mut T;
 }
 
-/// Mutexes side by side, as those of descriptors. Who has one takes no other of its row.
+/// Adjacent mutexes, such as those of descriptors. A thread that holds one takes no other of the
+/// same row.
 ///
-/// A platform is asked for all of a row at once, so that it can make the whole row cheap for the only processor
-/// that uses it. One that cannot has a slice of mutexes.
+/// A platform creates a whole row at once, so that it can make the row cheap while only one processor uses
+/// it. For other platforms a row is a slice of mutexes.
 pub trait Row<T> {
     /// See [`Locks::Wait`].
     type Wait: Wait;
 
-    /// As many locks, all free.
+    /// Creates `count` locks, all free.
     fn new(class: Class, count: usize, make: impl Fn() -> T) -> Self;
 
-    /// [`Mutex::until`] of the lock in this place.
+    /// [`Mutex::until`] for the lock at this place.
     fn until<R>(
         &self,
         place: usize,
@@ -290,35 +296,35 @@ impl<T, M: Mutex<T>> Row<T> for Box<[M]> {
     }
 }
 
-/// Many readers or one writer.
+/// A reader/writer lock.
 pub trait Rw<T> {
-    /// A lock that is free.
+    /// Creates a lock that is free.
     fn new(class: Class, value: T) -> Self;
 
-    /// Runs `f` while nobody writes.
+    /// Runs `f` while no other thread writes.
     fn read<R>(&self, site: Site, f: impl FnOnce(&T) -> R) -> R;
 
-    /// Runs `f` while nobody else reads or writes.
+    /// Runs `f` while no other thread reads or writes.
     fn write<R>(&self, site: Site, f: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// Where threads sleep until something has changed.
+/// Where threads sleep until a value has changed.
 pub trait Wait {
-    /// Nobody sleeps there yet.
+    /// Creates a place where no thread sleeps.
     fn new(class: Class) -> Self;
 
-    /// Wakes all who sleep there; each looks again.
+    /// Wakes all threads that sleep there; each checks its condition again.
     fn wake_all(&self);
 }
 
-/// Something that is made when it is first asked for.
+/// A value that is created when it is first requested.
 pub trait Once<T> {
-    /// Not made yet.
+    /// Creates the place for a value that does not exist yet.
     fn new() -> Self;
 
-    /// What `make` made, now or before.
+    /// The value, which `make` creates if it does not exist yet.
     fn get(&self, make: impl FnOnce() -> T) -> &T;
 
-    /// What was made, if it was.
+    /// The value, if it exists.
     fn made(&self) -> Option<&T>;
 }

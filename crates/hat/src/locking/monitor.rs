@@ -1,5 +1,5 @@
 //! Logical locks: a busy and a wanted flag in each descriptor, and one mutex for the flags of all
-//! (K94 section 4.4). It saves the memory of a mutex per descriptor.
+//! descriptors (K94 section 4.4). This saves the memory of a mutex per descriptor.
 //!
 //! ```text
 //!   mutex { busy? wanted = 1, sleep, look again : busy = 1 }     take
@@ -7,21 +7,22 @@
 //!   mutex { busy = 0; wanted? wanted = 0, wake all }             put back
 //! ```
 //!
-//! A busy descriptor is one that is not there: its holder has taken it out. An operation on a range takes
-//! the flags of many descriptors under one hold of the mutex, as far as they are free.
+//! A busy descriptor is absent from the array: its holder has taken it out. An operation on a range takes
+//! many descriptors under one hold of the mutex, as far as they are free.
 
 use super::{Array, Arrays, Class, Locks, Mutex, Site, Wait, array::many};
 use crate::sparse::Sparse;
 use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
 
-/// Condition variables of an array. K94 has one per descriptor.
+/// The number of condition variables of an array. K94 has one per descriptor.
 const WAITS: usize = 64;
 
-/// Descriptors that are taken at once, at most: so long others wait for the mutex.
+/// The most descriptors that are taken under one hold of the mutex, which limits how long others
+/// wait for it.
 const AT_ONCE: usize = 32;
 
-/// K94's scheme: `page_mutex` and `mmu_mutex`.
+/// K94's scheme, with the mutexes `page_mutex` and `mmu_mutex`.
 #[derive(Clone, Copy, Debug)]
 pub struct Monitor;
 
@@ -42,7 +43,7 @@ impl<L: Locks> Arrays<L> for Monitor {
     }
 }
 
-/// Descriptors under one mutex.
+/// Descriptors with one mutex for all flags.
 pub struct MonitorArray<D: Send, L: Locks> {
     of: Class,
     mutex: L::Mutex<Sparse<Flagged<D>>>,
@@ -51,7 +52,7 @@ pub struct MonitorArray<D: Send, L: Locks> {
 
 /// A descriptor and its flags.
 struct Flagged<D> {
-    /// `None` while it is busy.
+    /// `None` while the descriptor is busy.
     descriptor: Option<D>,
     is_wanted: bool,
 }
@@ -143,7 +144,8 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
 }
 
 impl<D: Default + Send, L: Locks> MonitorArray<D, L> {
-    /// Those of `places` that are free, from the first on: that one is waited for.
+    /// Takes the descriptors of `places`, in order, up to the first busy one. Waits if that is the
+    /// very first.
     fn take(&self, site: Site, places: Range<usize>, number: impl Fn(usize) -> u64) -> Vec<D> {
         let first = number(places.start);
         let wait = &self.waits[first as usize % WAITS];

@@ -1,12 +1,12 @@
-//! Locks of a kernel, or a simulated machine, that does one thing at a time: they cost nothing
-//! but a flag, and a lock that is taken twice is a defect that panics.
+//! Locks of a kernel or a simulated machine that runs one thread: a lock is only a flag, and taking
+//! it twice is a defect that panics.
 
 use alloc::boxed::Box;
 use core::cell::{OnceCell, Ref, RefCell};
 
 use super::{Class, Locks, Mutex, Once, Rw, Site, Wait, held::wrong_without_waiting};
 
-/// The platform for one thread.
+/// The platform of locks for one thread.
 #[derive(Debug)]
 pub enum Single {}
 
@@ -23,7 +23,7 @@ impl Locks for Single {
 pub struct SingleMutex<T>(RefCell<T>);
 
 impl<T> SingleMutex<T> {
-    /// What it guards, to look at.
+    /// The guarded value, for reading.
     pub fn look(&self) -> Ref<'_, T> {
         self.0.borrow()
     }
@@ -69,7 +69,7 @@ impl<T> Rw<T> for SingleMutex<T> {
     }
 }
 
-/// There is nobody to wait for.
+/// A wait on which no other thread could wake anyone.
 #[derive(Debug)]
 pub struct Nobody;
 

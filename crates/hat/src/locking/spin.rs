@@ -1,9 +1,10 @@
-//! Locks of a kernel with several processors: who finds one held spins until it is free.
+//! Spin locks, for a kernel with several processors: a processor that finds a lock held spins until
+//! it is free.
 //!
-//! A lock is given back by a plain store, so that one which nobody else wants costs a single locked
-//! instruction. Nobody sleeps here, since a holder needs no longer than an operation. A kernel that calls
-//! the layer from interrupt handlers too keeps interrupts off while it calls it from elsewhere: a handler
-//! would spin for ever for what it has interrupted.
+//! A lock is released by a plain store, so that an uncontended lock costs a single locked instruction.
+//! Threads do not sleep here, since a lock is held no longer than one operation takes. A kernel that
+//! calls the layer from interrupt handlers must disable interrupts when it calls it from elsewhere:
+//! otherwise a handler would spin forever for a lock that the interrupted code holds.
 
 use alloc::boxed::Box;
 use core::{
@@ -15,7 +16,7 @@ use spin::{RwLock, RwLockReadGuard, RwLockWriteGuard, mutex::SpinMutex as Inner}
 
 use super::{Class, Locks, Mutex, Once, Rw, Site, Wait};
 
-/// The platform of locks that are spun for.
+/// The platform of spin locks.
 #[derive(Debug)]
 pub enum Spin {}
 
@@ -64,18 +65,18 @@ impl<T> Mutex<T> for SpinMutex<T> {
     }
 }
 
-/// A reader/writer lock of [`Spin`]. Readers that come after a writer wait for it: else there could always be
-/// one that has come before the last has gone.
+/// A reader/writer lock of [`Spin`]. New readers wait for a waiting writer: otherwise readers that overlap
+/// could keep it out forever.
 #[derive(Debug)]
 pub struct SpinRw<T> {
     lock: RwLock<T>,
-    /// Writers that spin.
+    /// The number of writers that spin.
     writers: AtomicUsize,
 }
 
 impl<T> SpinRw<T> {
-    /// The lock for a reader, if it is free and no writer spins for it. Who only looks leaves its line alone,
-    /// which a writer needs to see the last reader go.
+    /// Takes the lock for a reader, if it is free and no writer spins. A reader that only tests the lock does
+    /// not write to its cache line, which a writer needs in order to see the last reader leave.
     #[inline]
     fn shared(&self) -> Option<RwLockReadGuard<'_, T>> {
         if self.writers.load(Ordering::Relaxed) == 0 { self.lock.try_read() } else { None }
@@ -116,7 +117,7 @@ impl<T> Rw<T> for SpinRw<T> {
     }
 }
 
-/// Where one spins until something has changed: how often it was woken.
+/// Where a processor spins until a value has changed: a counter of wake-ups.
 #[derive(Debug)]
 pub struct SpinWait(AtomicUsize);
 
@@ -130,7 +131,7 @@ impl Wait for SpinWait {
     }
 }
 
-/// Something that one processor makes and all see; others that ask meanwhile spin.
+/// A value that one processor creates and all see; processors that request it meanwhile spin.
 #[derive(Debug)]
 pub struct SpinOnce<T>(spin::Once<T>);
 

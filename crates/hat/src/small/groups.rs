@@ -1,5 +1,5 @@
-//! Groups of spaces that talk to each other, found from who was switched to after whom (U02 section 5.2,
-//! figures 9 to 11).
+//! Groups of spaces that communicate with each other, determined from the sequence of switches (U02
+//! section 5.2, figures 9 to 11).
 //!
 //! ```text
 //!   a -- server -- b -- server -- a ... c -- server -- d       all talk to the server alone:
@@ -14,18 +14,18 @@ use alloc::{
 
 use crate::HatSpace;
 
-/// Who was switched to after whom, on one processor.
+/// Counts of switches between spaces on one processor.
 #[derive(Clone, Debug, Default)]
 pub struct Switches {
     last: Option<HatSpace>,
     before: Option<HatSpace>,
     counts: BTreeMap<(HatSpace, HatSpace), u64>,
-    /// From one space to another over a third, which is in the middle.
+    /// Counts of switches from one space to a second one and on to a third: (from, over, to).
     over: BTreeMap<(HatSpace, HatSpace, HatSpace), u64>,
 }
 
 impl Switches {
-    /// `space` runs from here on.
+    /// Records that `space` runs from now on.
     pub fn to(&mut self, space: HatSpace) {
         if self.last == Some(space) {
             return;
@@ -39,25 +39,25 @@ impl Switches {
         (self.before, self.last) = (self.last, Some(space));
     }
 
-    /// All pairs with their counts.
+    /// All pairs of spaces with the number of switches between them.
     pub fn pairs(&self) -> impl Iterator<Item = ((HatSpace, HatSpace), u64)> + '_ {
         self.counts.iter().map(|(pair, count)| (*pair, *count))
     }
 }
 
-/// Who is in which group.
+/// An assignment of spaces to groups.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Grouping {
-    /// Members of all groups.
+    /// The spaces that are members of all groups.
     pub global: Vec<HatSpace>,
-    /// The members of each, the largest share of switches first.
+    /// The members of each group; the group with the largest share of switches comes first.
     pub groups: Vec<Vec<HatSpace>>,
 }
 
 impl Grouping {
-    /// Groups of at most `slots` spaces, those of all groups counted in each. In all are the spaces
-    /// that have switches with at least `everyone` of the others (a share, in thousandths), and with three
-    /// at least.
+    /// Computes groups of at most `slots` spaces; the members of all groups count in each. A space becomes
+    /// a member of all groups if it has switches with at least `everyone` thousandths of the other spaces,
+    /// and with at least three.
     pub fn of(switches: &Switches, slots: u16, everyone: u16) -> Grouping {
         let mut partners: BTreeMap<HatSpace, BTreeSet<HatSpace>> = BTreeMap::new();
         for &(from, to) in switches.counts.keys() {

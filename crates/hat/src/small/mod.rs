@@ -1,5 +1,5 @@
-//! Small address spaces: many spaces side by side in one, told apart by segments, so that switching
-//! between them loads no root and flushes nothing (U02; Liedtke 1995).
+//! Small address spaces: many spaces side by side in one address space, separated by segments, so
+//! that switching between them loads no root and flushes nothing (U02; Liedtke 1995).
 //!
 //! ```text
 //!   addresses of the processor                          slot 2 of the area
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! A small space's segments have the base and the limit of its *slot*. Its addresses are relocated
-//! before the TLB, so that entries of different small spaces differ by their addresses and can stay,
-//! as global pages, whatever runs. Walks start at the root that is loaded; entries of that root which
-//! cover the slot are copies of the small space's own, made when a walk first misses one
-//! ([`SmallSpaces::fault`]).
+//! before the TLB. The entries of different small spaces therefore have different addresses, and can
+//! stay in the TLB as global pages, whichever space runs. Walks start at the loaded root. The entries
+//! of that root that cover a slot are copies of the small space's own root entries, made when a walk
+//! first finds them missing ([`SmallSpaces::fault`]).
 //!
 //! | switch to | root loaded | segments loaded |
 //! |---|---|---|
@@ -21,11 +21,13 @@
 //! | the large space whose root is loaded | no | yes, from a small one |
 //! | another large space | yes | yes, from a small one |
 //!
-//! Slots are few. What it takes to give one to another space is [`Revoke`]'s; which space has one is
-//! [`Schedule`]'s. An access beyond the limit makes a space large ([`SmallSpaces::promote`]).
+//! There are few slots. [`Revoke`] determines how a slot is taken from one space for another;
+//! [`Schedule`] determines which spaces have slots. An access beyond the limit makes a space large
+//! ([`SmallSpaces::promote`]).
 //!
-//! This module decides; [`Directories`] does. It is the whole state of the mechanism, without page
-//! tables, processors or locks: a kernel calls it under the lock of its scheduler.
+//! This module makes the decisions; [`Directories`] carries them out. The module holds the whole
+//! state of the mechanism and uses no page tables, processors or locks: a kernel calls it under the
+//! lock of its scheduler.
 
 mod groups;
 mod slots;
@@ -43,29 +45,31 @@ pub use self::groups::{Grouping, Switches};
 use self::slots::Slots;
 use crate::HatSpace;
 
-/// Where small spaces lie in every space.
+/// The addresses at which small spaces appear in every space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotLayout {
     area: VirtRange,
     slot_bytes: u64,
 }
 
-/// Why there cannot be such a layout.
+/// Why a layout is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LayoutError {
-    /// A slot that is no power of two, or smaller than what one entry of a root covers.
+    /// The slot size is not a power of two, or smaller than what one root entry covers.
     Slot {
-        /// Its bytes.
+        /// The requested bytes of a slot.
         bytes: u64,
-        /// What an entry of a root covers.
+        /// The bytes that one root entry covers.
         entry_bytes: u64,
     },
-    /// An area that does not begin and end where slots do, or that has more than 65,535 of them.
+    /// The area does not begin and end at multiples of the slot size, or has more than 65,535
+    /// slots.
     Area(VirtRange),
 }
 
 impl SlotLayout {
-    /// Slots of `slot_bytes` in `area`, in a page table whose root's entries cover `entry_bytes` each.
+    /// A layout with slots of `slot_bytes` in `area`, for a page table whose root entries cover
+    /// `entry_bytes` each.
     pub fn new(
         area: VirtRange,
         slot_bytes: u64,
@@ -82,12 +86,12 @@ impl SlotLayout {
         Ok(SlotLayout { area, slot_bytes })
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> u16 {
         ((self.area.last().get() - self.area.start().get()) / self.slot_bytes + 1) as u16
     }
 
-    /// The bytes of a slot: the limit of a small space.
+    /// The bytes of a slot, which are also the limit of a small space.
     pub const fn slot_bytes(&self) -> u64 {
         self.slot_bytes
     }
@@ -104,53 +108,56 @@ impl SlotLayout {
     }
 }
 
-/// What becomes of the copies of a space whose slot is taken away (U02 section 5).
+/// How the copies of a space's entries are removed when it loses its slot (U02 section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Revoke {
-    /// Every root is looked through at once.
+    /// All roots are searched immediately.
     Purge,
-    /// Roots that are loaded at once; each other one when it is loaded next, if a slot has changed hands
-    /// since it was last. A switch then takes longer, at worst as long as there are slots.
+    /// Loaded roots are searched immediately; every other root when it is loaded next, if a slot has
+    /// changed its owner since its last load. A switch then takes longer, at worst in proportion to the
+    /// number of slots.
     Versioned,
-    /// Spaces that talk to each other form a group with a root of its own, and slots of its own: taking
-    /// one touches that root alone, and a switch to another group loads its root. Members of *all*
-    /// groups have the same slot in each, and pages that stay in the TLB (section 5.2).
+    /// Spaces that communicate form a group with its own root and its own slots. Revoking a slot
+    /// affects only that root, and a switch to another group loads its root. Members of *all* groups
+    /// have the same slot in each group, and their pages stay in the TLB (section 5.2).
     Groups,
 }
 
-/// Which space has a slot when there are more spaces than slots.
+/// Which spaces have slots if there are more spaces than slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Schedule {
-    /// Whoever came first keeps it.
+    /// The spaces that came first keep their slots.
     FirstCome,
-    /// Whoever was switched to longest ago gives it up.
+    /// The space that was switched to least recently loses its slot.
     Lru,
-    /// Whoever was switched to least often of late gives it up, and only to one that was switched to
-    /// twice as often: counts are halved as often as there are slots times 64 switches.
+    /// The space that was recently switched to least often loses its slot, but only to a space that
+    /// was switched to at least twice as often. All counts are halved after every 64 switches per
+    /// slot.
     Frequent,
 }
 
 /// What the mechanism does to page tables and processors.
 pub trait Directories {
-    /// Copies the entry of `from`'s root that covers `addr` into the root of `to`, where it is seen at
-    /// `at`: [`crate::Hat::lend`].
+    /// Copies the entry of `from`'s root that covers `addr` into the root of `to`, where `addr` is
+    /// then visible at `at`: [`crate::Hat::lend`].
     fn lend(&mut self, from: HatSpace, addr: VirtAddr, to: HatSpace, at: VirtAddr) -> Lent;
 
-    /// Empties the copies in the root of `of` that are seen in `range`: [`crate::Hat::take_back`]; how
-    /// many there were.
+    /// Empties the copies in the root of `of` that lie in `range`, and returns their number:
+    /// [`crate::Hat::take_back`].
     fn take_back(&mut self, of: HatSpace, range: VirtRange) -> u64;
 
-    /// Has every processor forget `range`, global pages too.
+    /// Has every processor flush `range`, including global pages.
     fn forget(&mut self, range: VirtRange);
 
-    /// Loads the root of `space` on a processor, which forgets what is not global.
+    /// Loads the root of `space` on a processor, which flushes all translations that are not
+    /// global.
     fn load(&mut self, cpu: usize, space: HatSpace);
 }
 
-/// Counts, each named once, and their sums and differences.
+/// Defines a struct of counters from one list of their names, with subtraction.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What was done, to count and to price.
+        /// Counts of the mechanism's operations, so that they can be priced.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -165,7 +172,7 @@ macro_rules! counts {
         impl Sub for Counts {
             type Output = Counts;
 
-            /// What was done since `before`, earlier counts of the same spaces.
+            /// The operations since `before`, earlier counts of the same spaces.
             fn sub(self, before: Counts) -> Counts {
                 Counts { $($name: self.$name - before.$name,)* }
             }
@@ -178,45 +185,46 @@ counts! {
     root_loads,
     /// Switches that loaded segments.
     segment_loads,
-    /// All switches, those to the space that ran already left out.
+    /// All switches, except those to the space that was running already.
     switches,
-    /// Entries copied, at a fault each.
+    /// Root entries copied, each after a fault.
     copies,
-    /// Slots taken from a space that had one.
+    /// Slots taken away from a space.
     revoked,
-    /// Roots looked through for copies.
+    /// Roots searched for copies.
     roots_purged,
     /// Copies emptied.
     entries_purged,
     /// Slots whose version was compared when a root was loaded.
     versions_compared,
-    /// Spaces that reached beyond their limit.
+    /// Small spaces that became large because they accessed an address beyond their limit.
     promoted,
 }
 
-/// What a processor runs after a switch.
+/// The state of a processor after a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entered {
-    /// Whose root is loaded.
+    /// The space whose root is loaded.
     pub root: HatSpace,
-    /// What is added to addresses before the TLB.
+    /// The base that is added to addresses before the TLB.
     pub base: u64,
-    /// How many bytes of addresses there are; `None` is all of a large space.
+    /// The size of the address range in bytes; `None` for a large space, which has all addresses.
     pub limit: Option<u64>,
-    /// Whether its pages are entered as global ones: they stay in the TLB when a root is loaded.
+    /// Whether the space's pages are inserted into the TLB as global pages, so that they stay when
+    /// a root is loaded.
     pub is_global: bool,
-    /// Whether this switch has loaded the root.
+    /// Whether this switch loaded the root.
     pub loads_root: bool,
-    /// And segments.
+    /// Whether this switch loaded segments.
     pub loads_segments: bool,
 }
 
-/// What a fault of a small space means.
+/// The meaning of a fault of a small space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SmallFault {
-    /// An entry was missing in the root that is loaded; it is there now. The access goes on.
+    /// An entry was missing in the loaded root and has been copied. The access can be repeated.
     Copied,
-    /// The space itself has no such page: a fault as any other, at its own address.
+    /// The space itself has no such page: an ordinary page fault at the space's own address.
     Own,
     /// The address is beyond the limit: the space can be [promoted](SmallSpaces::promote).
     Beyond,
@@ -227,24 +235,24 @@ pub enum SmallFault {
 pub enum NotSmall {
     /// There is no such space.
     Unknown(HatSpace),
-    /// Every slot is taken, and the schedule takes none away for it.
+    /// Every slot is taken, and the schedule takes none away for this space.
     NoSlot,
-    /// Under [`Revoke::Groups`], a space that is in no group has no slots to choose from; nor has one
-    /// that is in all while there are none.
+    /// Under [`Revoke::Groups`]: the space is in no group, or it is in all groups and there are none,
+    /// so that it has no slots to choose from.
     NoGroup,
 }
 
 /// Whose copies a root may hold in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// Those of the space that has the slot, if one has it that this root can see.
+    /// Those of the space that has the slot, if there is one that this root can see.
     Of(Option<HatSpace>),
-    /// Perhaps some of a space that has lost the slot. No processor sees them: they are emptied before
-    /// this root is loaded.
+    /// Possibly those of a space that has lost the slot. No processor sees them: they are emptied
+    /// before this root is loaded.
     Stale,
 }
 
-/// Where a space lies.
+/// Whether a space is large, or small and in which slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Home {
     Large,
@@ -254,11 +262,11 @@ enum Home {
 #[derive(Clone, Debug)]
 struct Member {
     home: Home,
-    /// Its group; `None` is none, or all.
+    /// Its group; `None` if it is in no group or in all.
     group: Option<u16>,
     /// Whether it is a member of all groups.
     is_global: bool,
-    /// By slot: the version whose copies its root may hold.
+    /// For each slot, the version of the slot whose copies the space's root may hold.
     seen: Vec<u64>,
 }
 
@@ -269,17 +277,17 @@ struct Cpu {
     base: u64,
 }
 
-/// All spaces, large and small, and what each processor runs.
+/// All spaces, large and small, and the space that each processor runs.
 #[derive(Clone, Debug)]
 pub struct SmallSpaces {
     layout: SlotLayout,
     revoke: Revoke,
     spaces: BTreeMap<HatSpace, Member>,
-    /// One for all; or one for each group.
+    /// One set of slots for all spaces, or one for each group.
     slots: Vec<Slots>,
-    /// By group: whose root it has.
+    /// For each group, the space whose root it uses.
     roots: Vec<HatSpace>,
-    /// By slot: counts whom it had, where there are versions.
+    /// For each slot, a counter of its owners; only used with [`Revoke::Versioned`].
     versions: Vec<u64>,
     schedule: Schedule,
     cpus: Vec<Cpu>,
@@ -287,7 +295,7 @@ pub struct SmallSpaces {
 }
 
 impl SmallSpaces {
-    /// No spaces yet, on `cpus` processors that run none.
+    /// A state without spaces, with `cpus` processors that run none.
     pub fn new(layout: SlotLayout, revoke: Revoke, schedule: Schedule, cpus: usize) -> SmallSpaces {
         let slots = match revoke {
             Revoke::Groups => Vec::new(),
@@ -306,19 +314,20 @@ impl SmallSpaces {
         }
     }
 
-    /// What was done so far.
+    /// Counts of all operations so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Takes in a new space, a large one.
+    /// Adds a new space, which is large.
     pub fn add(&mut self, space: HatSpace) {
         let seen = self.versions.clone();
         self.spaces
             .insert(space, Member { home: Home::Large, group: None, is_global: false, seen });
     }
 
-    /// A group with the root of `root`, which is a space of its own for this alone; its number.
+    /// Adds a group that uses the root of `root`, a space that exists only for that. Returns the
+    /// group's number.
     pub fn add_group(&mut self, root: HatSpace) -> u16 {
         self.add(root);
         self.roots.push(root);
@@ -333,7 +342,8 @@ impl SmallSpaces {
         self.slots.len() as u16 - 1
     }
 
-    /// Makes `space` a member of one group, or of all; whether it could: a small one must be large first.
+    /// Makes `space` a member of one group, or of all groups (`None`). Returns whether it could: a small
+    /// space must first become large.
     pub fn join(&mut self, space: HatSpace, group: Option<u16>) -> bool {
         let known = self.spaces.get_mut(&space).filter(|known| known.home == Home::Large);
         let Some(known) = known else { return false };
@@ -341,8 +351,8 @@ impl SmallSpaces {
         true
     }
 
-    /// Gives `space` a slot, which it has from the next time on that it is [entered](SmallSpaces::enter).
-    /// The caller knows that nothing of it lies beyond the limit.
+    /// Gives `space` a slot, which it uses when it is next [entered](SmallSpaces::enter). The caller must
+    /// know that the space has nothing mapped beyond the limit.
     pub fn make_small(
         &mut self,
         space: HatSpace,
@@ -387,7 +397,7 @@ impl SmallSpaces {
         Ok(slot)
     }
 
-    /// Makes `space` large again: its slot is free. A processor that runs it loads its root.
+    /// Makes `space` large again and frees its slot. A processor that runs it loads its root.
     pub fn promote(&mut self, space: HatSpace, directories: &mut impl Directories) {
         if matches!(self.spaces.get(&space), Some(Member { home: Home::Small(_), .. })) {
             self.counts.promoted += 1;
@@ -395,8 +405,8 @@ impl SmallSpaces {
         }
     }
 
-    /// Ends `space`, which no processor runs. Where its root is loaded, that of the space that runs
-    /// there is loaded instead.
+    /// Removes `space`, which no processor runs. A processor that has its root loaded loads the
+    /// root of the space that it runs.
     pub fn remove(&mut self, space: HatSpace, directories: &mut impl Directories) {
         self.take_slot(space, directories);
         for cpu in 0..self.cpus.len() {
@@ -414,7 +424,7 @@ impl SmallSpaces {
         self.spaces.remove(&space);
     }
 
-    /// Lets `space`, which was added, run on a processor. `None` where it was not added.
+    /// Runs `space` on a processor. `None` if it was not added.
     pub fn enter(
         &mut self,
         cpu: usize,
@@ -463,7 +473,8 @@ impl SmallSpaces {
         })
     }
 
-    /// What a fault at `addr`, an address of its own, means to the small space that `cpu` runs.
+    /// The meaning of a fault at `addr`, one of its own addresses, of the small space that `cpu`
+    /// runs.
     pub fn fault(
         &mut self,
         cpu: usize,
@@ -488,7 +499,7 @@ impl SmallSpaces {
         }
     }
 
-    /// The slot of a space that has one.
+    /// The slot of a space, if it has one.
     pub fn slot_of(&self, space: HatSpace) -> Option<u16> {
         match self.spaces.get(&space)?.home {
             Home::Large => None,
@@ -496,7 +507,7 @@ impl SmallSpaces {
         }
     }
 
-    /// What a processor has loaded: a root, and the space that runs.
+    /// The space whose root a processor has loaded, and the space that it runs.
     pub fn on(&self, cpu: usize) -> (Option<HatSpace>, Option<HatSpace>) {
         (self.cpus[cpu].root, self.cpus[cpu].runs)
     }
@@ -519,7 +530,7 @@ impl SmallSpaces {
         })
     }
 
-    /// Loads the root of `space`, without copies of spaces that have lost their slots.
+    /// Loads the root of `space`, after removing copies of spaces that have lost their slots.
     fn load(&mut self, cpu: usize, space: HatSpace, directories: &mut impl Directories) {
         self.counts.root_loads += 1;
         self.cpus[cpu].root = Some(space);
@@ -582,7 +593,7 @@ impl SmallSpaces {
         }
     }
 
-    /// The slots that a space of `group` can have: those of one group, or of all.
+    /// The slots that a space of `group` can have: those of its group, or of all groups.
     fn slots_of(&self, group: Option<u16>) -> impl Iterator<Item = &Slots> {
         let one = self.one_of(group);
         let all = self.slots.iter().enumerate();

@@ -1,19 +1,20 @@
-//! Who has which slot, and who gives one up.
+//! Which space has which slot, and which one loses its slot.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use super::Schedule;
 use crate::HatSpace;
 
-/// How many switches a slot there are between two halvings of the counts.
+/// The number of switches per slot between two halvings of the counts.
 const SWITCHES_A_SLOT: u64 = 64;
 
-/// The slots of all spaces, or of a group.
+/// The slots of all spaces, or of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     schedule: Schedule,
     owners: Vec<Option<HatSpace>>,
-    /// When each space was switched to last, and how often of late; also of those without a slot.
+    /// When each space was last switched to, and how often recently, including spaces without a
+    /// slot.
     used: BTreeMap<HatSpace, Used>,
     switches: u64,
 }
@@ -46,7 +47,7 @@ impl Slots {
         self.owners[usize::from(slot)] = None;
     }
 
-    /// A switch to `space`.
+    /// Records a switch to `space`.
     pub(super) fn entered(&mut self, space: HatSpace) {
         self.switches += 1;
         let used = self.used.entry(space).or_default();
@@ -58,7 +59,7 @@ impl Slots {
         }
     }
 
-    /// A slot for `space`: a free one, or one of a space that does not have to stay.
+    /// A slot for `space`: a free one, or that of a space for which `stays` is false.
     pub(super) fn choose(&self, space: HatSpace, stays: impl Fn(HatSpace) -> bool) -> Option<u16> {
         if let Some(free) = self.owners.iter().position(Option::is_none) {
             return Some(free as u16);

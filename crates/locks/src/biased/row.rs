@@ -1,8 +1,10 @@
-//! A row of mutexes that is biased to the thread which has taken many of them, no other thread in between.
+//! A row of mutexes that is biased towards a thread that has taken many of them without another thread in
+//! between.
 //!
-//! What one thread uses mostly, as a process's page table or frames of a part of memory, needs no locked instruction
-//! while nobody else comes (Kawachiya, Koseki, Onodera, "Lock Reservation", OOPSLA 2002). That thread, the *owner*,
-//! notes the row in a line of its own and sees then that it is still the owner:
+//! Data that one thread mostly uses, such as a process's page table or the frames in a part of memory, need
+//! no locked instruction while no other thread uses them (Kawachiya, Koseki, Onodera, "Lock Reservation",
+//! OOPSLA 2002). That thread, the *owner*, notes the row in a cache line of its own and then checks that it
+//! is still the owner:
 //!
 //! ```text
 //!   owner      note the row     am I its owner? yes: go on.  no: take the note away, lock the mutex
@@ -10,11 +12,12 @@
 //!                               yes: it has no owner     barrier on all processors     until no note says the row
 //! ```
 //!
-//! The order of both is that of [readers and writers](super). A row becomes biased only while none of its mutexes is
-//! locked. A thread locks one by a locked instruction and asks then whether the row is biased; a thread that biases
-//! a row says so first, passes a barrier of its own, and looks at each mutex then: one of the two sees the other.
+//! The order of both steps is that of [readers and writers](super). A row becomes biased only while none of
+//! its mutexes is locked. A thread locks a mutex by a locked instruction and then tests whether the row is
+//! biased; a thread that biases a row first declares that, executes a barrier, and then checks each mutex:
+//! one of the two sees the other.
 //!
-//! A thread that has ended leaves its notes to a new one, which owns its rows then.
+//! The notes of an ended thread pass to a new thread, which then owns its rows.
 
 use std::{
     cell::UnsafeCell,
@@ -30,43 +33,45 @@ use hat::locking::{Class, Row, Site};
 use super::{Notes, OWN, await_no_note, barrier, own};
 use crate::waiting::{NativeWait, free, patiently, spun};
 
-/// How often a thread locks mutexes of a row, no other thread in between, before it owns the row. That takes some
-/// hundred microseconds at least, and the barrier of the next thread who comes a few per cent of it.
+/// How many mutexes of a row a thread locks, without another thread in between, before it owns the row. This
+/// takes at least some hundred microseconds, so that the barrier of the next thread adds a few per cent.
 const LOCKED_MIN: u32 = 4096;
 
-/// A thread counts one of so many mutexes that it locks, so that threads which share a row seldom write to its
-/// count. A prime: an operation that locks mutexes of several rows in turn counts each of them sooner or later.
+/// A thread counts one in this many mutexes that it locks, so that threads which share a row rarely write to
+/// its count. The number is prime, so that an operation that locks mutexes of several rows in turn counts
+/// each row sooner or later.
 const COUNTED: u32 = 61;
 
-/// Mutexes in a row, biased to a thread while no other takes any.
+/// Adjacent mutexes, biased towards a thread while no other thread takes any.
 pub struct BiasedRow<T> {
     bias: Bias,
     count: Count,
-    /// Beside the bias, so that the mutex of a row of one is reached without another address.
+    /// The first mutex, stored beside the bias, so that the mutex of a row of one is reached
+    /// without another pointer.
     first: Guarded<T>,
     others: Box<[Guarded<T>]>,
 }
 
-/// What everyone asks who takes a mutex.
+/// The data that every thread reads that takes a mutex.
 #[repr(align(64))]
 struct Bias {
     /// The notes of the owner, or null.
     owner: AtomicPtr<Notes>,
-    /// Whether there is one, or one is coming, or one that was is not seen off yet.
+    /// Whether there is an owner, or one is being established or removed.
     is_biased: AtomicBool,
-    /// Of who changes this.
+    /// The lock for changes of the bias.
     gate: Mutex<()>,
 }
 
-/// The notes of the thread that counted last, and how often it did. Several may write here at once: it only
-/// matters that the owner of a row is the one who uses it.
+/// The notes of the thread that counted last, and its count. Several threads may write here at the same
+/// time: it only matters that the owner of a row is a thread that uses it.
 #[repr(align(64))]
 struct Count {
     last: AtomicPtr<Notes>,
     times: AtomicU32,
 }
 
-/// A mutex that is not 0 while it is locked, and its value.
+/// A mutex, which is not 0 while it is locked, with its value.
 struct Guarded<T> {
     lock: AtomicUsize,
     value: UnsafeCell<T>,
@@ -82,7 +87,7 @@ impl<T> fmt::Debug for BiasedRow<T> {
     }
 }
 
-/// A note or a lock, which is 0 again when this is dropped.
+/// A held note or lock, which is reset to 0 when this is dropped.
 struct Hold<'a>(&'a AtomicUsize);
 
 impl Drop for Hold<'_> {
@@ -93,7 +98,7 @@ impl Drop for Hold<'_> {
 }
 
 impl Hold<'_> {
-    /// What the mutex guards for which this was taken.
+    /// The value guarded by the mutex that was taken with this.
     #[inline]
     fn value<'a, T>(&'a mut self, mutex: &'a Guarded<T>) -> &'a mut T {
         // SAFETY: this is a note that the row was biased to this thread after it was taken, or the lock of this
@@ -162,7 +167,7 @@ impl<T> BiasedRow<T> {
         self.noted().unwrap_or_else(|| self.locked(&mutex.lock))
     }
 
-    /// A note of the owner; `None` where this thread is not the owner, or no note is free.
+    /// A note of the owner; `None` if this thread is not the owner or no note is free.
     #[inline]
     fn noted(&self) -> Option<Hold<'_>> {
         let notes = OWN.get()?;
@@ -172,7 +177,7 @@ impl<T> BiasedRow<T> {
         self.confirmed(notes, notes.free_for_row(self.address())?)
     }
 
-    /// Notes the row; `None` where its bias has ended since this thread was seen to be the owner.
+    /// Notes the row; `None` if its bias has ended since this thread was found to be the owner.
     #[inline]
     fn confirmed<'a>(&self, notes: &Notes, note: &'a AtomicUsize) -> Option<Hold<'a>> {
         note.store(self.address(), Ordering::Release);
@@ -207,7 +212,8 @@ impl<T> BiasedRow<T> {
         hold
     }
 
-    /// Counts some of the mutexes that this thread locks; whether it has locked enough to own the row.
+    /// Counts some of the mutexes that this thread locks. Returns whether it has locked enough to own
+    /// the row.
     fn counts(&self, notes: &Notes) -> bool {
         let locked = notes.locked.load(Ordering::Relaxed).wrapping_add(1);
         notes.locked.store(locked, Ordering::Relaxed);
@@ -224,7 +230,7 @@ impl<T> BiasedRow<T> {
         times >= LOCKED_MIN / COUNTED && barrier::is_possible()
     }
 
-    /// Makes a thread the owner; says whether it is, as not where a mutex is locked.
+    /// Makes a thread the owner. Returns whether it is; it is not if a mutex is locked.
     #[cold]
     fn begin_bias(&self, notes: &Notes) -> bool {
         let Some(_gate) = free(self.bias.gate.try_lock()) else { return false };
@@ -244,7 +250,7 @@ impl<T> BiasedRow<T> {
         is_free
     }
 
-    /// When this returns, no thread has a mutex of this row by a note.
+    /// Ends the bias: on return, no thread holds a mutex of this row by a note.
     #[cold]
     fn end_bias(&self) {
         let gate = spun(|| free(self.bias.gate.try_lock()));
@@ -274,7 +280,8 @@ impl<T> BiasedRow<T> {
         self.bias.is_biased.load(Ordering::Relaxed)
     }
 
-    /// Where a part of it lies that is no part of a value: a row in there may begin where this one does.
+    /// The address of a part of it outside of its values: another row inside a value could have the
+    /// value's address.
     fn address(&self) -> usize {
         ptr::from_ref(&self.bias) as usize
     }
@@ -305,7 +312,7 @@ mod tests {
         row.until(place, Site::Look, &wait, |value| f.take().map(|f| f(value)))
     }
 
-    /// So often that the row has an owner, if it can have one.
+    /// Takes a mutex so often that the row gets an owner, if that is possible.
     fn take_often<T>(row: &BiasedRow<T>) {
         (0..LOCKED_MIN + COUNTED).for_each(|_| take(row, 0, |_| ()));
     }
@@ -337,7 +344,7 @@ mod tests {
         }
     }
 
-    /// A row in a value begins where the value does, perhaps where the outer row does.
+    /// If a value contains another row, that row may have the address of the outer one.
     #[test]
     fn a_row_in_a_row_is_taken_while_the_outer_one_is() {
         let outer: BiasedRow<BiasedRow<u32>> = BiasedRow::new(Class::Frame, 1, || row(1));
@@ -363,8 +370,8 @@ mod tests {
         );
     }
 
-    /// One uses a row, which it owns soon; another comes now and then, and stays. The row is long, so that many come
-    /// while it gets an owner.
+    /// One thread uses a row and soon owns it; another comes from time to time, and stays. The row is long,
+    /// so that many mutexes are taken while an owner is established.
     #[test]
     fn no_two_threads_have_one_mutex() {
         const ROUNDS: u64 = 2000;
@@ -405,7 +412,7 @@ mod tests {
         assert_eq!(take(&row, 0, |taken| *taken), used + ROUNDS);
     }
 
-    /// Its owner has asked whether it is the owner, and does not run for a while.
+    /// The owner has checked that it is the owner, and then does not run for a while.
     #[test]
     fn an_owner_that_notes_a_row_too_late_is_none() {
         let row: BiasedRow<u32> = row(1);
@@ -439,7 +446,8 @@ mod tests {
         assert_eq!(is_own(&row), barrier::is_possible());
     }
 
-    /// One ends the bias and waits for the owner. Another comes meanwhile, for what the owner has.
+    /// One thread ends the bias and waits for the owner. Meanwhile another one wants what the owner
+    /// holds.
     #[test]
     fn the_second_who_ends_a_bias_waits_for_the_owner_too() {
         let row: BiasedRow<u32> = row(2);
@@ -496,7 +504,7 @@ mod tests {
         take(&row, 1, |_| ());
     }
 
-    /// Who waits gives its note back, and so does the one who wakes it.
+    /// A waiting thread gives up its note, and so does the thread that wakes it.
     #[test]
     fn an_owner_waits_for_what_another_changes() {
         let (row, wait) = (row::<u32>(1), NativeWait::new(Class::Frame));

@@ -1,4 +1,4 @@
-//! What was decided about sizes of pages, by the regions that misses are counted under.
+//! Decisions about page sizes, counted by the regions under which misses are reported.
 //!
 //! ```text
 //!   vm::Kernel --> Board: space, addresses, decision --settle--> label of the region --> counts
@@ -6,8 +6,8 @@
 //!                       the layout, with what the event under way has changed
 //! ```
 //!
-//! Regions of the memory manager are not those that a trace tells of: adjacent mappings become one, so that
-//! a page can be as large as both. So each decision is taken down with its address, and counted once the
+//! The regions of the memory manager differ from those that a trace reports: adjacent mappings are joined,
+//! so that a page can span both. Each decision is therefore recorded with its address, and counted when the
 //! operation is over.
 
 use std::collections::BTreeMap;
@@ -18,44 +18,45 @@ use ram::Ram;
 use results::{ManagerCounts, SizeDecision, SizeReasons, count::labels::Layout};
 use vm::{Decided, Decision, Why};
 
-/// Pages by region and what was decided.
+/// The number of pages for each region (by label) and decision.
 type Counts = BTreeMap<(u32, Decision), u64>;
 
-/// One that was taken down.
+/// A recorded decision.
 pub(super) struct Made {
     pub(super) space: HatSpace,
-    /// What it is about.
+    /// The addresses that it concerns.
     pub(super) range: VirtRange,
     pub(super) decision: Decision,
     pub(super) of: Decided,
 }
 
-/// All of them.
+/// All decisions.
 #[derive(Default)]
 pub(super) struct Decisions {
-    /// Those of the operation under way.
+    /// The decisions of the current operation.
     pub(super) made: Vec<Made>,
-    /// The last that was counted of a load, and its pages so far: faults one after the other are mostly alike.
+    /// The last counted decision of a load, with its number of pages so far: consecutive faults mostly have
+    /// equal decisions.
     last: Option<((u32, Decision), u64)>,
-    /// By label: pages that were loaded before ...
+    /// By label and decision: the pages loaded before that.
     loaded: Counts,
-    /// ... and large pages that were asked for.
+    /// By label and decision: the large pages requested before that.
     asked: Counts,
-    /// Spaces that a fork made, and the numbers of those that they are like until they run.
+    /// For each space that a fork created: the number of its parent's space, until the child runs.
     pub(super) forked: BTreeMap<HatSpace, u32>,
-    /// The number of the space that one was of last.
+    /// The number of the last decision's space.
     number: u32,
 }
 
 impl Decisions {
-    /// All that were made at the fault under way are about `addr`.
+    /// Sets the address of all decisions of the current fault to `addr`.
     pub(super) fn are_at(&mut self, addr: VirtAddr) {
         if let Ok(at) = VirtRange::new(addr, 1) {
             self.made.iter_mut().for_each(|made| made.range = at);
         }
     }
 
-    /// Counts what the operation has decided.
+    /// Counts the decisions of the operation.
     pub(super) fn settle(&mut self, ram: &Ram, layout: &mut Layout) {
         for Made { space, range, decision, of } in self.made.drain(..) {
             if ram.hat_space(self.number) != Some(space) {
@@ -84,7 +85,7 @@ impl Decisions {
         made.clear();
     }
 
-    /// Enters what was decided into `counts`; `places` are those of the labels among the results' regions.
+    /// Adds the decisions to `counts`. `places` has the index in the results' regions for each label.
     pub(super) fn enter(&self, places: &[u32], counts: &mut ManagerCounts) {
         let loaded = self.loaded.iter().map(|(of, pages)| (*of, *pages)).chain(self.last);
         let loaded = placed(loaded, places);
@@ -94,7 +95,7 @@ impl Decisions {
     }
 }
 
-/// `counts` by the place of the region among the results' regions, in place of its label.
+/// `counts` with the index in the results' regions in place of the label.
 fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) -> Counts {
     let mut sums = Counts::new();
     for ((label, decision), pages) in counts {
@@ -103,7 +104,7 @@ fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) 
     sums
 }
 
-/// Regions without their names, and the reasons there.
+/// For each region, without its name: the reasons for page sizes there.
 fn reasons(counts: &Counts) -> Vec<SizeReasons> {
     let mut rows: Vec<SizeReasons> = Vec::new();
     for (&(place, decision), pages) in counts {
@@ -117,7 +118,7 @@ fn reasons(counts: &Counts) -> Vec<SizeReasons> {
     rows
 }
 
-/// What was decided where there was a choice, without the names of regions.
+/// The decisions where several sizes were possible, without the names of regions.
 fn rows(counts: &Counts) -> Vec<SizeDecision> {
     let chosen = counts.iter().filter(|((_, of), _)| of.why != Why::PolicyAsksBase);
     let row = |(&(place, of), &pages): (&(u32, Decision), &u64)| SizeDecision {

@@ -1,4 +1,4 @@
-//! Frames that the kernel lends to devices, as for the packets of a network.
+//! Frames that the kernel lends to devices, for example for network packets.
 //!
 //! ```text
 //!   every so many faults:   lend --> | newest | ... | oldest | --> back to free memory
@@ -6,9 +6,10 @@
 //!   apart                   lend <--- own blocks of 2M: no page of a program is in them
 //! ```
 //!
-//! A read of such a frame can have effects, so that none may be made on a guess (B10 section 6.2.3).
-//! A frame that was reserved for a page of a program and became free, when the reservation was broken,
-//! may come to a device, while what is known of the reservation still leads there (section 6.5.3).
+//! A read of such a frame can have side effects, so that it must not be speculative (B10 section
+//! 6.2.3). A frame that was reserved for a page of a program and became free when the reservation was
+//! broken may be lent to a device, while entries derived from the reservation still lead to it
+//! (section 6.5.3).
 
 use std::collections::VecDeque;
 
@@ -21,22 +22,22 @@ use results::DeviceCounts;
 
 use super::{Base, HUGE, reservations::clear_marks};
 
-/// What devices have.
+/// The frames lent to devices.
 pub(super) struct Devices {
     asked: description::Devices,
-    /// Faults since one was lent last.
+    /// The number of faults since the last frame was lent.
     faults: u32,
-    /// The one that they have had for longest first.
+    /// The lent frames, the longest-lent first.
     lent: VecDeque<FrameId>,
-    /// Frames of blocks of their own that nobody has.
+    /// Free frames of the blocks that are reserved for devices.
     own: Vec<FrameId>,
-    /// All frames that are theirs.
+    /// The number of all frames that belong to devices.
     frames: u64,
     counts: DeviceCounts,
 }
 
 impl Devices {
-    /// None yet; an error comes with the key that is wrong.
+    /// Devices without frames. The error has the key that is wrong.
     pub(super) fn new(description: &Description) -> Result<Option<Devices>, Refusal> {
         let Some(asked) = description.os.devices.clone() else { return Ok(None) };
         let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.devices.{key}"), what));
@@ -68,7 +69,7 @@ impl Devices {
         *counts = DeviceCounts::default();
     }
 
-    /// Whether they are due a frame, as there was a fault.
+    /// Counts a fault. Returns whether a frame must be lent now.
     fn are_due(&mut self) -> bool {
         self.faults += 1;
         let due = self.faults >= self.asked.faults;
@@ -78,8 +79,8 @@ impl Devices {
         due
     }
 
-    /// Takes back the frame that they have had for longest, if they have one more than they may have: the one
-    /// that they got instead is another.
+    /// Takes back the longest-lent frame if there is one more than allowed; it is a different frame from the
+    /// one just lent.
     fn give_back(&mut self, memory: &mut FrameStore) -> Option<FrameId> {
         if self.lent.len() <= self.asked.pages as usize {
             return None;
@@ -95,7 +96,7 @@ impl Devices {
         Some(frame)
     }
 
-    /// Lends them a frame, if there is one.
+    /// Lends a frame, if one is available.
     fn lend(&mut self, memory: &mut FrameStore) -> Option<FrameId> {
         let order = block_order(memory);
         let frame = if self.asked.apart {
@@ -121,13 +122,14 @@ impl Devices {
     }
 }
 
-/// log2 of the frames of a block in which no page of a program may be beside a device's.
+/// log2 of the number of frames of a block that is not shared between pages of programs and
+/// devices.
 fn block_order(memory: &FrameStore) -> u32 {
     memory.table().order(HUGE.max(memory.base()))
 }
 
 impl Base {
-    /// A fault was answered: devices may be due a frame.
+    /// Called after a fault was handled: lends a frame to devices if one is due.
     pub(super) fn serve_devices(&mut self, platform: &mut dyn Platform) {
         let Some(devices) = &mut self.devices else { return };
         if !devices.are_due() {

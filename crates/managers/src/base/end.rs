@@ -1,5 +1,5 @@
-//! What memory is like where a program ends: how large its pages are, and how long its runs of adjacent
-//! pages in adjacent frames.
+//! The state of memory at the end of a program: the sizes of its pages, and the lengths of its runs of
+//! adjacent pages in adjacent frames.
 //!
 //! ```text
 //!   pages    0 1 2 3 | 8 9           a run ends where either is not the next
@@ -13,14 +13,14 @@ use results::{EndOfProgram, RegionSizes, RunsOfLength};
 use super::Base;
 
 impl Base {
-    /// Keeps what memory is like now, if more is in use than when it was looked at last.
+    /// Records the current state of memory, if more memory is in use than in the recorded one.
     pub(super) fn look_at_end(&mut self, access: u64, ram: &Ram) {
         if self.end.as_ref().is_none_or(|last| used(last) < self.used(ram)) {
             self.end = Some(self.end(access, ram));
         }
     }
 
-    /// The fullest of those ends, and of now.
+    /// The state with most memory in use, of the recorded one and the current one.
     pub(super) fn fullest_end(&self, ram: &Ram) -> EndOfProgram {
         let last = self.end.as_ref();
         match last.filter(|last| used(last) > self.used(ram)) {
@@ -103,7 +103,7 @@ impl Base {
     }
 }
 
-/// By log2 of its bytes: a size of pages, and the bytes in them.
+/// For each log2 of a page size: the size, and the bytes in pages of that size.
 struct BySize([Option<(PageSize, u64)>; u64::BITS as usize]);
 
 impl BySize {
@@ -118,7 +118,7 @@ impl BySize {
     }
 }
 
-/// Bytes of pages.
+/// The bytes in pages.
 fn used(end: &EndOfProgram) -> u64 {
     end.bytes.anonymous + end.bytes.file + end.bytes.shared
 }

@@ -1,4 +1,4 @@
-//! What the requests of a trace's events ask of the memory manager.
+//! Performs the requests of a trace's events by calls of the memory manager.
 
 use addr::{Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
@@ -13,13 +13,13 @@ use vm::{Module, Region, Source, Wired};
 use super::{Base, Board, UNEXPLAINED};
 use crate::place::{Kind, Mapped};
 
-/// What Linux counts offsets of mappings in.
+/// The unit of offsets in files of mappings in Linux.
 const FILE_PAGE_BYTES: u64 = 4096;
 /// A flag of Linux's mmap.
 const MAP_STACK: u32 = 0x20000;
 
 impl Base {
-    /// Does what `event` asks for in the space that the trace calls `number`.
+    /// Does what `event` requests in the space that the trace calls `number`.
     pub(super) fn apply(
         &mut self,
         number: u32,
@@ -116,7 +116,7 @@ impl Base {
         }
     }
 
-    /// Pages move.
+    /// Moves pages.
     fn relocate(
         &mut self,
         ask: Ask<'_>,
@@ -136,7 +136,7 @@ impl Base {
         self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
     }
 
-    /// Nothing of what a space had is there any more. It may be used again: its page table stays.
+    /// Empties a space, which may be used again: its page table stays.
     fn empty(&mut self, ask: Ask<'_>) -> Result<(), Failure> {
         let access = ask.platform.access();
         self.look_at_end(access, ask.platform.ram());
@@ -144,8 +144,8 @@ impl Base {
         self.with(ask.platform, |kernel| kernel.exec(ask.space))
     }
 
-    /// What a call has dealt with that ended there. A call that met neither a hole nor a lock here has failed for
-    /// another reason, and has done nothing that is known.
+    /// The range that a call handled before it stopped as `ends` says. If nothing here explains why it
+    /// stopped, the call has failed for another reason and is taken to have done nothing.
     fn dealt_with(
         &self,
         space: HatSpace,
@@ -161,7 +161,7 @@ impl Base {
         begun.filter(|begun| begun.last() < range.last())
     }
 
-    /// Stacks of threads get no large pages: since Linux 6.7 `MAP_STACK` says so.
+    /// Prevents large pages for threads' stacks, as Linux does for `MAP_STACK` since 6.7.
     pub(super) fn stack_of_a_thread(
         &mut self,
         number: u32,
@@ -178,7 +178,7 @@ impl Base {
         self.attach(number, space, range, module, platform)
     }
 
-    /// What is mapped so that it comes into memory at once does, in pages of the sizes that faults would give.
+    /// Brings in the pages of a mapping that requests it, in the page sizes that faults would choose.
     pub(super) fn brought(
         &mut self,
         number: u32,
@@ -201,7 +201,7 @@ impl Base {
         })
     }
 
-    /// What was mapped when the trace began, or when it first told of a space.
+    /// Adds what was mapped when the trace began, or when it first reported a space.
     fn known(
         &mut self,
         ask: Ask<'_>,
@@ -243,8 +243,8 @@ impl Base {
         self.populate(space, range, platform)
     }
 
-    /// A child that shares the space goes on in it; one that the trace does not have takes no
-    /// frames.
+    /// Handles a fork. A child that shares the space continues in it; a child that is not in the
+    /// trace takes no frames.
     fn fork(&mut self, ask: Ask<'_>, child: i64, shares_space: bool) -> Result<(), Failure> {
         if shares_space || !self.forked.remove(&child) {
             return Ok(());
@@ -275,7 +275,7 @@ impl Base {
         self.populate(space, range, platform)
     }
 
-    /// Gives what is mapped its frames at once, where that is asked for.
+    /// Allocates the frames of a mapping at once, if the machine uses eager paging.
     fn populate(
         &mut self,
         space: HatSpace,
@@ -288,7 +288,7 @@ impl Base {
         Ok(())
     }
 
-    /// What a mapping from `start` on has behind it.
+    /// The backing of a mapping from `start` on.
     fn source(&mut self, backing: Backing<'_>, start: u64) -> Source {
         match backing {
             Backing::Anonymous => Source::Anonymous,
@@ -302,13 +302,13 @@ impl Base {
         }
     }
 
-    /// The page of a file in which its page of 4 KiB is.
+    /// The number of the base page of a file that contains its 4-KiB page `file_page`.
     fn first(&self, file_page: u64) -> u64 {
         file_page * FILE_PAGE_BYTES / self.vm.base().bytes()
     }
 }
 
-/// What a rule can call what is mapped; `memory`: what it is where no file is behind it.
+/// The kind of mapping for place rules; `memory` is the kind if no file backs it.
 fn kind(backing: Backing<'_>, rights: Rights, memory: Kind) -> Kind {
     match backing {
         Backing::Anonymous | Backing::SharedMemory => memory,
@@ -317,10 +317,10 @@ fn kind(backing: Backing<'_>, rights: Rights, memory: Kind) -> Kind {
     }
 }
 
-/// Whose event it is, and through what it is answered.
+/// The space of an event, and the platform for handling it.
 struct Ask<'a> {
     space: HatSpace,
-    /// The number that the trace has for that space.
+    /// The number of the space in the trace.
     number: u32,
     platform: &'a mut dyn Platform,
 }

@@ -1,18 +1,18 @@
-//! Which file a mapping has behind it, and what its region is called in results.
+//! The file that backs a mapping, and the name of its region in results.
 
 use std::collections::BTreeMap;
 
 use trace::FileId;
 use vm::FileKey;
 
-/// Of files that the trace knows by their path only.
+/// The device number of files that the trace identifies only by path.
 const BY_PATH: u64 = u64::MAX;
-/// Of segments of shared memory that it knows by their number only.
+/// The device number of shared-memory segments that the trace identifies only by number.
 const BY_SEGMENT: u64 = u64::MAX - 1;
-/// Names that get counts of their own; the others are counted together.
+/// The largest number of names with counts of their own; all others are counted together.
 const NAMES_MAX: usize = 256;
 
-/// Files and names by number.
+/// The numbers of files and names.
 #[derive(Default)]
 pub(super) struct Files {
     paths: BTreeMap<String, u64>,
@@ -21,7 +21,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// The file of a mapping, if the trace says which.
+    /// The file of a mapping, if the trace identifies it.
     pub(super) fn key(&mut self, file: Option<&FileId>, path: Option<&str>) -> Option<FileKey> {
         match (file, path) {
             (Some(file), _) => Some(FileKey { device: file.device, inode: file.inode }),
@@ -34,13 +34,13 @@ impl Files {
         }
     }
 
-    /// A segment of shared memory.
+    /// The file key of a segment of shared memory.
     pub(super) fn segment(&mut self, file: Option<&FileId>, id: i32) -> FileKey {
         let by_number = FileKey { device: BY_SEGMENT, inode: u64::from(id as u32) };
         self.key(file, None).unwrap_or(by_number)
     }
 
-    /// The number of regions called `name`.
+    /// The label of regions called `name`.
     pub(super) fn label(&mut self, name: &str) -> u32 {
         let name = name.rsplit('/').next().unwrap_or(name);
         if let Some(&label) = self.labels.get(name) {
@@ -55,7 +55,7 @@ impl Files {
         label
     }
 
-    /// What regions of this number are called.
+    /// The name of regions with this label.
     pub(super) fn name(&self, label: u32) -> String {
         self.names.get(label as usize).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! `linux` and its kin: what their knobs come to, and when their daemons run.
+//! `linux` and related managers: the values of their settings, and when their daemons run.
 
 use addr::PageSize;
 use description::{
@@ -18,14 +18,14 @@ use vm::{
 
 use super::Base;
 
-/// The only base page of a kernel whose knobs these are.
+/// The base page size, which must be that of a kernel with these settings.
 const BASE: PageSize = PageSize::SIZE_4K;
-/// The large page of its second level.
+/// The large page size of the second level.
 pub(super) const HUGE: PageSize = PageSize::SIZE_2M;
-/// Base pages of a large one.
+/// The number of base pages per large page.
 const HUGE_PAGES: u64 = 512;
 
-/// What the knobs come to, for pages of `sizes`; an error comes with the key that is wrong.
+/// The values of the settings, for pages of `sizes`. The error has the key that is wrong.
 pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Option<Thp>, Refusal> {
     let Some(asked) = linux(&description.os) else { return Ok(None) };
     let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
@@ -125,7 +125,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
     Ok(Some(thp))
 }
 
-/// What the managers have that are made of Linux.
+/// The settings of the managers that are derived from Linux.
 fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
     let os = &description.os;
     let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
@@ -199,16 +199,16 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a page size is one of the manager's.
+/// Whether the manager uses pages of this size.
 pub(super) fn is_held(os: &description::Os, size: PageSize) -> bool {
     let allows_1g = linux(os).is_some_and(|knobs| knobs.allows_1g());
     size == HUGE || allows_1g && size == PageSize::SIZE_1G
 }
 
-/// The most that `min_free_kbytes` is set to by itself, and the least.
+/// The limits of the default of `min_free_kbytes`.
 const MIN_FREE_KBYTES: (u64, u64) = (128, 262_144);
 
-/// The marks that the knobs come to, for a memory of `pages` base pages.
+/// The marks that the settings give for a memory of `pages` base pages.
 pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refusal> {
     let asked = linux(&description.os).unwrap_or_default();
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.linux.{key}"), what));
@@ -244,28 +244,28 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
     Ok(Marks { min, low: min + step, high: min + 2 * step })
 }
 
-/// What a daemon does when it wakes.
+/// The task of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
-    /// It makes large pages.
+    /// Make large pages.
     Promote,
-    /// It looks at which base pages were used.
+    /// Read which base pages were used.
     AgeUse,
-    /// It compacts memory of its own accord.
+    /// Compact memory proactively.
     Compact,
-    /// It clears bits of use ...
+    /// Clear accessed bits, which begins a sample.
     BeginSample,
-    /// ... and reads them.
+    /// Read accessed bits, which ends a sample.
     EndSample,
-    /// It fills free blocks with zeros.
+    /// Fill free blocks with zeros.
     Prezero,
-    /// It looks for base pages of zeros.
+    /// Search for base pages of zeros.
     Recover,
-    /// It moves pages side by side.
+    /// Move pages side by side.
     Range,
 }
 
-/// When a daemon wakes, in cycles of the clock.
+/// When a daemon next wakes, in cycles of the clock.
 #[derive(Debug)]
 struct Waking {
     next: u64,
@@ -275,25 +275,26 @@ struct Waking {
     ran: bool,
 }
 
-/// All of them.
+/// All daemons.
 #[derive(Default, Debug)]
 pub(super) struct Daemons {
     all: Vec<Waking>,
-    /// How long the daemon sleeps that makes large pages where no frame was free.
+    /// The sleep of the daemon that makes large pages, after a pass that found no free frame.
     alloc_sleep: u64,
     prezero_blocks: u64,
-    /// Free memory below which zeros are looked for, and until which, and how many there are, in 1 / 1000.
+    /// In thousandths: the share of free memory below which base pages of zeros are searched for, the
+    /// share at which that ends, and the share of base pages that contain zeros.
     recover: [u64; 3],
 }
 
 impl Daemons {
-    /// When the next one wakes.
+    /// The time when the next daemon wakes.
     pub(super) fn next(&self) -> Option<u64> {
         self.all.iter().map(|waking| waking.next).min()
     }
 
-    /// Puts off the next pass of each daemon that just ran by the `cycles` that the passes took, so that it sleeps
-    /// from the end of its pass.
+    /// Delays the next pass of each daemon that just ran by `cycles`, the duration of the passes, so that its
+    /// sleep begins at the end of its pass.
     pub(super) fn put_off(&mut self, cycles: u64) {
         // Both ends of a sample are of one daemon.
         let sampling = |waking: &Waking| matches!(waking.task, Task::BeginSample | Task::EndSample);
@@ -306,7 +307,7 @@ impl Daemons {
     }
 }
 
-/// The daemons that a description asks for.
+/// The daemons in a description.
 pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
     let os = &description.os;
     let knobs = linux(os).unwrap_or_default();
@@ -371,12 +372,12 @@ pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
     daemons
 }
 
-/// Milliseconds between two looks of `kcompactd` at how fragmented memory is
+/// The period of `kcompactd`'s checks of fragmentation, in milliseconds
 /// (`HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
 const COMPACT_MS: u64 = 500;
 
 impl Base {
-    /// Has the daemons run for which it is time.
+    /// Runs the daemons whose time has come.
     pub(super) fn wake(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
         for place in 0..self.daemons.all.len() {
             let Waking { next, mut sleep, task, .. } = self.daemons.all[place];
@@ -416,8 +417,8 @@ impl Base {
         Ok(())
     }
 
-    /// Bytes of frames that nobody maps and that are not free, as the large page is not split that
-    /// they were part of.
+    /// Bytes of frames that are unmapped but not free, because the large page that they were part
+    /// of has not been split.
     pub(super) fn held_bytes(&self) -> u64 {
         self.vm.folios().0 << self.vm.base().shift()
     }

@@ -1,7 +1,7 @@
-//! `base`, `irix` and `freebsd`: the whole life of memory, by the memory manager of crate `vm`; with base
-//! pages alone; with pages of the sizes that are wished for and a daemon that coalesces free memory
-//! (G98); or with base pages out of reservations, which become large pages as they fill (B10 section
-//! 6.1.1).
+//! The managers `base`, `irix` and `freebsd`, with the complete memory management of crate `vm`. `base`
+//! has only base pages. `irix` has pages of several requested sizes, and a daemon that coalesces free
+//! memory (G98). `freebsd` has base pages from reservations, which become large pages when they are full
+//! (B10 section 6.1.1).
 //!
 //! ```text
 //!   fault, event, tick --> Base --> vm::Kernel --> Ram: page table with mapping lists, frames
@@ -10,12 +10,12 @@
 //!                           +<-- Platform::shoot, when the operation is over
 //! ```
 //!
-//! Frames are shared (files, forks), copied when they are stored to, and leave memory when it gets
-//! scarce. Nothing runs while an operation of the manager is under way, so that hardware is told
-//! what to forget at its end.
+//! Frames are shared (files, forks), copied when they are stored to, and reclaimed when memory
+//! becomes scarce. No program runs while an operation of the manager is in progress, so that
+//! flushes are reported to hardware at the end of the operation.
 //!
-//! An access in a trace has happened: one that no region explains gets a region, and one that its
-//! region forbids is granted.
+//! An access in a trace has really happened. An access to an address without a region therefore
+//! gets a region, and an access that its region forbids is granted.
 
 mod decisions;
 mod devices;
@@ -54,17 +54,18 @@ use linux::{Daemons, HUGE, daemons, marks as linux_marks, thp};
 use prices::Prices;
 use settings::settings;
 
-/// What an access that nothing explains is told apart by in a trace that tells no mappings.
+/// The unit of regions for accesses, in a trace without mappings.
 const BLOCK: PageSize = PageSize::SIZE_2M;
-/// What memory is called that no event explains.
+/// The name of memory that no event has mapped.
 const UNEXPLAINED: &str = "unexplained";
-/// Samples of memory over time; where there are more, every second one goes.
+/// The largest number of samples of memory over time; when there are more, every second one is
+/// dropped.
 const SAMPLES_MAX: usize = 512;
 
-/// The system.
+/// The manager.
 pub(super) struct Base {
     vm: Vm,
-    /// Nodes of memory, and what is wished of them where no rule says it.
+    /// The nodes of memory; the next field has the placement where no rule applies.
     topology: Option<Topology>,
     module: Module,
     replacement: &'static str,
@@ -72,86 +73,88 @@ pub(super) struct Base {
     prices: Prices,
     files: Files,
     decisions: Decisions,
-    /// The space that was asked for last, which is the manager's.
+    /// The space that was used last, if the manager has it.
     known: Option<HatSpace>,
-    /// Processes of the trace that a fork made, by their numbers at the system ...
+    /// The process identifiers of the trace's processes that a fork created.
     forked: BTreeSet<i64>,
-    /// ... and their spaces, from the fork until the trace names them.
+    /// The spaces of forked children, from the fork until the trace uses them.
     children: VecDeque<HatSpace>,
-    /// Spaces, as the trace numbers them, that have what their parents had.
+    /// The numbers, in the trace, of spaces that began as a copy of their parent's.
     inherited: BTreeSet<u32>,
     unexplained: u64,
-    /// Whether pages should leave memory as soon as somebody may do it.
+    /// Whether pages should be evicted as soon as that is possible.
     scarce: bool,
     sizes: Sizes,
-    /// What becomes of marks of pages in reservations, if there are such.
+    /// How marks of pages are treated when their reservation is broken, if pages are marked.
     marks: Option<MarksOfBroken>,
-    /// Frames whose marks were cleared when their reservation was broken.
+    /// The number of frames whose marks were cleared when their reservation was broken.
     marks_cleared: u64,
-    /// Frames that devices have, if they get some.
+    /// The frames of devices, if they get some.
     devices: Option<Devices>,
-    /// Whether what is mapped gets its frames at once.
+    /// Whether mappings get their frames at once (eager paging).
     eager: bool,
-    /// When daemons of Linux and its kin run.
+    /// When the daemons of Linux and related managers run.
     daemons: Daemons,
-    /// The fullest end of a program.
+    /// The state of memory at the end of a program, with most memory in use.
     end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
-    /// Operations per sample, and since the last one.
+    /// The number of operations per sample; the next field has the number since the last sample.
     stride: u64,
     since: u64,
 }
 
-/// Where pages larger than the base page come from.
+/// How pages larger than the base page come about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
-    /// There are none.
+    /// They do not.
     #[default]
     None,
-    /// Programs and rules ask for them.
+    /// Programs and rules request them.
     Wished,
-    /// Reservations become such as they fill.
+    /// Full reservations are promoted.
     Reserved,
-    /// Pages that have missed often become such.
+    /// Pages that miss often in the TLB are promoted.
     Promoted,
-    /// Faults give them, and a daemon makes them, where knobs allow it.
+    /// Faults and a daemon make them, as far as the settings allow.
     Transparent,
 }
 
-/// Pages of several sizes.
+/// The state for pages of several sizes.
 #[derive(Default)]
 struct Sizes {
     rules: Rules,
     larger: Larger,
-    /// Spaces, as the trace numbers them, that have asked.
+    /// The numbers of the spaces that have requested such pages.
     asked: BTreeSet<u32>,
-    /// Whether a call of the trace has collapsed pages, so that the kernel of the recording knows how.
+    /// Whether a call of the trace has collapsed pages, so that the kernel of the recording supports
+    /// it.
     knows_collapse: bool,
     moves_per_us: f64,
-    /// Those above the base page, and whether a TLB has pages in pairs.
+    /// The sizes above the base page; the next field says whether a TLB has pages in pairs.
     promotes_to: Vec<PageSize>,
     is_paired: bool,
     daemon: Option<Daemon>,
 }
 
-/// When the daemon runs.
+/// When the coalescing daemon runs.
 struct Daemon {
     period: u64,
     next: u64,
     moves: u64,
     passes: Vec<DaemonSample>,
-    /// Passes per sample, and since the last one.
+    /// The number of passes per sample; the next field has the number since the last sample.
     stride: u64,
     since: DaemonSample,
     /// Whether it ran in the last tick.
     ran: bool,
 }
 
-/// What a processor and a disk are to the manager.
+/// The manager's platform: processor and disk.
 #[derive(Default)]
 struct Board {
     forget: Vec<Flush>,
-    /// Bytes of a page, the page that was on its way last, and how many requests there were.
+    /// The bytes of a page; the next fields have the page that was transferred last, and the number
+    /// of disk requests.
     page_bytes: u64,
     last: Option<Io>,
     requests: u64,
@@ -167,7 +170,7 @@ impl vm::Platform for Board {
     fn zero(&mut self, _: PhysAddr, _: u64) {}
     fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
 
-    /// Pages side by side in memory and on the disk are one request (G98 section 6.1).
+    /// Pages that are adjacent in memory and on the disk are one request (G98 section 6.1).
     fn transfer(&mut self, io: Io) {
         let follows = |last: Io| {
             let on_disk = match (last.store, io.store) {
@@ -201,7 +204,7 @@ impl vm::Platform for Board {
 type Below<'a> = Kernel<'a, Parts<dyn Mounted, AnyAllocator, Board>>;
 
 impl Base {
-    /// As a machine file asks for it; an error comes with the key that is wrong.
+    /// The manager `base`, as a machine file describes it. The error has the key that is wrong.
     pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         let larger = match description.os.promotion {
             None => Larger::None,
@@ -302,7 +305,7 @@ impl Base {
         })
     }
 
-    /// Does `work` with the manager; what hardware must forget for it is told then.
+    /// Runs `work` on the manager, and then reports its flushes to hardware.
     fn with<T>(
         &mut self,
         platform: &mut dyn Platform,
@@ -312,8 +315,8 @@ impl Base {
         done.map_err(|error| self.failure(error, platform))
     }
 
-    /// Does `work` with the manager, and flushes what `work` has unmapped. The error is the memory manager's
-    /// own.
+    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the memory
+    /// manager's own.
     fn attempt<T>(
         &mut self,
         platform: &mut dyn Platform,
@@ -355,7 +358,7 @@ impl Base {
         done
     }
 
-    /// What an error of the manager is to the run.
+    /// The failure of the run for an error of the manager.
     fn failure(&self, error: Error, platform: &mut dyn Platform) -> Failure {
         match error {
             Error::OutOfMemory { wired, .. } => {
@@ -368,7 +371,7 @@ impl Base {
         }
     }
 
-    /// The HAT layer's space for the one that the trace calls `number`.
+    /// The HAT layer's space for the space that the trace calls `number`.
     fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
         if let Some(known) = platform.ram().hat_space(number) {
             if self.known != Some(known) {
@@ -393,7 +396,7 @@ impl Base {
         Ok(made)
     }
 
-    /// Gives the page at `addr`, which no event explains, a region.
+    /// Maps a region at the page of `addr`, which no event has mapped.
     fn explain(
         &mut self,
         ask: &Ask,
@@ -416,7 +419,7 @@ impl Base {
         self.place(ask.who.number, space, &mapped, platform)
     }
 
-    /// Keeps what is in memory now.
+    /// Records a sample of what is in memory.
     fn sample(&mut self, platform: &mut dyn Platform) {
         let access = platform.access();
         let ram = platform.ram();
@@ -438,7 +441,7 @@ impl Base {
         }
     }
 
-    /// What memory is full of, where none of it can leave; `wired` pages are locked.
+    /// Describes what memory is full of, when nothing can be evicted; `wired` pages are locked.
     fn full(&self, wired: u64, ram: &Ram) -> String {
         let KindBytes { anonymous, shared, tables, swapped, .. } = self.kind_bytes(ram);
         let wired = Bytes(wired << self.vm.base().shift());
@@ -767,7 +770,7 @@ impl System for Base {
     }
 }
 
-/// What an access of `kind` needs.
+/// The rights that an access of `kind` needs.
 fn needed(kind: Kind) -> Rights {
     match kind {
         Kind::Fetch => Rights::EXECUTE,

@@ -1,16 +1,17 @@
-//! From which node of memory frames come, as a machine file and place rules say it.
+//! The node of memory from which frames are allocated, as requested by a machine file and by place
+//! rules.
 
 use description::{self, Description, NodeFallback, NumaPolicy, Rather};
 use vm::{Module, Placement};
 
 use crate::wish::Wish;
 
-/// What is said of no range in particular.
+/// The policy for ranges without a rule.
 pub(super) fn policy(description: &Description) -> NumaPolicy {
     description.os.numa.clone().unwrap_or_default()
 }
 
-/// The module of a range of which no rule says anything.
+/// The module of a range without a rule.
 pub(super) fn module(policy: &NumaPolicy) -> Module {
     Module {
         placement: placement(policy.placement),
@@ -21,7 +22,7 @@ pub(super) fn module(policy: &NumaPolicy) -> Module {
     }
 }
 
-/// `module` with its NUMA settings replaced by those that `wish`, from a place rule, sets.
+/// `module` with the NUMA settings that `wish`, from a place rule, sets.
 pub(super) fn wished(module: Module, wish: &Wish) -> Module {
     let Wish { placement: on, fallback, rather, migrate_after, .. } = *wish;
     Module {

@@ -1,4 +1,4 @@
-//! What the memory manager's work takes.
+//! The cost of the memory manager's work.
 //!
 //! ```text
 //!   work so far - work when it was asked last = the part that is new, at the price of each kind
@@ -10,17 +10,17 @@ use description::{Description, WorkCosts};
 use os::Spent;
 use vm::Work;
 
-/// Prices, and what has been charged.
+/// Prices, and the work that has been charged.
 pub(super) struct Prices {
     pub(super) costs: Option<WorkCosts>,
-    /// Cycles of a request to a disk, and of each page of it, from here on.
+    /// The current cycles of a request to a disk, and of each page in it.
     io: (u64, u64),
-    /// Requests so far: pages side by side are one.
+    /// The number of requests so far; a transfer of adjacent pages is one request.
     pub(super) requests: u64,
-    /// What is charged already.
+    /// The work that has been charged already.
     charged: Work,
     charged_requests: u64,
-    /// Cycles of waiting for disks, so far.
+    /// Cycles of waiting for disks so far.
     pub(super) io_cycles: u64,
 }
 
@@ -36,7 +36,7 @@ impl Prices {
         }
     }
 
-    /// What has been done since it was asked last, with `work` in all.
+    /// The cost since the last call; `work` is all work so far.
     pub(super) fn spent(&mut self, work: &Work) -> Spent {
         let transfers = |work: &Work| work.reads + work.writes;
         let (request, page) = self.io;
@@ -55,26 +55,26 @@ impl Prices {
         Spent { work_cycles, io_cycles }
     }
 
-    /// Cycles of `work` by kind; nothing where there are no prices.
+    /// The cycles of `work` by kind; empty if there are no prices.
     pub(super) fn by_kind(&self, work: &Work) -> BTreeMap<String, u64> {
         let each = self.costs.iter().flat_map(|costs| costs.each(work));
         each.map(|(kind, cycles)| (kind.to_owned(), cycles)).collect()
     }
 
-    /// Counts begin anew.
+    /// Resets the counts to zero.
     pub(super) fn forget_counts(&mut self) {
         let Prices { costs: _, io: _, requests, charged, charged_requests, io_cycles } = self;
         *charged = Work::default();
         (*io_cycles, *requests, *charged_requests) = (0, 0, 0);
     }
 
-    /// Disks are as `description` says from here on.
+    /// Sets the cost of disks to that in `description`.
     pub(super) fn set_io(&mut self, description: &Description) {
         self.io = io_cycles(description);
     }
 }
 
-/// What a request to a disk takes, and each page of it.
+/// The cycles of a request to a disk, and of each page in it.
 fn io_cycles(description: &Description) -> (u64, u64) {
     let swap = description.swap.as_ref();
     swap.map_or((0, 0), |swap| (swap.io_cycles.into(), swap.page_cycles.into()))

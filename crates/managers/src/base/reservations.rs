@@ -1,4 +1,4 @@
-//! What results say of reservations.
+//! Reservations: marks of their pages, and counts for results.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use super::{Base, Larger};
 /// The mark of a page in a reservation.
 const MARK: Usage = Usage { referenced: false, dirty: false, marked: true };
 
-/// What becomes of marks, if pages are marked; an error comes with the key that is wrong.
+/// How marks are treated when their reservation is broken, if pages are marked. The error has the
+/// key that is wrong.
 pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, Refusal> {
     let marks = reservations(&description.os).and_then(|asked| asked.marks);
     let format = description.page_table.as_ref().map(|table| table.format.as_str());
@@ -32,8 +33,8 @@ pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, 
 }
 
 impl Base {
-    /// Hears of the reservations that were broken. Where marks are not to outlive them, those of
-    /// all their pages are cleared, by the mapping lists of their frames.
+    /// Handles broken reservations. If marks must not outlive their reservation, those of all its
+    /// pages are cleared, found by the mapping lists of their frames.
     pub(super) fn breaks(&mut self, ram: &mut Ram) {
         let marks = self.marks;
         let (hat, memory) = ram.parts_mut();
@@ -49,8 +50,8 @@ impl Base {
         }
     }
 
-    /// Marks the page at `addr`, which a fault has brought, if it has its place in a reservation.
-    /// Where no hardware looks at marks they still say which pages were placed so.
+    /// Marks the page at `addr`, which a fault has just mapped, if its frame is in a reservation.
+    /// Marks record the placement even if no hardware uses them.
     pub(super) fn mark(&self, space: Space, addr: VirtAddr, ram: &mut Ram) -> Result<(), Failure> {
         if self.sizes.larger != Larger::Reserved {
             return Ok(());
@@ -64,7 +65,7 @@ impl Base {
         if has_place && !mapping.usage.marked { ram.set_usage(space, addr, MARK) } else { Ok(()) }
     }
 
-    /// Reservations of all sizes, till now.
+    /// The counts of reservations of all sizes so far.
     pub(super) fn reservation_sample(&self, ram: &Ram) -> Option<ReservationSample> {
         let counts = ram.reservations();
         if counts.is_empty() {
@@ -86,7 +87,8 @@ impl Base {
         })
     }
 
-    /// Counts of reservations at the end of the run, by size; `None` if there are no reservations.
+    /// The counts of reservations at the end of the run, by size; `None` if there are no
+    /// reservations.
     pub(super) fn reservation_counts(&self, ram: &Ram) -> Option<ReservationCounts> {
         let counts = ram.reservations();
         let by_size = by_size(&counts, ram.page_sizes()[0]);
@@ -95,8 +97,8 @@ impl Base {
     }
 }
 
-/// Clears the marks of all pages in the `2^order` frames from `first`, in every space that maps them, by the
-/// frames' lists of mappings; gives how many frames had marked pages.
+/// Clears the marks of all pages in the `2^order` frames from `first`, in every space that maps them, found
+/// by the frames' lists of mappings. Returns the number of frames with marked pages.
 pub(super) fn clear_marks(hat: &Hat, memory: &mut FrameStore, first: FrameId, order: u32) -> u64 {
     let (start, base) = (memory.table().address(first).get(), memory.base());
     let frames = (0..1u64 << order).map(|at| PhysAddr::new(start + at * base.bytes()));
@@ -104,7 +106,7 @@ pub(super) fn clear_marks(hat: &Hat, memory: &mut FrameStore, first: FrameId, or
     marked.count() as u64
 }
 
-/// For changes that no hardware for translations need hear of.
+/// A platform for changes that hardware need not be told of.
 struct Quiet<'a>(&'a mut FrameStore);
 
 impl hat::Platform for Quiet<'_> {

@@ -1,11 +1,11 @@
-//! The settings of a manager, as a machine file asks for them.
+//! The settings of a manager, from a machine file.
 
 use addr::PageSize;
 use description::{self, Description, Refusal, WalkerKind, managers::reservations, units::Bytes};
 use ram::{Ram, hashed::hashed};
 use vm::{Marks, Reference, Reserving, Settings};
 
-/// The settings of a manager over this memory, as a machine file asks for them.
+/// The settings of a manager with this memory, from a machine file.
 pub(super) fn settings<'a>(
     description: &Description,
     ram: &Ram,
@@ -53,7 +53,7 @@ pub(super) fn settings<'a>(
     })
 }
 
-/// Cache colours of base pages.
+/// The number of cache colours of base pages.
 fn colors(description: &Description) -> Result<u32, Refusal> {
     match description.os.colors {
         Some(0) => Err(Refusal::new("os.colors", "write 1 or more, or leave it out".to_owned())),
@@ -61,7 +61,7 @@ fn colors(description: &Description) -> Result<u32, Refusal> {
     }
 }
 
-/// The marks that are asked for, of memory of `size`; or why they cannot be.
+/// The requested marks, for memory of `size`, or why they are not possible.
 fn marks(asked: &description::Marks, size: Bytes, base: PageSize) -> Result<Marks, String> {
     let named =
         [("min", asked.min), ("low", asked.low), ("high", asked.high), ("memory.size", size)];

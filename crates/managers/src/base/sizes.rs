@@ -1,4 +1,4 @@
-//! Pages of several sizes: what is wished for them, and when the daemon runs.
+//! Pages of several sizes: requests for them, and when the coalescing daemon runs.
 
 use addr::{PageSize, VirtRange};
 use description::{self, DEFAULT_SIZES, Description, Refusal};
@@ -16,13 +16,13 @@ use crate::{
     wish::Wish,
 };
 
-/// Samples of the daemon over time; where there are more, two become one.
+/// The largest number of samples of the daemon over time; when there are more, pairs are merged.
 const SAMPLES_MAX: usize = 256;
-/// The size that `MADV_HUGEPAGE` asks for: Linux's on x86-64. The next smaller one that the machine
-/// has is wished.
+/// The size that `MADV_HUGEPAGE` requests: that of Linux on x86-64. If the machine does not have
+/// it, the next smaller size is requested.
 const ADVISED: PageSize = description::Os::ADVISED;
 
-/// Whether all TLBs of the first level hold pages of `size`.
+/// Whether all first-level TLBs hold pages of `size`.
 pub(super) fn is_held(description: &Description, size: PageSize) -> bool {
     description.tlb.present().filter(|(_, level, _)| *level == 1).all(|(_, _, tlb)| {
         let arrays = tlb.arrays();
@@ -32,7 +32,7 @@ pub(super) fn is_held(description: &Description, size: PageSize) -> bool {
     })
 }
 
-/// What of rules the machine or its manager cannot do.
+/// Checks that the machine and its manager support what the rules request.
 fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Result<(), String> {
     if let (Some(line), Larger::Transparent) = (rules.waits(), larger) {
         return Err(format!(
@@ -59,7 +59,7 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
 }
 
 impl Sizes {
-    /// What `description` asks for, with larger pages from where `larger` says.
+    /// The state as in `description`, with larger pages from the source `larger`.
     pub(super) fn new(
         description: &Description,
         vm: &Vm,
@@ -124,7 +124,7 @@ impl Sizes {
         })
     }
 
-    /// With how many moves the daemon runs, if it is time.
+    /// If it is time for the daemon to run: the number of migrations it may make.
     pub(super) fn due(&mut self, now: u64) -> Option<u64> {
         let daemon = self.daemon.as_mut()?;
         daemon.ran = now >= daemon.next;
@@ -134,14 +134,15 @@ impl Sizes {
         })
     }
 
-    /// Puts off the daemon's next pass by `cycles` if it just ran, so that it sleeps from the end of its pass.
+    /// Delays the daemon's next pass by `cycles` if it just ran, so that its sleep begins at the end of its
+    /// pass.
     pub(super) fn put_off(&mut self, cycles: u64) {
         if let Some(daemon) = self.daemon.as_mut().filter(|daemon| daemon.ran) {
             daemon.next += cycles;
         }
     }
 
-    /// Keeps what a pass has done.
+    /// Records the results of a pass.
     pub(super) fn passed(&mut self, pass: DaemonSample) {
         if let Some(daemon) = &mut self.daemon {
             daemon.note(pass);
@@ -223,7 +224,7 @@ impl Daemon {
 }
 
 impl Base {
-    /// Attaches what is wished for `mapped`.
+    /// Attaches modules for what rules request for `mapped`.
     pub(super) fn place(
         &mut self,
         number: u32,
@@ -242,7 +243,7 @@ impl Base {
         Ok(())
     }
 
-    /// Attaches what is wished for what `event` says is allocated.
+    /// Attaches a module for what rules request for the allocation in `event`.
     pub(super) fn allocated(
         &mut self,
         number: u32,
@@ -275,7 +276,7 @@ impl Base {
         nodes::wished(module, &wish)
     }
 
-    /// Attaches a module to a range of a space, which asks for pages of several sizes from here on.
+    /// Attaches a module to a range of a space, which uses pages of several sizes from now on.
     pub(super) fn attach(
         &mut self,
         number: u32,
@@ -291,15 +292,15 @@ impl Base {
         self.with(platform, |kernel| kernel.attach(space, range, module))
     }
 
-    /// The size that advice asks for: the largest up to Linux's.
+    /// The size that advice requests: the largest one up to Linux's.
     pub(super) fn advised(&self) -> PageSize {
         let sizes = self.sizes.promotes_to.iter().rev();
         let size = sizes.copied().find(|size| *size <= ADVISED);
         size.unwrap_or(self.vm.base())
     }
 
-    /// Has the pages of a range be as large as advice can ask for. Of a call that has failed only Linux's own
-    /// manager knows what it has done before that (`madvise_collapse`).
+    /// Makes the pages of a range as large as advice can request. If the call has failed, only Linux's own
+    /// manager can determine what it did before (`madvise_collapse`).
     pub(super) fn upgrade(
         &mut self,
         number: u32,
@@ -327,7 +328,7 @@ impl Base {
         self.with(platform, |kernel| kernel.upgrade(space, range, size).map(|_| ()))
     }
 
-    /// What the daemon has done.
+    /// Counts of the daemon.
     pub(super) fn daemon_counts(&self) -> Option<DaemonCounts> {
         let passes = self.vm.daemon_passes()?;
         let levels = passes

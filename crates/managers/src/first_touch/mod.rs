@@ -1,5 +1,5 @@
-//! First touch: a page is mapped when it is first touched with the rights of its region, and goes
-//! when its region goes.
+//! First touch: a page is mapped when it is first touched, with the rights of its region, and is
+//! unmapped with its region.
 //!
 //! ```text
 //!   fault(addr) ----> a frame from memory, a page in the table
@@ -14,15 +14,13 @@
 //!   pages       bbbbbbb|   2M  |  2M   |bbb                  a frame of 2M is free: else b, base
 //! ```
 //!
-//! A larger page that an event concerns in part is first made small, as an operating system would.
-//! Where no event says what is mapped (a trace of another tool), nothing is known of a region but
-//! that it was touched: each aligned block of 2 MiB counts as one, as it is reported.
-//! `os.place` says in which regions that is so, and with which size: base pages, or 2M, which is what
-//! Linux's madvise can give.
-//! `os.uniform` gives every page `os.page_size`, whatever regions say, which none could map.
+//! A larger page that an event concerns only in part is split first, as by an operating system. If no
+//! event says what is mapped (in a trace of another tool), regions are unknown: each aligned block of
+//! 2 MiB that is touched counts as one, as it is reported. `os.place` restricts larger pages to some
+//! regions, with one of two sizes: base pages, or 2M, which Linux's madvise can request. `os.uniform`
+//! gives every page `os.page_size` regardless of regions, which no operating system could do.
 //!
-//! It is the smallest system that is right. Reservations, policies, replacement and sharing are
-//! not here.
+//! It is the smallest correct system. It has no reservations, policies, replacement or sharing.
 
 mod placed;
 mod promoted;
@@ -48,27 +46,27 @@ use trace::{Event, Regions};
 use super::place::Rules;
 use recorded::Recorded;
 
-/// The largest page where nothing is known of regions.
+/// The largest page size if regions are unknown.
 const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
 
-/// The system.
+/// The manager.
 #[derive(Debug)]
 pub(super) struct FirstTouch {
     base: PageSize,
-    /// The size of pages where a region has room for it.
+    /// The page size used where a region has room for it.
     large: Option<PageSize>,
-    /// Whether it has them wherever no rule says otherwise.
+    /// Whether it is used everywhere without a rule.
     large_everywhere: bool,
-    /// Which sizes are wished where.
+    /// Which sizes are requested where.
     rules: Rules,
-    /// By space and number of a large page: how many base pages are mapped in its place.
+    /// For each large page, by space and page number: how many base pages are mapped in its place.
     crowded: FxHashMap<(u32, u64), u32>,
-    /// Where pages lie, if that is not this system's to choose.
+    /// The placement of pages by the trace, if this manager does not choose frames.
     recorded: Option<Recorded>,
 }
 
 impl FirstTouch {
-    /// One that maps pages as `os` says, which are to be some of `sizes`.
+    /// A manager that maps pages as `os` says; the page table supports `sizes`.
     pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
         let (base, large) = (os.base(), os.large());
         if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {
@@ -85,7 +83,7 @@ impl FirstTouch {
         })
     }
 
-    /// A `first-touch` manager, as a machine file describes it.
+    /// The manager `first-touch`, as a machine file describes it.
     pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         let os = &description.os;
         let rules = placed::rules(os, ram.page_sizes());
@@ -95,7 +93,7 @@ impl FirstTouch {
         Ok(Box::new(FirstTouch { rules, ..system }))
     }
 
-    /// The page to map at `addr`.
+    /// The page to be mapped at `addr`.
     fn choose(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
         let wished = self.wished(who, addr, layout);
         let large = wished.map(|size| addr.page(size)).filter(|page| {
@@ -120,7 +118,7 @@ impl FirstTouch {
         layout.regions(who.number).is_some_and(allows)
     }
 
-    /// Maps `page`, which holds `touched` and is not there.
+    /// Maps `page`, which contains `touched` and is not mapped.
     fn map(
         &mut self,
         who: Who,
@@ -137,7 +135,7 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// The frame of a page, its own or the one that the trace has it in.
+    /// The frame for a page: a newly allocated one, or that given by the trace.
     fn frame_for(
         &mut self,
         who: Who,
@@ -151,7 +149,7 @@ impl FirstTouch {
         }
     }
 
-    /// A page is in this frame no more; no hardware leads there for it.
+    /// Frees a page's use of this frame; no translation of the page leads to it.
     fn free(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         match &mut self.recorded {
             Some(recorded) => recorded.release(frame, size, ram),
@@ -159,14 +157,14 @@ impl FirstTouch {
         }
     }
 
-    /// Notes that `page` is mapped.
+    /// Records that `page` is mapped.
     fn note(&mut self, space: Space, page: Page) {
         if let Some(large) = self.block(page) {
             *self.crowded.entry((space.id(), large.number())).or_insert(0) += 1;
         }
     }
 
-    /// Notes that `page` is mapped no more.
+    /// Records that `page` is no longer mapped.
     fn note_gone(&mut self, space: Space, page: Page) {
         let Some(large) = self.block(page) else { return };
         if let Entry::Occupied(mut pages) = self.crowded.entry((space.id(), large.number())) {
@@ -177,7 +175,7 @@ impl FirstTouch {
         }
     }
 
-    /// The large page in whose place `page` is, if it is smaller.
+    /// The large page that contains `page`, if that is smaller.
     fn block(&self, page: Page) -> Option<Page> {
         self.large.filter(|large| *large > page.size()).map(|large| page.start().page(large))
     }
@@ -223,7 +221,7 @@ impl System for FirstTouch {
         FirstTouch::moved(self, who, at, platform)
     }
 
-    /// An access in a trace has happened, so one that the rights forbid is granted: the event
+    /// The access has really happened; one that the rights forbid is therefore granted: the event
     /// that allowed it is not in the trace.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
         let Ask { who: Who { number, space }, addr, kind, fault } = *ask;
@@ -317,8 +315,8 @@ impl System for FirstTouch {
     }
 }
 
-/// The least that hardware can express and that allows `rights`: whoever may write or execute a
-/// page may read it.
+/// The smallest set of rights that contains `rights` and that hardware supports: a page that may be
+/// written or executed may also be read.
 fn expressible(rights: Rights) -> Rights {
     if Kind::ALL.into_iter().any(|kind| rights.allows(kind)) {
         rights | Rights::READ | Rights::USER

@@ -1,4 +1,4 @@
-//! Large pages where a place file wishes for them, as madvise would on Linux.
+//! Large pages where a place file requests them, as with madvise on Linux.
 
 use addr::{PageSize, VirtAddr, VirtRange};
 use os::Who;
@@ -7,7 +7,7 @@ use results::count::labels::Layout;
 use super::FirstTouch;
 use crate::place::{Kind, Mapped, Rules};
 
-/// The rules of `os`, whose sizes are those of base pages and of madvise.
+/// The rules of `os`; their sizes must be those of base pages and of madvise.
 pub(super) fn rules(os: &description::Os, held: &[PageSize]) -> Result<Rules, String> {
     if os.place.is_empty() {
         return Ok(Rules::default());
@@ -32,7 +32,7 @@ pub(super) fn rules(os: &description::Os, held: &[PageSize]) -> Result<Rules, St
 }
 
 impl FirstTouch {
-    /// The size that the page of `addr` should have, if it is not that of base pages.
+    /// The size requested for the page of `addr`, if it is not that of base pages.
     pub(super) fn wished(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Option<PageSize> {
         let large = self.large?;
         let everywhere = self.large_everywhere;

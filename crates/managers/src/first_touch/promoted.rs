@@ -1,4 +1,4 @@
-//! Base pages that become a large one after they were touched, as what has missed often does.
+//! Promotes base pages that are in memory to a large page, because they miss often in the TLB.
 //!
 //! ```text
 //!   rights alike, one region, a large frame free?
@@ -14,7 +14,8 @@ use ram::Failure;
 use super::FirstTouch;
 
 impl FirstTouch {
-    /// Makes `page` of the base pages that are in its place; gives how many large pages that is.
+    /// Makes `page` from the base pages in its place. Returns the number of large pages made, 0 or
+    /// 1.
     pub(super) fn promoted(
         &mut self,
         who: Who,

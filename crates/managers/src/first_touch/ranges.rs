@@ -1,4 +1,4 @@
-//! What an event asks for of a range: pages that go, move, or get other rights.
+//! Requests of events that concern a range: pages are unmapped, moved, or get other rights.
 //!
 //! ```text
 //!   range       [.......]            a page larger than the base page that it covers in part
@@ -13,8 +13,8 @@ use ram::Failure;
 use super::{FirstTouch, expressible};
 
 impl FirstTouch {
-    /// The whole base pages within `bytes` from `start`: one that a range covers in part stays. A
-    /// larger page that it covers in part is made small.
+    /// The whole base pages in the `bytes` bytes from `start`: a base page that the range covers
+    /// only in part is not included. A larger page that it covers in part is split.
     fn whole_pages(
         &mut self,
         space: Space,
@@ -47,7 +47,7 @@ impl FirstTouch {
         VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
     }
 
-    /// Takes all pages out of `range`. Hardware still holds them, and their frames are in use.
+    /// Unmaps all pages in `range`. Hardware may still hold them, and their frames stay allocated.
     pub(super) fn take(
         &mut self,
         space: Space,
@@ -90,7 +90,7 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// Pages that move keep their frames and their usage bits; what the new length leaves out goes.
+    /// Moves pages with their frames and usage bits; those beyond the new length are unmapped.
     pub(super) fn remap(
         &mut self,
         space: Space,

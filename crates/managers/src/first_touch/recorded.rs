@@ -1,4 +1,4 @@
-//! `recorded`: pages lie where the trace's physical addresses say.
+//! `recorded`: pages have the physical addresses that the trace gives.
 //!
 //! ```text
 //!   rows     va, pa    va, pa    va, pa'     a row says where its page is when it is accessed
@@ -9,15 +9,16 @@
 //!   fault --> the frame that was told, taken from memory by its number
 //! ```
 //!
-//! Everything else is [`FirstTouch`]'s: a page goes when its region goes. With an `os.page_size`
-//! beyond the base page, a page is so large where its region allows it and its two addresses agree
-//! in all bits below that size. A row that contradicts such a page makes it small.
+//! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. With an
+//! `os.page_size` above the base page, a page has that size where its region allows it and its
+//! virtual and physical address agree in all bits below that size. A row that contradicts such a
+//! page splits it.
 //!
-//! Frames may have several pages: those of spaces that shared them. Page tables are not in a trace.
-//! They have the last sixteenth of memory to themselves ([`physmem::Apart`]), and so has the second
-//! page of an access that crosses from one page to the next, until a row of its own says where
-//! that page is. Such pages take half of that sixteenth at most. More of them share its frames in turn, so that no
-//! access ends a run only because it crosses into a page that no row has.
+//! A frame may have several pages, of spaces that share it. Traces do not contain page tables. These get the
+//! last sixteenth of memory for themselves ([`physmem::Apart`]). The second page of an access that crosses a
+//! page boundary also gets a frame there, until a row of its own gives its physical address. Such pages take
+//! at most half of that sixteenth; further ones share its frames in turn, so that no run ends only because an
+//! access crosses into a page without a row.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -30,29 +31,30 @@ use trace::Batch;
 
 use super::FirstTouch;
 
-/// Pages whose frames are looked up without hashing.
+/// The number of pages whose frames are looked up without hashing.
 const KNOWN: usize = 1024;
 
-/// Where the trace has pages.
+/// The placement of pages by the trace.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     base: PageSize,
-    /// Whether a page that is new to this may be mapped already, as a part of a larger one.
+    /// Whether a page that is new here may already be mapped as a part of a larger one.
     has_large: bool,
-    /// The frame of each page, by space and page.
+    /// The frame of each page, by space and page number.
     told: FxHashMap<(u32, u64), u64>,
-    /// A part of them: space, page, frame.
+    /// A direct-mapped cache of that: space, page number, frame.
     known: Box<[(u32, u64, u64); KNOWN]>,
-    /// Pages of each frame that is mapped.
+    /// The number of pages in each mapped frame.
     users: FxHashMap<u64, u32>,
-    /// Frames of pages that no row has told of, the one that got a page last, and how many there may be.
+    /// The frames of pages without a row; the next fields have the frame used last and the largest
+    /// number of frames.
     untold: BTreeSet<u64>,
     last_untold: u64,
     untold_max: usize,
 }
 
 impl Recorded {
-    /// The manager, as a machine file asks for it; an error comes with the key that is wrong.
+    /// The manager `recorded`, as a machine file describes it. The error has the key that is wrong.
     pub(crate) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         if description.page_table.is_none() {
             let what = "a machine of TLBs alone has no frames that could be those of a trace: \
@@ -79,14 +81,14 @@ impl Recorded {
         Ok(Box::new(system))
     }
 
-    /// The page of `addr` is in the frame of `paddr` from here on.
+    /// Records that the page of `addr` is in the frame of `paddr` from now on.
     fn tell(&mut self, number: u32, addr: VirtAddr, paddr: PhysAddr) {
         let page = addr.page(self.base).number();
         self.told.insert((number, page), paddr.get() >> self.base.shift());
     }
 
-    /// Where `page` of the space `number` was told to be, if it was, and if a page so large can be
-    /// there.
+    /// The frame of `page` in the space `number`, if the trace has given it, and if a page of that
+    /// size can be there.
     pub(super) fn frame_of(&self, number: u32, page: Page, touched: VirtAddr) -> Option<PhysAddr> {
         let told = self.told.get(&(number, touched.page(self.base).number()))?;
         let touched = touched.page(self.base).start().get();
@@ -94,7 +96,7 @@ impl Recorded {
         (frame & page.size().mask() == 0).then(|| PhysAddr::new(frame))
     }
 
-    /// Takes the frame of a page for one more of its users.
+    /// Adds a user of the frame of a page; the first one allocates it.
     pub(super) fn take(
         &mut self,
         frame: PhysAddr,
@@ -115,7 +117,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// A frame for `page`, of which no row has told.
+    /// A frame for `page`, for which there was no row.
     pub(super) fn take_untold(&mut self, page: Page, ram: &mut Ram) -> Result<PhysAddr, Failure> {
         let shift = self.base.shift();
         let is_full = self.untold.len() >= self.untold_max;
@@ -134,13 +136,13 @@ impl Recorded {
         Ok(PhysAddr::new(frame << shift))
     }
 
-    /// The frame that comes after the one that got a page last.
+    /// The frame after the one that was last used for such a page.
     fn next_untold(&self) -> Option<u64> {
         let after = self.untold.range(self.last_untold + 1..).next();
         after.or_else(|| self.untold.first()).copied()
     }
 
-    /// A frame has a user less; it is free with its last.
+    /// Removes a user of a frame; the last one frees it.
     pub(super) fn release(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         for part in self.parts(frame, size) {
             let users = self.users.get_mut(&part);
@@ -216,7 +218,7 @@ impl os::Recorded for Recorded {
 }
 
 impl FirstTouch {
-    /// The page at `addr` is at `paddr` from here on, if it is mapped at all.
+    /// Records that the page at `addr` is at `paddr` from now on, if it is mapped.
     pub(super) fn moved(
         &mut self,
         who: Who,

@@ -1,4 +1,4 @@
-//! The data caches one behind the other.
+//! The data caches of a machine, connected level by level.
 //!
 //! ```text
 //!   fetch ------> l1i --\
@@ -8,9 +8,9 @@
 //!   walker ------------------+   enters where it is told to
 //! ```
 //!
-//! A miss asks the next level and fills every level on the way back; a dirty line that makes
-//! room goes one level down, after the line that replaces it was fetched, and is used there as
-//! by any write. Levels neither include nor exclude each other, and l1i does not see what is
+//! A miss is forwarded to the next level and fills every level on the way back. A dirty victim is
+//! written to the next level after the line that replaces it has been fetched; that level treats it
+//! like any other write. Levels are neither inclusive nor exclusive, and l1i does not see what is
 //! written through l1d.
 
 use addr::{Kind, PhysAddr};
@@ -18,7 +18,7 @@ use addr::{Kind, PhysAddr};
 use super::{Cache, CacheCounts, CacheParams};
 use crate::{GeometryError, Learns};
 
-/// Where an access was served: the caches, nearest first, and memory behind them.
+/// Where an access was served: the caches, nearest first, and then memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Served {
@@ -30,14 +30,14 @@ pub enum Served {
     L2 = 2,
     /// The third level.
     L3 = 3,
-    /// No cache.
+    /// Memory: no cache had the line.
     Memory = 4,
 }
 
 impl Served {
     /// All places, in the order of their numbers.
     pub const ALL: [Served; 5] = [Served::L1i, Served::L1d, Served::L2, Served::L3, Served::Memory];
-    /// How many places there are; an array indexed by `served as usize` has this length.
+    /// The number of places; an array indexed by `served as usize` has this length.
     pub const COUNT: usize = 5;
 
     /// The name as machine files and results write it.
@@ -52,16 +52,16 @@ impl Served {
     }
 }
 
-/// Who asks for data.
+/// Who requests data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Requester {
-    /// The program, by an access of this kind.
+    /// The program, with an access of this kind.
     Program(Kind),
     /// The page-table walker.
     Walker,
 }
 
-/// The caches that there are.
+/// The parameters of all data caches; an absent cache does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HierarchyParams {
     /// First level, fetches.
@@ -72,43 +72,45 @@ pub struct HierarchyParams {
     pub l2: Option<CacheParams>,
     /// Third level.
     pub l3: Option<CacheParams>,
-    /// The cache at which walk references enter; the first one of loads if absent. At
-    /// [`Served::Memory`] they pass all caches by.
+    /// The cache that the walker's references access first; if absent, the first one for loads.
+    /// With [`Served::Memory`] they bypass all caches.
     pub walker_enters: Option<Served>,
 }
 
-/// Where a requester's accesses come in, as far as it decides which of them change nothing.
+/// The place that a requester's accesses reach first, with the properties that decide which
+/// repeated accesses leave it unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entrance {
     /// The cache, or memory.
     pub place: Served,
-    /// log2 of the bytes of its lines.
+    /// log2 of its line size in bytes.
     pub line_shift: u32,
-    /// Its sets.
+    /// The number of its sets.
     pub sets: usize,
-    /// Whether an access to the line that its set used last leaves it as it was, but for the
-    /// counts and, for a store to a clean line, for the dirty bit. So it is where the policy
-    /// knows no more than the order of uses, and no cache in front sends it other lines.
+    /// Whether an access to the most recently used line of a set leaves the cache unchanged, except
+    /// for counts and, for a store to a clean line, the dirty bit. This holds if the policy records
+    /// only the order of uses, and if no cache in front changes which lines are accessed.
     pub repeats_change_nothing: bool,
 }
 
 /// The data caches of a machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    /// By place; there is none in memory's.
+    /// The cache at each place; there is none at memory.
     caches: [Option<Cache>; Served::COUNT],
-    /// By the kind of access.
+    /// The first place for each kind of access.
     program: [Served; Kind::COUNT],
     walker: Served,
-    /// By place: the next one behind it, and by how many bits the number of a line is shorter there.
+    /// For each place: the next existing place, and by how many bits line numbers are shorter there.
     behind: [(Served, u32); Served::COUNT],
-    /// The last of those caches that know so much of their lines that it is far from the host's processor.
+    /// The last cache whose simulated state is so large that it does not fit into the nearest caches of
+    /// the host's processor.
     far: Option<Served>,
 }
 
 impl Hierarchy {
-    /// Empty caches, or the place of the one that cannot be built and why. A walker that enters
-    /// at a cache that does not exist is [`Served::Memory`]'s error.
+    /// Empty caches. The error has the cache that cannot be built, and why; for a walker that
+    /// enters at a cache that does not exist, it names [`Served::Memory`].
     pub fn new(params: &HierarchyParams) -> Result<Hierarchy, (Served, GeometryError)> {
         let mut caches = [const { None }; Served::COUNT];
         let all = [params.l1i, params.l1d, params.l2, params.l3];
@@ -143,8 +145,8 @@ impl Hierarchy {
         Ok(hierarchy)
     }
 
-    /// Reads or writes `bytes` bytes at `phys` for `who`. Gives the place that had them: of
-    /// several lines the farthest. Each line is an access of its own to every cache.
+    /// Reads or writes `bytes` bytes at `phys` for `who`. Returns the place that had them; if they
+    /// span several lines, the farthest place. Each line is a separate access for every cache.
     #[inline]
     pub fn access(&mut self, phys: PhysAddr, bytes: u32, write: bool, who: Requester) -> Served {
         let entry = self.entry(who);
@@ -160,12 +162,13 @@ impl Hierarchy {
         self.complete(entry, first, last, write, who)
     }
 
-    /// Whether it pays to tell some time before where an access goes ([`Hierarchy::soon`]).
+    /// Whether [`Hierarchy::soon`] is worth calling some time before an access.
     pub fn is_far(&self) -> bool {
         self.far.is_some()
     }
 
-    /// Has the host fetch what a cache that knows much, the last such one, knows of the line at `phys`.
+    /// Prefetches, on the host, the simulated state for the line at `phys` in the last cache with a
+    /// large state.
     #[inline]
     pub fn soon(&self, phys: PhysAddr) {
         if let Some(far) = self.far
@@ -175,8 +178,8 @@ impl Hierarchy {
         }
     }
 
-    /// Uses the line of an access of `kind` by the program if it is found at once where the access comes in.
-    /// It is not counted: tell [`Hierarchy::repeated`] of all that were.
+    /// Accesses the line of a program's access of `kind` if it is found quickly in the cache that the access
+    /// reaches first. The access is not counted; report all such accesses to [`Hierarchy::repeated`].
     #[inline(always)]
     pub fn hit(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
         match &mut self.caches[self.program[kind as usize] as usize] {
@@ -185,7 +188,7 @@ impl Hierarchy {
         }
     }
 
-    /// An access of `kind` by the program for which [`Hierarchy::hit`] has found nothing. It is counted.
+    /// A program's access of `kind` for which [`Hierarchy::hit`] returned false. It is counted.
     pub fn access_anew(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> Served {
         let (who, write) = (Requester::Program(kind), kind == Kind::Store);
         let entry = self.entry(who);
@@ -201,16 +204,17 @@ impl Hierarchy {
         self.miss(entry, line, write, who)
     }
 
-    /// Where a reference of the walker comes in, if it changes nothing there. It is not counted:
-    /// tell [`Hierarchy::repeated_walks`] of all that were.
+    /// The place that a walker's reference reaches first, if the reference leaves it unchanged. The
+    /// reference is not counted; report all such references to [`Hierarchy::repeated_walks`].
     #[inline(always)]
     pub fn is_repeated_walk(&self, phys: PhysAddr, bytes: u32, write: bool) -> Option<Served> {
         let cache = self.caches[self.walker as usize].as_ref()?;
         cache.is_repeat(phys, bytes, write).then_some(self.walker)
     }
 
-    /// How many of the walker's `reads`, each an address and bytes, change nothing where they come in,
-    /// from the first one on; and that place. As [`Hierarchy::is_repeated_walk`] of each.
+    /// How many of the walker's `reads` (address and bytes), counted from the first, leave the place
+    /// unchanged that they reach first, in the sense of [`Hierarchy::is_repeated_walk`]; and that
+    /// place.
     #[inline(always)]
     pub fn repeated_reads(
         &self,
@@ -221,7 +225,7 @@ impl Hierarchy {
         Some((repeated.count(), self.walker))
     }
 
-    /// Counts `reads` and `writes` of the walker that changed nothing in the cache that they reach
+    /// Counts `reads` and `writes` of the walker that left the place unchanged that they reached
     /// first.
     pub fn repeated_walks(&mut self, reads: u64, writes: u64) {
         if let Some(cache) = &mut self.caches[self.walker as usize] {
@@ -230,7 +234,7 @@ impl Hierarchy {
         }
     }
 
-    /// Where accesses of `who` come in.
+    /// The place that accesses of `who` reach first.
     pub fn entrance(&self, who: Requester) -> Entrance {
         let place = self.entry(who);
         // The misses of a cache in front pass through the second and the third level.
@@ -247,8 +251,8 @@ impl Hierarchy {
         }
     }
 
-    /// Counts `hits` accesses of `kind` by the program that changed nothing where they came in,
-    /// and gives that place.
+    /// Counts `hits` program accesses of `kind` that left the place unchanged that they reached
+    /// first, and returns that place.
     pub fn repeated(&mut self, kind: Kind, hits: u64) -> Served {
         let place = self.entry(Requester::Program(kind));
         if let Some(cache) = &mut self.caches[place as usize] {
@@ -262,19 +266,19 @@ impl Hierarchy {
         self.caches[place as usize].as_ref()
     }
 
-    /// The third level, which several processors may share: it is to be handed from one hierarchy
-    /// to another of the same shape.
+    /// The third level, so that processors that share it can pass it from one hierarchy to another
+    /// of the same shape.
     pub fn l3(&mut self) -> &mut Option<Cache> {
         &mut self.caches[Served::L3 as usize]
     }
 
-    /// What the cache at `place` has counted.
+    /// The counts of the cache at `place`.
     pub fn counts(&self, place: Served) -> Option<CacheCounts> {
         self.cache(place).map(Cache::counts)
     }
 
-    /// Flushes the first level of lines that `goes` tells by their address: of `bytes` bytes at most.
-    /// What is dirty goes past all other caches.
+    /// Flushes those lines of the first level for whose address `goes` returns true; they cover at
+    /// most `bytes` bytes of memory. Dirty lines bypass all other caches.
     pub fn flush_first(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
         for place in [Served::L1i, Served::L1d] {
             if let Some(cache) = &mut self.caches[place as usize] {
@@ -283,7 +287,7 @@ impl Hierarchy {
         }
     }
 
-    /// Begins to count anew; the lines stay.
+    /// Resets the counts to zero; the lines stay.
     pub fn forget_counts(&mut self) {
         self.caches.iter_mut().flatten().for_each(Cache::forget_counts);
     }
@@ -296,8 +300,8 @@ impl Hierarchy {
         }
     }
 
-    /// What `access` leaves: the only line missed at `entry`, or several lines are to be asked
-    /// for.
+    /// Completes an access: either its only line has already missed at `entry`, or it spans several
+    /// lines that have not been requested.
     #[inline(never)]
     fn complete(
         &mut self,
@@ -317,7 +321,7 @@ impl Hierarchy {
         farthest
     }
 
-    /// Asks the cache at `place` for `line`.
+    /// Requests `line` from the cache at `place`.
     fn line(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
         let Some(cache) = &mut self.caches[place as usize] else {
             return Served::Memory;
@@ -325,7 +329,7 @@ impl Hierarchy {
         if cache.request(line, write, who) { place } else { self.miss(place, line, write, who) }
     }
 
-    /// Fetches `line`, which was not in the cache at `place`, from the level behind it.
+    /// Fetches `line`, which missed in the cache at `place`, from the next level.
     fn miss(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
         let (behind, shorter) = self.behind[place as usize];
         let served = self.line(behind, line >> shorter, false, who);
@@ -338,7 +342,7 @@ impl Hierarchy {
         served
     }
 
-    /// Writes a dirty line of the level in front to the cache at `place`.
+    /// Writes a dirty victim of the level in front to the cache at `place`.
     fn write_back(&mut self, place: Served, line: u64) {
         let Some(cache) = &mut self.caches[place as usize] else { return };
         if !cache.touch(line, true)
@@ -350,7 +354,7 @@ impl Hierarchy {
         }
     }
 
-    /// The next place behind `place` that exists, and by how many bits its lines are longer.
+    /// The next existing place after `place`, and by how many bits its lines are longer.
     fn next(&self, place: Served) -> (Served, u32) {
         let next = [Served::L2, Served::L3]
             .into_iter()

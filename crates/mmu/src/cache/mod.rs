@@ -6,11 +6,11 @@
 //!         key of SetArray  tag: line number << 1 | dirty
 //! ```
 //!
-//! It knows which lines it holds and which of them are dirty; data it has none. Misses are
-//! completed by a [`Hierarchy`], which fetches the line from below and takes the dirty victim.
+//! It records which lines it holds and which of them are dirty, but not their data. A [`Hierarchy`]
+//! completes misses: it fetches the line from the next level and writes back the dirty victim.
 //!
-//! Most requests are for the line that their set used last. Under most policies they leave the
-//! set as it is, and are only counted.
+//! Most requests are for the most recently used line of their set. With most policies such a
+//! request leaves the set unchanged and is only counted.
 
 mod hierarchy;
 
@@ -21,75 +21,77 @@ use prefetch_index::prefetch_index;
 
 use crate::{AnyReplacement, GeometryError, Learns, Policy, SetArray, hints::Hints};
 
-/// The tag of an empty slot: no address has this line number.
+/// The tag of an empty slot: no line has this number.
 const EMPTY: u64 = u64::MAX;
 
-/// How many hints a cache keeps: enough for the lines of a first-level cache.
+/// The number of hints that a cache keeps: enough for the lines of a first-level cache.
 const HINTS: usize = 2048;
-/// A cache of more lines keeps none: what misses the caches in front of it is seldom where a hint says,
-/// and each wrong hint reads a tag for nothing.
+/// A cache with more lines keeps no hints: an access that has missed the caches in front is rarely
+/// where a hint says, and each wrong hint costs the read of a tag.
 const HINTED_LINES_MAX: usize = 1 << 14;
 
-/// So many tags lie in one line of the host's caches.
+/// The number of tags in one cache line of the host.
 const TAGS_FETCHED: usize = 64 / size_of::<u64>();
 
-/// What is known of so many lines is more than the nearest caches of hosts have.
+/// From this number of lines on, a cache's simulated state is larger than the nearest caches of a
+/// host.
 const FAR_LINES_MIN: usize = 1 << 17;
 
 /// The shape of a data cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheParams {
-    /// Bytes of data that it holds.
+    /// The capacity for data, in bytes.
     pub size_bytes: u64,
-    /// Bytes of a line: a power of two.
+    /// The line size in bytes: a power of two.
     pub line_bytes: u32,
-    /// Ways of a set.
+    /// The number of ways per set.
     pub ways: u32,
-    /// Which line of a full set goes.
+    /// The policy that chooses the line to replace in a full set.
     pub replacement: Policy,
-    /// Start of the sequence of [`Policy::Random`].
+    /// The seed of [`Policy::Random`].
     pub seed: u64,
 }
 
-/// What a cache has been asked by one requester. Hits are what is left without the misses.
+/// Requests to a cache by one requester. Hits are the requests that are not misses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Requests {
     /// Lines read.
     pub reads: u64,
-    /// Lines read that were not there.
+    /// Lines read that were not in the cache.
     pub read_misses: u64,
     /// Lines written.
     pub writes: u64,
-    /// Lines written that were not there.
+    /// Lines written that were not in the cache.
     pub write_misses: u64,
 }
 
-/// What a cache has counted.
+/// Counts of a cache.
 ///
-/// A miss of a cache in front is a read here, whatever caused it. Lines that a cache in front
-/// writes back are its writebacks, not this one's writes.
+/// A miss of a cache in front is a read here, whatever caused it. A line that a cache in front
+/// writes back is counted there as a writeback, and not here as a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounts {
-    /// Asked by the program.
+    /// Requests by the program.
     pub program: Requests,
-    /// Asked by the page-table walker.
+    /// Requests by the page-table walker.
     pub walker: Requests,
-    /// Dirty lines that made room and were written to the next level.
+    /// Dirty lines that were replaced and written to the next level.
     pub writebacks: u64,
-    /// What was flushed.
+    /// Counts of flushes.
     pub flushed: Flushed,
 }
 
-/// Lines that were flushed from a cache.
+/// Counts of lines flushed from a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flushed {
-    /// How often there was something to flush, or nothing.
+    /// The number of flushes, including those that found nothing to flush.
     pub times: u64,
-    /// Lines that were looked at: those that there can be of what is flushed, at most all.
+    /// Lines searched for: those that can exist in the flushed memory, at most all lines of the
+    /// cache.
     pub looked: u64,
-    /// Lines that went.
+    /// Lines flushed.
     pub lines: u64,
-    /// Those of them that were dirty, and were written to the next level.
+    /// Flushed lines that were dirty and were written to the next level.
     pub dirty: u64,
 }
 
@@ -108,14 +110,14 @@ pub struct Cache {
     flushed: Flushed,
 }
 
-/// The tag of the line that each set used last, where to use it again changes nothing: not where the policy
-/// counts uses. Sets that are no power of two have none.
+/// The tag of the most recently used line of each set, if using it again changes nothing: not for a policy
+/// that counts uses, nor if the number of sets is not a power of two.
 #[derive(Clone, Debug)]
 struct Latest {
-    /// One for each set, or one for all, which stays empty.
+    /// One tag for each set, or a single one, which stays empty.
     tags: Box<[u64]>,
     mask: u64,
-    /// What makes each tag empty, if none is kept.
+    /// A mask that makes each tag empty if no tags are kept.
     emptying: u64,
 }
 
@@ -130,7 +132,8 @@ impl Latest {
         }
     }
 
-    /// Whether its set used `line` last, and to use it again changes nothing. For a write it must be dirty.
+    /// Whether `line` is the most recently used line of its set and using it again changes nothing. For a
+    /// write, the line must be dirty already.
     #[inline(always)]
     fn holds(&self, line: u64, write: bool) -> bool {
         let last = self.tags[(line & self.mask) as usize];
@@ -149,7 +152,7 @@ impl Latest {
     }
 }
 
-/// Lines asked for and missed: reads, then writes.
+/// Lines requested and lines missed: reads, then writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     asked: [u64; 2],
@@ -188,7 +191,7 @@ impl Cache {
         1 << self.line_shift
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> CacheCounts {
         let requests = |traffic: &Traffic| Requests {
             reads: traffic.asked[0],
@@ -204,7 +207,7 @@ impl Cache {
         }
     }
 
-    /// Begins to count anew; the lines stay.
+    /// Resets the counts to zero; the lines stay.
     pub fn forget_counts(&mut self) {
         let Cache {
             line_shift: _,
@@ -223,8 +226,8 @@ impl Cache {
         *flushed = Flushed::default();
     }
 
-    /// Forgets the lines of which `goes` says so, by the address of their first byte; of `bytes` bytes at
-    /// most. Whoever fetches them next misses.
+    /// Removes the lines for whose address `goes` returns true; they cover at most `bytes` bytes of
+    /// memory. The next request for one of them misses.
     pub fn flush(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
         self.flushed.times += 1;
         let lines = bytes.div_ceil(1 << self.line_shift);
@@ -243,19 +246,20 @@ impl Cache {
         }
     }
 
-    /// Whether it holds the line at the physical address `phys`, and if so whether it is dirty.
+    /// Whether the cache holds the line at the physical address `phys`: `None` if not, otherwise
+    /// whether the line is dirty.
     pub fn peek(&self, phys: PhysAddr) -> Option<bool> {
         let line = phys.get() >> self.line_shift;
         let slot = self.find(self.sets.set_of(line), line)?;
         Some(self.tags[slot] & 1 != 0)
     }
 
-    /// Whether what it knows of its lines is more than the nearest caches of hosts have.
+    /// Whether the simulated state of its lines is larger than the nearest caches of a host.
     fn is_far(&self) -> bool {
         self.tags.len() >= FAR_LINES_MIN
     }
 
-    /// Has the host fetch what it knows of the set of the line at `phys`.
+    /// Prefetches, on the host, the simulated state of the set for the line at `phys`.
     #[inline]
     fn soon(&self, phys: PhysAddr) {
         let line = phys.get() >> self.line_shift;
@@ -271,7 +275,7 @@ impl Cache {
         }
     }
 
-    /// Counts a request for `line`, and serves it if the line is there.
+    /// Counts a request for `line`. Returns whether it is a hit.
     #[inline(always)]
     fn request(&mut self, line: u64, write: bool, who: Requester) -> bool {
         let hit = self.latest.holds(line, write) || self.touch(line, write);
@@ -279,7 +283,7 @@ impl Cache {
         hit
     }
 
-    /// Counts a request for `line`, which [`Cache::hit`] has not found, and serves it if the line is there.
+    /// Counts a request for `line`, for which [`Cache::hit`] returned false. Returns whether it is a hit.
     #[inline(always)]
     fn request_found(&mut self, line: u64, write: bool, who: Requester) -> bool {
         let hit = self.touch_found(line, write);
@@ -297,7 +301,7 @@ impl Cache {
         traffic.missed[usize::from(write)] += u64::from(!hit);
     }
 
-    /// The line at `phys`, if all of the `bytes` are in it.
+    /// The line at `phys`, if it contains all of the `bytes` bytes.
     #[inline(always)]
     fn only_line(&self, phys: PhysAddr, bytes: u32) -> Option<u64> {
         let line = phys.get() >> self.line_shift;
@@ -305,26 +309,27 @@ impl Cache {
         (line == end).then_some(line)
     }
 
-    /// Whether to use the line at `phys` changes nothing: its set used it last, and all of the
-    /// `bytes` are in it. For a write it must be dirty.
+    /// Whether accessing the line at `phys` changes nothing: it is the most recently used line of
+    /// its set and contains all of the `bytes` bytes; for a write, it must be dirty already.
     #[inline(always)]
     fn is_repeat(&self, phys: PhysAddr, bytes: u32, write: bool) -> bool {
         self.only_line(phys, bytes).is_some_and(|line| self.latest.holds(line, write))
     }
 
-    /// Uses the line at `phys` if it is found at once and has all of the `bytes`.
+    /// Accesses the line at `phys` if it is found quickly and contains all of the `bytes` bytes.
+    /// Returns whether it did.
     #[inline(always)]
     fn hit(&mut self, phys: PhysAddr, bytes: u32, write: bool) -> bool {
         self.only_line(phys, bytes)
             .is_some_and(|line| self.latest.holds(line, write) || self.touch_hinted(line, write))
     }
 
-    /// Uses `line` if it is there.
+    /// Accesses `line` if the cache holds it. Returns whether it does.
     fn touch(&mut self, line: u64, write: bool) -> bool {
         self.touch_hinted(line, write) || self.touch_found(line, write)
     }
 
-    /// Uses `line` if it is where a hint says. Returns whether it was.
+    /// Accesses `line` if it is in the slot that a hint names. Returns whether it was.
     #[inline(never)]
     fn touch_hinted(&mut self, line: u64, write: bool) -> bool {
         let Some(hints) = &self.hints else { return false };
@@ -336,7 +341,8 @@ impl Cache {
         is_there
     }
 
-    /// Searches the set of `line`, without a hint, and uses `line` if it is there. Returns whether it was.
+    /// Searches the set of `line` without a hint, and accesses the line if it is there. Returns whether it
+    /// was.
     #[inline(never)]
     fn touch_found(&mut self, line: u64, write: bool) -> bool {
         let found = self.find(self.sets.set_of(line), line);
@@ -347,7 +353,7 @@ impl Cache {
         found.is_some()
     }
 
-    /// Uses `line`, which is in `slot`.
+    /// Accesses `line`, which is in `slot`.
     #[inline(always)]
     fn use_slot(&mut self, slot: usize, line: u64, write: bool) {
         let tag = line << 1 | self.tags[slot] & 1 | u64::from(write);
@@ -356,7 +362,7 @@ impl Cache {
         self.latest.set(line, tag);
     }
 
-    /// `line` is in `slot`.
+    /// Records the hint that `line` is in `slot`.
     #[inline]
     fn hint(&mut self, line: u64, slot: usize) {
         if let Some(hints) = &mut self.hints {
@@ -369,7 +375,7 @@ impl Cache {
         self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
     }
 
-    /// The first empty slot of `set`, which has one, is given `line`.
+    /// Puts `line` into the first empty slot of `set`, which has one. Returns the slot.
     #[cold]
     #[inline(never)]
     fn take_empty(&mut self, set: usize, line: u64) -> usize {
@@ -379,7 +385,7 @@ impl Cache {
         slot
     }
 
-    /// Takes in `line`, which is not there. Gives the line that made room if it was dirty.
+    /// Inserts `line`, which the cache does not hold. Returns the replaced line if it was dirty.
     fn insert(&mut self, line: u64, dirty: bool) -> Option<u64> {
         let set = self.sets.set_of(line);
         let slot = if self.sets.is_full(set) {

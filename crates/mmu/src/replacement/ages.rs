@@ -1,22 +1,22 @@
-//! Which slot of a set was stamped longest ago: what LRU and FIFO have in common.
+//! The slot of a set that was stamped longest ago: the common part of LRU and FIFO.
 //!
 //! ```text
 //!   stamps of a set   7  3  9  5  1  8        queue, when it was made:  4@1 1@3 3@5 0@7 5@8 2@9
 //!   since then slot 1 was stamped 10          oldest: 4, then 3: 1@3 is no longer true
 //! ```
 //!
-//! A small set is searched for its smallest stamp. In a large one that would take long for each
-//! miss, so its slots are sorted once into a queue and taken from there one after the other,
-//! without those that were stamped meanwhile: all others are older than anything stamped later,
-//! so the order stays exact until the queue is used up. Where every stamp is told at once, a ring
-//! ([`Rings`]) has the order that the queue began with and keeps it.
+//! A small set is searched for its smallest stamp. In a large set that would take too long for each
+//! miss. Its slots are therefore sorted once into a queue, from which victims are taken in order,
+//! skipping slots that have been stamped since. All slots in the queue are older than any slot
+//! stamped later, so the order is exact until the queue is empty. If every stamp is reported
+//! immediately, a ring ([`Rings`]) maintains the order of the set all the time.
 
 use core::{hint::select_unpredictable, ops::Range};
 
 use super::rings::Rings;
 
-/// Sets of at most so many ways are searched; larger ones are sorted, since `used` may have to search for the last
-/// use of each slot.
+/// Sets with at most this many ways are searched. Larger sets are sorted, since `used` may have to search for
+/// the last use of each slot.
 const SEARCHED_WAYS_MAX: usize = 8;
 
 /// One stamp per slot, and the queues of large sets.
@@ -26,23 +26,26 @@ pub(super) struct Ages {
     stamps: Box<[u64]>,
     queues: Vec<Queue>,
     rings: Rings,
-    /// Victims of sets whose order is not known, since a stamp was told late.
+    /// The number of victims taken from sets whose order is unknown because a stamp was reported
+    /// late.
     unknown: usize,
 }
 
-/// The ways of the set that starts at `start`, oldest first, as they were when it was made.
+/// The ways of the set that begins at slot `start`, sorted with the oldest first at the time when
+/// the queue was made.
 #[derive(Clone, Debug)]
 struct Queue {
     start: usize,
-    /// Stamps since `base`, each with its way in the lowest bits.
+    /// The stamps, relative to `base`, each with its way in the lowest bits.
     ways: Vec<u64>,
     base: u64,
-    /// How many have been taken.
+    /// How many elements have been taken.
     taken: usize,
 }
 
 impl Ages {
-    /// For sets whose ways are given in the order of their slots, which are all of one age.
+    /// Stamps for sets whose numbers of ways are given in the order of their slots. All slots have
+    /// the same age.
     pub(super) fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Ages {
         let slots = ways_of_sets.clone().sum();
         Ages {
@@ -54,7 +57,7 @@ impl Ages {
         }
     }
 
-    /// Makes `slot` the youngest.
+    /// Makes `slot` the youngest of all.
     #[inline]
     pub(super) fn stamp(&mut self, slot: usize) {
         self.clock += 1;
@@ -62,7 +65,7 @@ impl Ages {
         self.rings.touch(slot);
     }
 
-    /// Makes `slot` as young as something stamped at `time`, if it is older.
+    /// Sets the stamp of `slot` to `time`, if its stamp is older.
     pub(super) fn stamp_at(&mut self, slot: usize, time: u64) {
         if self.stamps[slot] < time {
             self.stamps[slot] = time;
@@ -76,7 +79,7 @@ impl Ages {
         self.clock
     }
 
-    /// Takes the clock back, at the last stamp or later.
+    /// Sets the clock, which must not go back before the last stamp.
     pub(super) fn set_now(&mut self, now: u64) {
         debug_assert!(self.clock <= now, "time runs forward");
         self.clock = now;
@@ -97,8 +100,8 @@ impl Ages {
         self.rings.oldest(set.start).unwrap_or_else(|| self.oldest_unknown(set))
     }
 
-    /// The slot of `set`, a large set whose order is not known, that was stamped longest ago. After a quarter
-    /// as many such victims as the set has ways, the order is recorded.
+    /// The slot of `set` that was stamped longest ago, for a large set whose order is unknown. When this has
+    /// happened a quarter as many times as the set has ways, the order is established.
     #[cold]
     #[inline(never)]
     fn oldest_unknown(&mut self, set: Range<usize>) -> usize {
@@ -112,15 +115,15 @@ impl Ages {
         slots.first().copied().unwrap_or(oldest)
     }
 
-    /// These slots, the one that was stamped longest ago first.
+    /// These slots, the one stamped longest ago first.
     pub(super) fn in_order(&self, slots: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut slots: Vec<usize> = slots.collect();
         slots.sort_unstable_by_key(|&slot| (self.stamps[slot], slot));
         slots
     }
 
-    /// The slot of `set` that was used longest ago, where `used` may know of a later use than the slot's
-    /// stamp.
+    /// The least recently used slot of `set`. The last use of a slot is the later of its stamp and the
+    /// time that `used` returns.
     pub(super) fn oldest_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
         if set.len() <= SEARCHED_WAYS_MAX {
             let stamp = |slot: &usize| self.stamps[*slot].max(used(*slot));

@@ -1,22 +1,22 @@
-//! First in, first out: the entry that has been there longest goes, used or not.
+//! First in, first out: the entry inserted first is replaced, whether or not it was used.
 
 use core::ops::Range;
 
 use super::{Learns, Replacement, ages::Ages};
 
-/// FIFO by time of insertion, which stays exact when entries are flushed out of turn.
+/// FIFO by time of insertion; the order stays exact when entries are flushed in between.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     ages: Ages,
 }
 
 impl Fifo {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Fifo {
         Fifo { ages: Ages::new(ways_of_sets) }
     }
 
-    /// The slots of a `set` that is full, or some of them, the one that makes room first.
+    /// The given slots of a full `set`, in the order in which they will be replaced.
     pub fn in_order(&self, slots: impl Iterator<Item = usize>) -> Vec<usize> {
         self.ages.in_order(slots)
     }

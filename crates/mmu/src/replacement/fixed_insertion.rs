@@ -1,19 +1,20 @@
-//! LRU with a fixed insertion point (B10 §4.3.2): an entry of the lowest level comes in three
-//! quarters down the order of use; one that is used again is then the most recent.
+//! LRU with a fixed insertion point (B10 §4.3.2): an entry of the lowest level is inserted three
+//! quarters down the order of use; when it is used again it becomes the most recent.
 //!
 //! ```text
 //!   most recent |  L4, L3, and whatever was used again  | new L2 ... | least recent
 //!                                              3/4 of the ways ^
 //! ```
 //!
-//! Entries that are never used again so compete for a quarter of the set only. The thesis does
-//! not say where its point lies; three quarters is an assumption.
+//! Entries that are never used again therefore compete only for a quarter of the set. The thesis
+//! does not give its insertion point; three quarters is an assumption.
 
 use core::ops::Range;
 
 use super::{FromTable, Learns, Replacement, recency::Recency};
 
-/// The level of the entries that come in below the top: the lowest that an MMU cache holds.
+/// The level of the entries that are inserted below the top: the lowest level that an MMU cache
+/// holds.
 const LOWEST_LEVEL: u8 = 2;
 
 /// LRU with a fixed insertion point.
@@ -23,7 +24,7 @@ pub struct FixedInsertion {
 }
 
 impl FixedInsertion {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> FixedInsertion {
         FixedInsertion { recency: Recency::new(ways_of_sets) }
     }

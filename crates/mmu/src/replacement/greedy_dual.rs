@@ -1,5 +1,5 @@
-//! Greedy Dual (Young 1991; in MMU caches B10 §4.3.2): an entry is worth what it costs to load
-//! it again, and all lose value together.
+//! Greedy Dual (Young 1991; for MMU caches B10 §4.3.2): the value of an entry is the cost of
+//! loading it again, and the values of all entries decrease together.
 //!
 //! ```text
 //!   used or new:  value = floor + cost        cost of a level-k entry: k - 1 references
@@ -7,10 +7,11 @@
 //!                 its value becomes the floor
 //! ```
 //!
-//! The thesis does not give its costs; here they rise by one reference a level. Young leaves
-//! open which of equals goes. That it is the one of the lowest level is what the thesis wants of
-//! the policy, and gives its number: 31 entries for nine walks in ten of its join, where it has
-//! 30 and the oldest of equals would need 42. With equal costs this is LRU.
+//! The thesis does not give its costs; here the cost rises by one reference per level. Young leaves
+//! open which of several equal entries is replaced. Replacing the one of the lowest level is what
+//! the thesis intends with this policy, and it approximately reproduces its result: 31 entries
+//! serve nine of ten walks of its join, where the thesis needs 30; replacing the oldest of equal
+//! entries would need 42. With equal costs the policy is LRU.
 
 use core::ops::Range;
 
@@ -20,18 +21,18 @@ use super::{FromTable, Learns, Replacement};
 #[derive(Clone, Debug)]
 pub struct GreedyDual {
     clock: u64,
-    /// By first slot of a set: the value of the last victim.
+    /// By the first slot of a set: the value of the last victim.
     floors: Box<[u64]>,
-    /// By slot: the first slot of its set.
+    /// For each slot, the first slot of its set.
     set_starts: Box<[u32]>,
     costs: Box<[u64]>,
-    /// By slot: when its value was given.
+    /// For each slot, the time when its value was last set.
     times: Box<[u64]>,
     values: Box<[u64]>,
 }
 
 impl GreedyDual {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> GreedyDual {
         let mut set_starts = Vec::new();
         for ways in ways_of_sets {
@@ -49,14 +50,14 @@ impl GreedyDual {
         }
     }
 
-    /// `slot` was given an entry that costs `cost` to load again.
+    /// Records that `slot` has a new entry that costs `cost` to load again.
     pub(super) fn inserted_for(&mut self, slot: usize, cost: u64) {
         self.costs[slot] = cost;
         self.touched(slot);
     }
 }
 
-/// What an entry of `level` costs.
+/// The cost of an entry of `level`, in references.
 pub(super) fn references(level: u8) -> u64 {
     u64::from(level.saturating_sub(1).max(1))
 }

@@ -1,14 +1,14 @@
-//! Greedy Dual for an MMU cache that a guest and its host share (after B10 §7.1, which asks for such
-//! a policy).
+//! Greedy Dual for an MMU cache that guest and host share (after B10 §7.1, which proposes such a
+//! policy).
 //!
 //! ```text
 //!   guest's entry of level k: its host's walk, then the entry    2 (k - 1)
 //!   host's entry of level k                                        k - 1
 //! ```
 //!
-//! An entry of the guest's table lies at a guest-physical address. To read it again, the host's walk
-//! has to find that address first, of which at least the last reference is made where the host's
-//! upper entries are held.
+//! An entry of the guest's table is at a guest-physical address. To read it again, the host's page
+//! table must first be walked for that address. At least the last reference of that walk is needed
+//! even if the cache holds the host's upper entries.
 
 use core::ops::Range;
 
@@ -17,14 +17,14 @@ use super::{
     greedy_dual::{GreedyDual, references},
 };
 
-/// Greedy Dual that knows both dimensions of a nested walk.
+/// Greedy Dual with costs for both dimensions of a nested walk.
 #[derive(Clone, Debug)]
 pub struct GreedyDual2d {
     values: GreedyDual,
 }
 
 impl GreedyDual2d {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> GreedyDual2d {
         GreedyDual2d { values: GreedyDual::new(ways_of_sets) }
     }

@@ -1,5 +1,5 @@
-//! Least frequently used: the entry with the fewest uses since it came in goes, the one of the
-//! lowest way on a tie. A new entry counts 1.
+//! Least frequently used: the entry with the fewest uses since its insertion is replaced; of
+//! several, the one in the lowest way. A new entry counts as used once.
 
 use core::ops::Range;
 
@@ -12,7 +12,7 @@ pub struct Lfu {
 }
 
 impl Lfu {
-    /// For `slots` slots.
+    /// The policy for `slots` slots.
     pub fn new(slots: usize) -> Lfu {
         Lfu { uses: vec![0; slots].into_boxed_slice() }
     }

@@ -1,12 +1,12 @@
-//! Least recently used: the entry that was used longest ago goes.
+//! Least recently used: the entry whose last use is longest ago is replaced.
 //!
 //! ```text
 //!   clock 9     slot   0   1   2   3
 //!               used   7   3   9   5      victim: 1
 //! ```
 //!
-//! Where hits are many, a hit only stores the clock, and the search for the oldest is left to the
-//! miss. Where misses are many, small sets keep their slots in order instead.
+//! Where hits are frequent, a hit only stores the clock, and a miss searches for the oldest entry.
+//! Where misses are frequent, small sets keep their slots in order instead.
 
 use core::ops::Range;
 
@@ -25,13 +25,14 @@ enum Kept {
 }
 
 impl Lru {
-    /// For sets whose ways are given in the order of their slots, whose hits may be told by their
-    /// times.
+    /// The policy for sets whose numbers of ways are given in the order of their slots; hits may be
+    /// reported later, by their times.
     pub fn timed(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Lru {
         Lru { kept: Kept::Times(Ages::new(ways_of_sets)) }
     }
 
-    /// For sets whose ways are given in the order of their slots, each hit of which is told at once.
+    /// The policy for sets whose numbers of ways are given in the order of their slots; each hit is
+    /// reported immediately.
     pub fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Lru {
         let orders = Orders::new(ways_of_sets.clone()).map(Kept::Orders);
         Lru { kept: orders.unwrap_or_else(|| Kept::Times(Ages::new(ways_of_sets))) }

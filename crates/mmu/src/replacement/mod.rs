@@ -1,4 +1,4 @@
-//! Replacement: which entry of a full set makes room for a new one.
+//! Replacement policies: which entry of a full set is replaced by a new one.
 //!
 //! ```text
 //!   hit in slot s ------> touched(s)
@@ -6,8 +6,8 @@
 //!   set a..b is full ---> victim(a..b) -> the slot to reuse
 //! ```
 //!
-//! One file per policy. A policy is asked only about full sets: an empty slot, the one of the
-//! lowest way, is always taken first. It serves whatever has sets and ways: TLBs, MMU caches,
+//! There is one file per policy. A policy is asked only about full sets: otherwise the empty slot
+//! of the lowest way is used. Policies serve everything that has sets and ways: TLBs, MMU caches,
 //! data caches.
 
 mod ages;
@@ -42,42 +42,44 @@ pub use tree_plru::TreePlru;
 pub use vi_lru::ViLru;
 pub use vi_lru_2d::ViLru2d;
 
-/// The table that an MMU cache took an entry from.
+/// The table from which an MMU cache took an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FromTable {
-    /// Its level: the higher, the more walks need the entry. Entries for pages are of level 1.
+    /// The table's level. The higher the level, the more walks need the entry. Entries for pages
+    /// have level 1.
     pub level: u8,
-    /// Whether it is a table of a virtual machine's host, whose walks are parts of the guest's.
+    /// Whether the table belongs to a virtual machine's host, whose walks are parts of the guest's
+    /// walks.
     pub host: bool,
 }
 
-/// What decides which entry is replaced.
+/// A replacement policy.
 pub trait Replacement {
-    /// What it learns of a hit.
+    /// What the policy learns from a hit.
     const LEARNS: Learns;
 
-    /// The entry in `slot` was hit.
+    /// Called when the entry in `slot` was hit.
     fn touched(&mut self, slot: usize);
 
-    /// `slot` was given a new entry.
+    /// Called when `slot` got a new entry.
     fn inserted(&mut self, slot: usize);
 
-    /// `slot` was given a new entry that an MMU cache took `from` a table. Policies that make no
-    /// difference take it as any other.
+    /// Called when `slot` got a new entry, which an MMU cache took `from` a table. By default the
+    /// table makes no difference.
     #[inline]
     fn inserted_at(&mut self, slot: usize, _from: FromTable) {
         self.inserted(slot);
     }
 
-    /// `slot` was emptied. Policies that do not count entries need not know.
+    /// Called when `slot` was emptied. A policy that does not count entries need not implement it.
     #[inline]
     fn removed(&mut self, _slot: usize) {}
 
-    /// The slot of `set`, whose slots are all in use, to be given a new entry. It may change the
-    /// policy's state: the next answer may be another.
+    /// The slot of `set` whose entry is to be replaced; all slots of the set are in use. The call
+    /// may change the policy's state, so that the next call returns another slot.
     fn victim(&mut self, set: Range<usize>) -> usize;
 
-    /// The victim of `set`, which is given a new entry at once: [`Replacement::victim`] and
+    /// Chooses the victim of `set`, which gets a new entry at once: [`Replacement::victim`] and
     /// [`Replacement::inserted`] in one.
     #[inline]
     fn replaced(&mut self, set: Range<usize>) -> usize {
@@ -86,48 +88,48 @@ pub trait Replacement {
         slot
     }
 
-    /// Has the host fetch what it knows of the set that begins with the slot `first`.
+    /// Prefetches, on the host, the policy's state for the set that begins with the slot `first`.
     #[inline]
     fn soon(&self, _first: usize) {}
 
-    /// The time of the last hit, for a policy that learns times.
+    /// The time of the last hit, for a policy that learns the times of hits.
     #[inline]
     fn now(&self) -> u64 {
         0
     }
 
-    /// Sets the time of the last hit. No hit that the policy was told of is later.
+    /// Sets the time of the last hit. No hit that was reported to the policy is later.
     #[inline]
     fn set_now(&mut self, _now: u64) {}
 
-    /// There was a hit in `slot` at `time` that a policy which learns times has not been told of. It
-    /// may have been told of a later one.
+    /// Reports a hit in `slot` at `time`, late, to a policy that learns the times of hits. A later
+    /// hit may have been reported already.
     #[inline]
     fn touched_at(&mut self, _slot: usize, _time: u64) {}
 
-    /// The victim, if `used` gives the time of a slot's last hit: a policy that learns times may not
-    /// have been told of it.
+    /// The victim, where `used` gives the time of a slot's last hit: hits may not have been reported
+    /// yet to a policy that learns the times of hits.
     #[inline]
     fn victim_used(&mut self, set: Range<usize>, _used: impl Fn(usize) -> u64) -> usize {
         self.victim(set)
     }
 }
 
-/// What a policy learns of a hit: the less, the less often it must be told.
+/// What a policy learns from a hit. The less it learns, the less often a hit must be reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learns {
-    /// Nothing at all.
+    /// Nothing: hits need not be reported.
     Nothing,
-    /// The time of the last one.
+    /// The time of the last hit in each slot.
     Time,
-    /// Which slot of a set was used last: being told so twice changes nothing.
+    /// Which slot of a set was hit last: reporting the same slot twice in a row changes nothing.
     Last,
-    /// Each of them.
+    /// Every hit.
     Each,
 }
 
-/// Makes [`Policy`] and [`AnyReplacement`] out of a row for each policy: its doc, its type, its
-/// name, and how it is made for so many slots, for sets of so many ways, from a seed.
+/// Defines [`Policy`] and [`AnyReplacement`] from one row per policy: its doc, its type, its name,
+/// and how it is created from the number of slots, the ways of the sets, and a seed.
 macro_rules! policies {
     ($($(#[$doc:meta])+ $policy:ident $name:literal
         |$slots:ident, $ways_of_sets:ident, $seed:ident| $new:expr;)+) => {
@@ -149,16 +151,16 @@ macro_rules! policies {
             }
         }
 
-        /// A policy chosen when the program runs. Its `match` goes the same way on every access,
-        /// so that a processor predicts it.
+        /// A policy chosen at run time. Its `match` takes the same branch on every access, which a
+        /// processor predicts.
         #[derive(Clone, Debug)]
         pub enum AnyReplacement {
             $(#[doc = concat!("See [`", stringify!($policy), "`].")] $policy($policy),)+
         }
 
         impl AnyReplacement {
-            /// `policy` for sets whose ways are given in the order of their slots. `seed` starts
-            /// the sequence of [`Policy::Random`].
+            /// `policy` for sets whose numbers of ways are given in the order of their slots.
+            /// `seed` is the seed of [`Policy::Random`].
             pub fn new(
                 policy: Policy,
                 ways_of_sets: impl Iterator<Item = usize> + Clone,
@@ -174,8 +176,8 @@ macro_rules! policies {
                 }
             }
 
-            /// `policy` as [`AnyReplacement::new`] makes it, for slots whose hits may be reported by the time
-            /// of each ([`Learns::Time`]).
+            /// `policy` as created by [`AnyReplacement::new`], for slots whose hits may be reported later by
+            /// their times ([`Learns::Time`]).
             pub fn timed(
                 policy: Policy,
                 ways_of_sets: impl Iterator<Item = usize> + Clone,
@@ -187,7 +189,7 @@ macro_rules! policies {
                 }
             }
 
-            /// What it learns of a hit.
+            /// What the policy learns from a hit.
             pub const fn learns(&self) -> Learns {
                 match self {
                     $(AnyReplacement::$policy(_) => <$policy as Replacement>::LEARNS,)+
@@ -296,23 +298,24 @@ policies! {
     Fifo "fifo" |_slots, ways, _seed| Fifo::new(ways);
     /// Any slot of the set with equal chances, from a seeded sequence.
     Random "random" |_slots, _ways, seed| Random::new(seed);
-    /// Tree of bits that point away from what was used.
+    /// A binary tree of bits per set that point away from recently used ways.
     TreePlru "tree-plru" |_slots, ways, _seed| TreePlru::new(ways);
     /// Not recently used: one bit per entry.
     Nru "nru" |slots, _ways, _seed| Nru::new(slots);
-    /// Least frequently used since it came in.
+    /// Least frequently used since insertion.
     Lfu "lfu" |slots, _ways, _seed| Lfu::new(slots);
     /// Re-reference interval prediction, two bits per entry.
     Srrip "srrip" |slots, _ways, _seed| Srrip::new(slots);
-    /// By what an entry costs to load again.
+    /// Greedy Dual: by the cost of loading an entry again.
     GreedyDual "greedy-dual" |_slots, ways, _seed| GreedyDual::new(ways);
-    /// LRU in which entries of the lowest level come in three quarters down.
+    /// LRU in which entries of the lowest level are inserted three quarters down the order.
     FixedInsertion "fixed-insertion" |_slots, ways, _seed| FixedInsertion::new(ways);
-    /// LRU in which entries come in behind as many as are of higher levels.
+    /// LRU in which an entry is inserted below as many others as the set has entries of higher
+    /// levels.
     ViLru "vi-lru" |_slots, ways, _seed| ViLru::new(ways);
-    /// Greedy Dual in which an entry of a guest costs twice what one of its host does.
+    /// Greedy Dual in which a guest's entry costs twice as much as a host's.
     GreedyDual2d "greedy-dual-2d" |_slots, ways, _seed| GreedyDual2d::new(ways);
-    /// VI-LRU in which a guest's entries come in before those of its host at the same level.
+    /// VI-LRU in which a guest's entry is inserted above the host's entries of the same level.
     ViLru2d "vi-lru-2d" |_slots, ways, _seed| ViLru2d::new(ways);
 }
 
@@ -322,7 +325,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A text that names no policy; its message lists those that there are.
+/// The error for text that is not the name of a policy. Its message lists the names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsePolicyError {
     text: String,
@@ -356,7 +359,7 @@ impl FromStr for Policy {
     }
 }
 
-/// The slot of `set` with the smallest value, the lowest way on a tie.
+/// The slot of `set` with the smallest value; of several, the one of the lowest way.
 #[inline]
 fn lowest(values: &[u64], set: Range<usize>) -> usize {
     let start = set.start;

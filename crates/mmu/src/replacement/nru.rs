@@ -16,7 +16,7 @@ pub struct Nru {
 }
 
 impl Nru {
-    /// For `slots` slots.
+    /// The policy for `slots` slots.
     pub fn new(slots: usize) -> Nru {
         Nru { used: vec![false; slots].into_boxed_slice() }
     }

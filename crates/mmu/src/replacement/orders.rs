@@ -1,34 +1,36 @@
-//! The slots of each set from the one used last to the one used longest ago, where sets are small
-//! enough for a word.
+//! The slots of each set in the order of use, the most recent first, for sets so small that the
+//! order fits into a word.
 //!
 //! ```text
 //!   a set of 4 ways   ..  2 | 0 | 3 | 1      way 1 was used last, then 3, 0, 2: the victim
 //!   touch way 0       ..  2 | 3 | 1 | 0      what was before it moves up by one place
 //! ```
 //!
-//! A use costs more than to store a time, and a victim much less than to search for the least. So it is
-//! for structures that are asked where another has missed.
+//! A use costs more than storing a time, and a victim much less than searching for the oldest. This
+//! suits structures that are accessed after another structure has missed.
 
 use core::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-/// The most ways of a set: a word has so many places of four bits.
+/// The most ways of a set: a word has this many fields of four bits.
 const WAYS_MAX: usize = 16;
 const PLACE_BITS: u32 = 4;
 const EACH_PLACE: u64 = 0x1111_1111_1111_1111;
 
-/// A word for each set.
+/// One word for each set.
 #[derive(Clone, Debug)]
 pub(super) struct Orders {
     words: Box<[u64]>,
     ways: usize,
-    /// 2^32 over the ways, rounded up: a product by which slots are divided.
+    /// 2^32 divided by the number of ways, rounded up: multiplication by it replaces the division
+    /// of slot numbers.
     reciprocal: u64,
 }
 
 impl Orders {
-    /// For sets whose ways are given in the order of their slots, if they are few and all alike.
+    /// The orders of sets whose numbers of ways are given in the order of their slots; `None`
+    /// unless all sets have the same small number of ways.
     pub(super) fn new(mut ways_of_sets: impl Iterator<Item = usize> + Clone) -> Option<Orders> {
         let ways = ways_of_sets.clone().next()?;
         let sets = ways_of_sets.clone().count();
@@ -45,13 +47,13 @@ impl Orders {
         ((slot as u64 * self.reciprocal) >> 32) as usize
     }
 
-    /// Has the host fetch the order of the set of `slot`.
+    /// Prefetches, on the host, the order of the set of `slot`.
     #[inline]
     pub(super) fn soon(&self, slot: usize) {
         prefetch_index(&self.words, self.set_of(slot));
     }
 
-    /// Makes `slot` the one of its set that was used last.
+    /// Makes `slot` the most recently used of its set.
     #[inline(always)]
     pub(super) fn touch(&mut self, slot: usize) {
         let set = self.set_of(slot);
@@ -63,7 +65,7 @@ impl Orders {
         *word = *word & !moved | *word << PLACE_BITS & moved | way;
     }
 
-    /// The slot of `set` that was used longest ago becomes the one that was used last.
+    /// Returns the least recently used slot of `set` and makes it the most recently used.
     #[inline]
     pub(super) fn replaced(&mut self, set: Range<usize>) -> usize {
         let index = self.set_of(set.start);
@@ -74,7 +76,7 @@ impl Orders {
         set.start + way as usize
     }
 
-    /// The slot of `set` that was used longest ago.
+    /// The least recently used slot of `set`.
     #[inline]
     pub(super) fn last(&self, set: Range<usize>) -> usize {
         let word = self.words[self.set_of(set.start)];
@@ -82,7 +84,7 @@ impl Orders {
     }
 }
 
-/// The lowest bit of the place in `word` that holds `way`, which one does.
+/// The bit position, in `word`, of the field that contains `way`.
 #[inline(always)]
 fn place_of(word: u64, way: u64) -> u32 {
     let other = word ^ EACH_PLACE.wrapping_mul(way);

@@ -1,5 +1,5 @@
-//! Random: every way has the same chance. One seed gives one sequence, so that a run can be
-//! repeated.
+//! Random replacement: every way has the same probability. A seed always gives the same sequence,
+//! so that a run can be repeated.
 
 use core::ops::Range;
 
@@ -12,12 +12,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// The sequence that starts at `seed`.
+    /// The sequence that begins with `seed`.
     pub const fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// The seed of the rest of the sequence.
+    /// The seed that would continue the sequence.
     pub fn rest(&self) -> u64 {
         self.state
     }

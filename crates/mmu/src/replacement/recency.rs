@@ -1,5 +1,5 @@
-//! The order of use of each set, in which an entry can be put anywhere: what the policies with
-//! an insertion point have in common.
+//! The order of use of each set, into which an entry can be inserted at any position: the common
+//! part of the policies with an insertion point.
 //!
 //! ```text
 //!   most recently used                 least
@@ -12,16 +12,17 @@ use core::ops::Range;
 /// The slots of each set, the most recently used first.
 #[derive(Clone, Debug)]
 pub(super) struct Recency {
-    /// Slots, set after set.
+    /// The slots of all sets, set after set, each set in its order.
     order: Box<[u32]>,
-    /// By slot: the first place of its set in `order`, and the ways of the set.
+    /// For each slot: the position in `order` at which its set begins, and the number of ways of
+    /// the set.
     sets: Box<[(u32, u32)]>,
-    /// By slot: the level of the entry in it, 0 where there is none.
+    /// For each slot: the level of the entry in it, or 0 if it is empty.
     levels: Box<[u8]>,
 }
 
 impl Recency {
-    /// For sets whose ways are given in the order of their slots.
+    /// The orders of sets whose numbers of ways are given in the order of their slots.
     pub(super) fn new(ways_of_sets: impl Iterator<Item = usize>) -> Recency {
         let mut sets = Vec::new();
         for ways in ways_of_sets {
@@ -36,24 +37,25 @@ impl Recency {
         }
     }
 
-    /// Ways of the set that `slot` is in.
+    /// The number of ways of the set that contains `slot`.
     pub(super) fn ways(&self, slot: usize) -> usize {
         self.sets[slot].1 as usize
     }
 
-    /// How many entries of a level above `level` are in the set of `slot`, itself left out.
+    /// How many other entries in the set of `slot` have a level above `level`.
     pub(super) fn above(&self, slot: usize, level: u8) -> usize {
         let (start, ways) = self.sets[slot];
         let set = start as usize..(start + ways) as usize;
         set.filter(|&other| other != slot && self.levels[other] > level).count()
     }
 
-    /// Notes the level of the entry in `slot`; 0 if it is empty.
+    /// Records the level of the entry in `slot`; 0 if it is empty.
     pub(super) fn set_level(&mut self, slot: usize, level: u8) {
         self.levels[slot] = level;
     }
 
-    /// Makes `slot` the `position`th of its set, counted from the most recently used.
+    /// Moves `slot` to the position `position` of its set's order, counted from the most recently
+    /// used.
     pub(super) fn put(&mut self, slot: usize, position: usize) {
         let (start, ways) = self.sets[slot];
         let order = &mut self.order[start as usize..(start + ways) as usize];

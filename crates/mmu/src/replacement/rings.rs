@@ -1,25 +1,26 @@
-//! The slots of each large set in the order of their stamps, where that is known.
+//! The slots of each large set in the order of their stamps, as long as the order is known.
 //!
 //! ```text
 //!          +--> head <--> 4 <--> 1 <--> 3 <--> .. <--> 9 <--+      4 is the oldest
 //!          +------------------------------------------------+      stamping 1 moves it behind 9
 //! ```
 //!
-//! A ring is right as long as each stamp is told at once. One that is told later ([`Rings::forget`])
-//! may belong anywhere: the order is not known then, until somebody sorts the set.
+//! A ring is correct as long as each stamp is reported immediately. A stamp that is reported later
+//! ([`Rings::forget`]) may belong anywhere in the order: then the order is unknown until the set is
+//! sorted.
 
-/// No slot and no head has this number.
+/// The value for no slot and no head.
 const NONE: u32 = u32::MAX;
 
-/// A ring for each large set: the slots by their numbers, and the heads behind them.
+/// One ring per large set. Elements are the slots, by their numbers, and after them the heads.
 #[derive(Clone, Debug)]
 pub(super) struct Rings {
     links: Box<[Link]>,
-    /// By slot: the head of its ring, or [`NONE`] where the set is small.
+    /// For each slot: the head of its ring, or [`NONE`] if the set is small.
     heads: Box<[u32]>,
 }
 
-/// The neighbours in a ring. A head without them has a set whose order is not known.
+/// The neighbours in a ring. A head without neighbours belongs to a set whose order is unknown.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     older: u32,
@@ -27,8 +28,8 @@ struct Link {
 }
 
 impl Rings {
-    /// For sets whose ways are given in the order of their slots; of more than `small` ways are the
-    /// large ones.
+    /// Rings for sets whose numbers of ways are given in the order of their slots; sets with more
+    /// than `small` ways are large.
     pub(super) fn new(ways_of_sets: impl Iterator<Item = usize> + Clone, small: usize) -> Rings {
         let slots: usize = ways_of_sets.clone().sum();
         let (mut heads, mut next) = (Vec::with_capacity(slots), slots as u32);
@@ -42,7 +43,7 @@ impl Rings {
         Rings { links: vec![unknown; links].into(), heads: heads.into() }
     }
 
-    /// `slot` is the youngest of its set.
+    /// Makes `slot` the youngest of its set.
     #[inline]
     pub(super) fn touch(&mut self, slot: usize) {
         let Some(&Link { older, younger }) = self.links.get(slot) else { return };
@@ -56,7 +57,8 @@ impl Rings {
         }
     }
 
-    /// `slot` was used some time ago: the order of its set is not known.
+    /// Records that `slot` was used at some earlier time, so that the order of its set becomes
+    /// unknown.
     #[inline]
     pub(super) fn forget(&mut self, slot: usize) {
         let head = self.heads[slot] as usize;
@@ -73,14 +75,14 @@ impl Rings {
         }
     }
 
-    /// The oldest of the set that starts at `start`, if its order is known.
+    /// The oldest slot of the set that begins at `start`, if the order is known.
     #[inline]
     pub(super) fn oldest(&self, start: usize) -> Option<usize> {
         let head = self.links.get(self.heads[start] as usize)?;
         (head.younger != NONE).then_some(head.younger as usize)
     }
 
-    /// The slots of a large set, the oldest first.
+    /// Sets the order of a large set: its slots, the oldest first.
     pub(super) fn order(&mut self, slots: impl Iterator<Item = usize>) {
         let mut last = NONE;
         let mut head = NONE;

@@ -1,5 +1,5 @@
-//! SRRIP, static re-reference interval prediction (Jaleel et al. 2010): two bits per entry say
-//! how far away its next use seems.
+//! SRRIP, static re-reference interval prediction (Jaleel et al. 2010): two bits per entry predict
+//! how far away its next use is.
 //!
 //! ```text
 //!   new: 2 (far)    hit: 0 (near)    victim: the lowest way with 3 (distant);
@@ -20,7 +20,7 @@ pub struct Srrip {
 }
 
 impl Srrip {
-    /// For `slots` slots.
+    /// The policy for `slots` slots.
     pub fn new(slots: usize) -> Srrip {
         Srrip { predictions: vec![DISTANT; slots].into_boxed_slice() }
     }

@@ -1,4 +1,4 @@
-//! Tree pseudo-LRU: a binary tree over the ways whose bits point away from what was used.
+//! Tree pseudo-LRU: a binary tree over the ways, whose bits point away from recently used ways.
 //!
 //! ```text
 //!              1                 inner nodes 1 .. ways, numbered as in a heap;
@@ -8,11 +8,13 @@
 //!      w0   w1   w2   w3         victim:  follow the bits down from node 1
 //! ```
 //!
-//! For ways that are no power of two the heap still is a tree over them, with leaves at two
-//! depths; real designs of 12 or 48 ways build theirs in various ways, and this is one of them.
+//! If the number of ways is not a power of two, the heap is still a tree over them, with leaves at
+//! two depths. Real designs with 12 or 48 ways build their trees in various ways, of which this is
+//! one.
 //!
-//! All nodes on the way up are set at once, by two masks that each way has ready: node n is bit
-//! n of the set's word. Sets of more ways keep their nodes in several words and climb.
+//! All nodes on the path from a way to the root are set at once by two masks, which are precomputed
+//! for each way: node n is bit n of the set's word. A set with more ways than bits keeps its nodes
+//! in several words, and sets them one by one.
 
 use core::ops::Range;
 
@@ -20,26 +22,26 @@ use prefetch_index::prefetch_index;
 
 use super::{Learns, Replacement};
 
-/// Bits of a word of nodes.
+/// The number of bits of a word of nodes.
 const WORD: usize = u64::BITS as usize;
 
 /// Tree pseudo-LRU for any number of ways.
 #[derive(Clone, Debug)]
 pub struct TreePlru {
-    /// The nodes of all sets: the bit of a node tells which child it points to.
+    /// The nodes of all sets: the bit of a node says to which child it points.
     nodes: Box<[u64]>,
     places: Places,
-    /// What to do to a set's word when a way is touched; tables of several numbers of ways.
+    /// What touching a way does to a set's word, in one table for each number of ways.
     touches: Box<[Touch]>,
 }
 
-/// Where the nodes of slots are.
+/// How the nodes for a slot are found.
 #[derive(Clone, Debug)]
 enum Places {
-    /// All sets have so many ways, and a word each. Their number is divided by with a product: 2^32
-    /// over it, rounded up.
+    /// All sets have this number of ways and one word each. `reciprocal` is 2^32 divided by the
+    /// number of ways, rounded up: multiplication by it replaces the division.
     Alike { ways: u32, reciprocal: u64 },
-    /// By slot.
+    /// For each slot, the place of its nodes.
     Each(Box<[Slot]>),
 }
 
@@ -57,32 +59,32 @@ impl Places {
     }
 }
 
-/// Where the nodes of a slot's set are.
+/// The place of the nodes of a slot's set.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// The first word of the set's nodes.
     word: u32,
     /// The first slot of the set.
     start: u32,
-    /// The slots of the set.
+    /// The number of slots of the set.
     ways: u32,
-    /// The slot's touch, or [`CLIMB`].
+    /// The index of the slot's touch, or [`CLIMB`].
     touch: u32,
 }
 
-/// The set has too many ways for masks.
+/// The value for a set with too many ways for masks.
 const CLIMB: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Touch {
-    /// The nodes that are not on the way up.
+    /// The nodes that are not on the path to the root.
     keep: u64,
-    /// Those on the way up whose other child is the right one.
+    /// The nodes on that path whose other child is the right one.
     right: u64,
 }
 
 impl TreePlru {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(mut ways_of_sets: impl Iterator<Item = usize> + Clone) -> TreePlru {
         if let Some(alike) = TreePlru::alike(&mut ways_of_sets.clone()) {
             return alike;
@@ -90,7 +92,8 @@ impl TreePlru {
         TreePlru::each(&mut ways_of_sets)
     }
 
-    /// For sets that are all alike and have a word each.
+    /// The policy for sets that all have the same number of ways and fit into a word each;
+    /// otherwise `None`.
     fn alike(ways_of_sets: &mut impl Iterator<Item = usize>) -> Option<TreePlru> {
         let ways = ways_of_sets.next()?;
         let mut sets = 1;
@@ -140,7 +143,7 @@ impl TreePlru {
         }
     }
 
-    /// `touched` for a set of more ways than a word has bits.
+    /// `touched` for a set with more ways than a word has bits.
     #[inline(never)]
     fn climb(&mut self, slot: usize) {
         let Slot { word, start, ways, .. } = self.places.of(slot);
@@ -155,7 +158,7 @@ impl TreePlru {
 }
 
 impl Touch {
-    /// What touching `way` of `ways` ways does.
+    /// The effect of touching way `way` of `ways`.
     fn new(ways: usize, way: usize) -> Touch {
         let mut touch = Touch { keep: u64::MAX, right: 0 };
         let mut node = ways + way;
@@ -209,8 +212,8 @@ impl Replacement for TreePlru {
 mod tests {
     use super::*;
 
-    /// After all ways were touched in order, a tree of a power of two evicts the first; touching
-    /// a way never makes it the victim.
+    /// After all ways have been touched in order, a tree over a power of two ways evicts the first;
+    /// touching a way never makes it the victim.
     #[test]
     fn the_victim_is_never_the_way_touched_last() {
         for ways in (1..=64usize).chain([96, 100, 128, 1000, 1024]) {
@@ -226,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Sets of several sizes, beside each as one of sets that are alike.
+    /// Sets of several sizes give the same victims together as separately.
     #[test]
     fn a_set_does_not_depend_on_the_others() {
         let of_sets = [4usize, 12, 16, 64, 3, 100];
@@ -246,7 +249,7 @@ mod tests {
         }
     }
 
-    /// The textbook case of four ways, written out: bits a (root), b (ways 0, 1), c (2, 3).
+    /// The textbook case of four ways, with its bits a (root), b (ways 0, 1) and c (ways 2, 3).
     #[test]
     fn four_ways_behave_as_the_three_bits_of_the_textbook() {
         let (mut a, mut b, mut c);

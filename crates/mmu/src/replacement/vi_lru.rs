@@ -1,6 +1,6 @@
-//! VI-LRU, LRU with a variable insertion point (B10 §4.3.2): a new entry comes in behind as many
-//! others as there are entries of higher levels in its set; one that is used again is then the
-//! most recent.
+//! VI-LRU, LRU with a variable insertion point (B10 §4.3.2): a new entry is inserted below as many
+//! others as its set has entries of higher levels; when it is used again it becomes the most
+//! recent.
 //!
 //! ```text
 //!   two L4 and six L3 entries are here: a new L2 entry becomes the ninth
@@ -8,8 +8,8 @@
 //!   most recent | 1  2  3  4  5  6  7  8 | new L2 | ... | least recent
 //! ```
 //!
-//! Where entries of the lowest level are never used again, they compete for what the others
-//! leave; where they are all there is, this is LRU.
+//! Entries of the lowest level that are never used again compete only for the space that the other
+//! entries leave. If all entries are of the lowest level, the policy is LRU.
 
 use core::ops::Range;
 
@@ -22,7 +22,7 @@ pub struct ViLru {
 }
 
 impl ViLru {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> ViLru {
         ViLru { recency: Recency::new(ways_of_sets) }
     }

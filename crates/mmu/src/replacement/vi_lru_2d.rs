@@ -1,26 +1,27 @@
-//! VI-LRU for an MMU cache that a guest and its host share (after B10 §7.1, which asks for such a
+//! VI-LRU for an MMU cache that guest and host share (after B10 §7.1, which proposes such a
 //! policy).
 //!
 //! ```text
 //!   most recent | guest L4 | host L4 | guest L3 | host L3 | guest L2 | host L2 | least recent
 //! ```
 //!
-//! The order is that of VI-LRU ([`ViLru`](super::ViLru)). At one level an entry of the guest counts as
-//! the higher: to read it again, the host's walk has to find it first. So a new entry comes in behind
-//! as many others as there are entries of higher levels, and of the guest's if it is the host's.
+//! The order is that of VI-LRU ([`ViLru`](super::ViLru)), except that at equal levels a guest's entry
+//! counts as the higher one: to read it again, the host's page table must be walked first. A new entry
+//! is therefore inserted below as many others as there are entries of higher levels; a host's entry
+//! also below the guest's entries of its own level.
 
 use core::ops::Range;
 
 use super::{FromTable, Learns, Replacement, recency::Recency};
 
-/// VI-LRU that knows both dimensions of a nested walk.
+/// VI-LRU that distinguishes both dimensions of a nested walk.
 #[derive(Clone, Debug)]
 pub struct ViLru2d {
     recency: Recency,
 }
 
 impl ViLru2d {
-    /// For sets whose ways are given in the order of their slots.
+    /// The policy for sets whose numbers of ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> ViLru2d {
         ViLru2d { recency: Recency::new(ways_of_sets) }
     }

@@ -1,4 +1,4 @@
-//! Stack distances: in one pass, the hits of fully associative LRU arrays of every size.
+//! Stack distances: the hits of fully associative LRU arrays of every size, in one pass.
 //!
 //! ```text
 //!   LRU stack, youngest first      touch(c): c lies 3 deep: a hit for every size above 3
@@ -6,14 +6,15 @@
 //!     0  1  2  3  4  5   depth     c  e  a  f  b  d    c is the youngest now
 //! ```
 //!
-//! LRU has the inclusion property: an array of n entries holds what one of n - 1 holds, and one
-//! more. So a key that is found at depth d hits in every array of more than d entries, and the
-//! depths of a stream say what all sizes do (Mattson, Gecsei, Slutz and Traiger 1970).
+//! LRU has the inclusion property: an array of n entries holds everything that an array of n - 1
+//! entries holds, and one more. A key found at depth d is therefore a hit in every array of more
+//! than d entries, and the depths of a stream give the hits of all sizes (Mattson, Gecsei, Slutz
+//! and Traiger 1970).
 //!
-//! Most touches end in the first few places, which are a plain list that is searched and
-//! shifted. What lies deeper is not kept in order at all: each key has the time when it got
-//! there, and its depth is the number of keys with a later time, counted by a tree over the
-//! times (Bennett and Kruskal 1975, Olken 1981). A touch costs the logarithm of the depth.
+//! Most touches find their key in the first few places, which are a plain list that is searched and
+//! shifted. Deeper keys are not kept in order: each has the time when it got there, and its depth
+//! is the number of keys with a later time, counted by a tree over the times (Bennett and Kruskal
+//! 1975, Olken 1981). A touch costs the logarithm of the depth.
 
 mod older;
 mod recent;
@@ -21,7 +22,7 @@ mod recent;
 use older::Older;
 use recent::Recent;
 
-/// An LRU stack of bounded depth.
+/// An LRU stack of limited depth.
 #[derive(Clone, Debug)]
 pub struct StackDistance {
     depth_max: usize,
@@ -30,16 +31,16 @@ pub struct StackDistance {
 }
 
 impl StackDistance {
-    /// An empty stack that remembers `depth_max` keys: the entries of the largest array asked
-    /// about. Its memory is bounded by that.
+    /// An empty stack of at most `depth_max` keys: the number of entries of the largest array of
+    /// interest. It limits the memory that the stack takes.
     pub fn new(depth_max: usize) -> StackDistance {
         let recent = Recent::new();
         let older = Older::new(depth_max.saturating_sub(Recent::KEYS));
         StackDistance { depth_max, recent, older }
     }
 
-    /// Touches `key` and gives the depth where it was: how many other keys were touched since.
-    /// `None` if it is not among the `depth_max` last ones.
+    /// Touches `key` and returns its previous depth: how many other keys have been touched since.
+    /// `None` if it is not among the last `depth_max` keys.
     #[inline]
     pub fn touch(&mut self, key: u64) -> Option<usize> {
         let depth = match self.recent.touch(key) {
@@ -57,7 +58,7 @@ impl StackDistance {
         depth.filter(|&depth| depth < self.depth_max)
     }
 
-    /// Forgets `key`, if it is remembered: as if it had never been touched.
+    /// Removes `key`, if it is in the stack, as if it had never been touched.
     pub fn forget(&mut self, key: u64) {
         self.recent.forget(key);
         self.older.forget(key);

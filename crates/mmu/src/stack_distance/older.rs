@@ -1,4 +1,4 @@
-//! The deep part of an LRU stack: keys by the time when they got there.
+//! The deep part of an LRU stack: keys with the time when they got there.
 //!
 //! ```text
 //!   times    0 1 2 3 4 5 6 7 8 9            every push takes the next one
@@ -6,52 +6,53 @@
 //!   count    a tree over the times (Fenwick 1994), one leaf for 64 of them
 //! ```
 //!
-//! When the times are used up the keys move together, in order, and time goes on behind them.
+//! When the times are used up, the keys get consecutive times from 0 on, in their order, and time
+//! continues after them.
 //!
-//! Keys are page numbers, and programs use pages that lie near each other. So the eight keys that differ
-//! in their last bits only share an entry of the map from keys to times. For 65536 keys that lie side
-//! by side the map takes 0.7 megabytes; with an entry for each it would be two. For keys that all lie
-//! far apart it takes five to eleven.
+//! Keys are page numbers, and programs use pages that are near each other. Eight keys that differ only
+//! in their lowest bits share an entry of the map from keys to times. For 65536 adjacent keys the map
+//! takes 0.7 megabytes, where one entry per key would take two. For 65536 keys that are all far apart it
+//! takes five to eleven megabytes.
 
 use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-/// So many times share a leaf of the tree, as the bits of a word.
+/// The number of times per leaf of the tree, as bits of a word.
 const LEAF: usize = u64::BITS as usize;
 
-/// So many keys, the same but for their last bits, share an entry of the map.
+/// The number of keys, which differ only in their lowest bits, per entry of the map.
 const NEAR: usize = 8;
 /// The time of a key that is not here.
 const NONE: u32 = u32::MAX;
 
-/// Keys that were pushed and not taken since.
+/// Keys that have been pushed and not removed since.
 #[derive(Clone, Debug)]
 pub(super) struct Older {
     keys_max: usize,
-    /// How many there are.
+    /// The number of keys.
     len: usize,
-    /// The times of keys that share an entry, or [`NONE`], by [`split`].
+    /// The times of the keys of each entry, or [`NONE`]; indexed as given by [`split`].
     times: FxHashMap<u64, [u32; NEAR]>,
-    /// The key of each time, where its bit in `present` is set.
+    /// The key of each time whose bit in `present` is set.
     keys: Box<[u64]>,
     present: Box<[u64]>,
-    /// The Fenwick tree: node i counts the keys of the leaves from `i & (i + 1)` to i.
+    /// The Fenwick tree: node i has the number of keys in the leaves from `i & (i + 1)` to i.
     counts: Box<[u32]>,
     /// The next time.
     now: usize,
-    /// No key is older than this.
+    /// A lower bound of all times in use.
     oldest: usize,
 }
 
-/// The number of the entry that has the time of `key`, and its place there.
+/// The number of the map's entry that has the time of `key`, and the index of that time in the entry.
 #[inline]
 fn split(key: u64) -> (u64, usize) {
     (key / NEAR as u64, key as usize % NEAR)
 }
 
 impl Older {
-    /// Holds the last `keys_max` keys.
+    /// An empty structure for the last `keys_max` keys.
     pub(super) fn new(keys_max: usize) -> Older {
         // With four times as many times as keys, moving together costs a third of a move a push.
         let times = (4 * keys_max).next_multiple_of(LEAF).max(4 * LEAF);
@@ -67,7 +68,7 @@ impl Older {
         }
     }
 
-    /// Removes `key` if it is held, and says how many are younger.
+    /// Removes `key` if it is here, and returns how many keys are younger.
     pub(super) fn take(&mut self, key: u64) -> Option<usize> {
         let (entry, place) = split(key);
         // An entry may stay without a time: its key is among the youngest now, and is pushed again when
@@ -84,8 +85,7 @@ impl Older {
         Some(younger)
     }
 
-    /// Adds `key`, which is not held, as the youngest, and forgets the oldest one where there is
-    /// no room.
+    /// Adds `key`, which is not here, as the youngest, and removes the oldest if there is no room.
     pub(super) fn push(&mut self, key: u64) {
         if self.keys_max == 0 {
             return;
@@ -103,7 +103,7 @@ impl Older {
         (self.now, self.len) = (self.now + 1, self.len + 1);
     }
 
-    /// `key` has that time.
+    /// Sets the time of `key`.
     #[inline]
     fn set(&mut self, key: u64, time: usize) {
         let (entry, place) = split(key);
@@ -120,13 +120,13 @@ impl Older {
         self.clear(self.oldest);
     }
 
-    /// Removes `key`, if it is held or was, and what is kept for it.
+    /// Removes `key`, if it is here or was, with the memory kept for it.
     pub(super) fn forget(&mut self, key: u64) {
         self.take(key);
         self.forget_time(key);
     }
 
-    /// `key` has no time, and its entry goes if no other key there has one.
+    /// Removes the time of `key`, and its entry of the map if no other key has a time there.
     fn forget_time(&mut self, key: u64) {
         let (entry, place) = split(key);
         if let Entry::Occupied(mut times) = self.times.entry(entry) {
@@ -143,7 +143,7 @@ impl Older {
         self.len -= 1;
     }
 
-    /// Gives the keys the times from 0 on, in their order.
+    /// Gives the keys consecutive times from 0 on, in their order.
     fn move_together(&mut self) {
         let mut next = 0;
         for leaf in 0..self.present.len() {
@@ -175,7 +175,7 @@ impl Older {
         }
     }
 
-    /// The keys of all leaves before `leaf`.
+    /// The number of keys in all leaves before `leaf`.
     #[inline]
     fn before(&self, leaf: usize) -> usize {
         let (mut end, mut sum) = (leaf, 0);

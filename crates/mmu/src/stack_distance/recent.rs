@@ -8,14 +8,14 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// How many keys it holds: few enough that to search and shift them costs less than a tree.
+    /// The capacity: small enough that searching and shifting cost less than a tree.
     pub(super) const KEYS: usize = 16;
 
     pub(super) fn new() -> Recent {
         Recent { keys: [0; Recent::KEYS], len: 0 }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -29,8 +29,8 @@ impl Recent {
         }
     }
 
-    /// Makes `key` the youngest. Gives the depth where it was or, if it was not here, the key
-    /// that made room for it.
+    /// Makes `key` the youngest. Returns its previous depth or, if it was not here, the key that it
+    /// has displaced.
     #[inline]
     pub(super) fn touch(&mut self, key: u64) -> Result<usize, Option<u64>> {
         let Some(depth) = self.keys[..self.len].iter().position(|&held| held == key) else {
@@ -44,7 +44,7 @@ impl Recent {
         Ok(depth)
     }
 
-    /// Adds `key`, which is not here, as the youngest. Gives the key that made room for it.
+    /// Adds `key`, which is not here, as the youngest. Returns the key that it has displaced.
     #[inline]
     fn push(&mut self, key: u64) -> Option<u64> {
         let last = self.keys[Recent::KEYS - 1];

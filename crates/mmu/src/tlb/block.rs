@@ -12,48 +12,50 @@
 //! ```
 //!
 //! Sub-block TLBs are those of Talluri and Hill (1994). *Coalesced* is CoLT's set-associative TLB (Pham and
-//! others 2012): a run of pages in adjacent frames, wherever they lie. *Whole* is what AMD's processors
-//! since Zen do with four pages of 4K in an aligned 16K. *Mosaic* (Gosakan and others 2023) keeps of each page
-//! its number among the few frames that its address allows: which pages these are, the filler knows.
+//! others 2012): a run of pages in adjacent frames at any position. *Whole* is what AMD's processors since
+//! Zen do with four pages of 4K in an aligned 16K. *Mosaic* (Gosakan and others 2023) stores for each page
+//! its number among the few frames that its address allows; whoever fills the entry determines which pages
+//! have such frames.
 //!
-//! Which of a block's pages come in with the one that missed is decided here, from what the page table
-//! says of all of them. Pages in one entry have equal rights, but for those of a complete sub-block.
-//! The set is chosen by the block's number, so that all pages of a block meet in one set. Pages larger
-//! than the TLB's smallest have entries of their own, as elsewhere.
+//! This module decides which pages of a block are inserted with the one that missed, from the
+//! translations of all of them in the page table. Pages in one entry have equal rights, except in a
+//! complete sub-block. The set is selected by the block's number, so that all pages of a block are in
+//! one set. Pages larger than the TLB's smallest page size have ordinary entries.
 
 use addr::{Asid, Kind, Page, PhysAddr, Rights, VirtAddr};
 
 use super::{Evicted, Tlb, TlbEntry, entry::Slot};
 
-/// Which blocks a TLB has entries for.
+/// The blocks for which a TLB has entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockParams {
-    /// Pages of the TLB's smallest size in a block: a power of two.
+    /// The number of pages of the TLB's smallest size in a block: a power of two.
     pub pages: u32,
-    /// What an entry of a block can hold.
+    /// What an entry of a block can represent.
     pub kind: BlockKind,
-    /// Whether the other pages come in with the one that missed. Without, a sub-block's page comes in when
-    /// it misses itself.
+    /// Whether the other pages are inserted with the one that missed. If not, a page of a sub-block is
+    /// inserted when it misses itself.
     pub prefetch: bool,
 }
 
-/// What an entry of a block can hold.
+/// What an entry of a block can represent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockKind {
     /// A frame and rights for each page.
     CompleteSubblock,
-    /// One frame for all pages, which lie in an aligned block of frames as they do in theirs.
+    /// One frame for all pages, each of which has the same offset in an aligned block of frames as
+    /// in its own block.
     PartialSubblock,
     /// One frame for a run of pages in adjacent frames.
     Coalesced,
-    /// One frame for all pages, which are all there and lie in an aligned block of frames.
+    /// One frame for all pages, which must all be mapped, in an aligned block of frames.
     Whole,
-    /// A compressed frame number for each page that lies where its address allows.
+    /// A compressed frame number for each page whose frame is one that its address allows.
     Mosaic,
 }
 
 impl BlockKind {
-    /// Each of them.
+    /// All of them.
     pub const ALL: [BlockKind; 5] = [
         BlockKind::CompleteSubblock,
         BlockKind::PartialSubblock,
@@ -73,7 +75,7 @@ impl BlockKind {
         }
     }
 
-    /// Whether each page of an entry can lie anywhere.
+    /// Whether an entry has a frame for each page, so that the pages can be anywhere.
     const fn has_frames(self) -> bool {
         match self {
             BlockKind::CompleteSubblock | BlockKind::Mosaic => true,
@@ -83,20 +85,20 @@ impl BlockKind {
 }
 
 impl BlockParams {
-    /// The most pages that a block can have.
+    /// The largest number of pages per block.
     pub const PAGES_MAX: u32 = 64;
 
-    /// log2 of the pages.
+    /// log2 of the number of pages.
     pub(super) const fn shift(self) -> u32 {
         self.pages.trailing_zeros()
     }
 }
 
-/// Blocks in a TLB.
+/// The data of a TLB with entries for blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
     pub(super) params: BlockParams,
-    /// Of entries with a frame for each page, by slot and page: frame and rights.
+    /// For entries with a frame for each page: frame and rights, by slot and page.
     own: Box<[(PhysAddr, Rights)]>,
 }
 
@@ -106,7 +108,7 @@ impl Blocks {
         Blocks { params, own: vec![(PhysAddr::new(0), Rights::NONE); pages].into_boxed_slice() }
     }
 
-    /// Frame and rights of the page with the number `index` of the block in `slot`, where each has its own.
+    /// Frame and rights of page number `index` of the block in `slot`, if each page has its own.
     #[inline]
     pub(super) fn own(&self, slot: usize, index: usize) -> Option<(PhysAddr, Rights)> {
         self.own.get(slot * self.params.pages as usize + index).copied()
@@ -116,8 +118,8 @@ impl Blocks {
         self.own[slot * self.params.pages as usize + index] = page;
     }
 
-    /// Which pages of a block come in, as bits, with the one with the number `index`, of which something
-    /// must be known. `bytes` are a page's.
+    /// The pages of a block to be inserted together with page number `index`, as a bit mask; `pages`
+    /// must have a translation for that page. `bytes` is the page size.
     fn taken(&self, pages: &[Option<(PhysAddr, Rights)>], index: usize, bytes: u64) -> u64 {
         let all = |is_in: &dyn Fn(usize) -> bool| {
             (0..pages.len()).filter(|&at| is_in(at)).fold(0, |bits, at| bits | 1u64 << at)
@@ -147,13 +149,14 @@ impl Blocks {
 }
 
 impl Tlb {
-    /// What it has entries of blocks for, if it has such.
+    /// The blocks for which it has entries, if any.
     pub fn blocks(&self) -> Option<BlockParams> {
         self.blocks.as_ref().map(|blocks| blocks.params)
     }
 
-    /// As [`Tlb::fill`], where the page table says `pages` of the block around `page`: a frame and rights,
-    /// or that nothing is there. What is known of `page` itself must be among them.
+    /// [`Tlb::fill`] for a block: `pages` has, for each page of the block around `page`, frame and rights
+    /// from the page table, or `None` if it is not mapped. The element of `page` itself must not be
+    /// `None`.
     pub fn fill_block(
         &mut self,
         page: Page,
@@ -226,7 +229,8 @@ impl Tlb {
         true
     }
 
-    /// What an entry that covers `va` says of the pages in the aligned group of `pages` around it.
+    /// The translations that the entry covering `va` has for the pages of the aligned group of
+    /// `pages` pages around `va`.
     pub fn block_around(
         &self,
         va: VirtAddr,

@@ -1,35 +1,36 @@
-//! What a TLB holds and has counted, for whoever looks at it from outside.
+//! The contents and counts of a TLB, for code outside it.
 
 use addr::{Asid, Kind, Page, VirtAddr};
 
 use super::{Array, Evicted, Tlb, TlbCounts, TlbEntry, entry::add, retire};
 use crate::AnyReplacement;
 
-/// What is in one slot, for somebody in one space.
+/// The content of a slot, as seen from one space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occupant {
     /// Nothing.
     Nothing,
-    /// An entry that does not serve the space.
+    /// An entry that is not valid in the space.
     Other,
     /// An entry for this page of the space.
     Page(Page),
 }
 
-/// What a TLB holds, for who follows from there on which entry makes room. Hits change nothing of it.
+/// The contents of a TLB in replacement order, from which a caller can compute later evictions. Hits
+/// do not change them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Occupants {
-    /// Those of each set behind those of the one before: for [`crate::Random`] in the order of the slots, for
-    /// [`crate::Fifo`] in the order in which they came, with empty slots behind.
+    /// The contents of all slots, set after set: for [`crate::Random`] in the order of the slots; for
+    /// [`crate::Fifo`] in the order of insertion, with empty slots last.
     pub slots: Vec<Occupant>,
-    /// The seed of the rest of the sequence that [`crate::Random`] draws from; 0 for others.
+    /// The current seed of the sequence that [`crate::Random`] draws from; 0 for other policies.
     pub sequence: u64,
 }
 
 impl Tlb {
-    /// What it holds for `asid`, if that is enough to know which entry makes room as long as none is flushed: not
-    /// if its policy learns something of hits, if it has several arrays or entries for several pages, or if an entry
-    /// serves all spaces.
+    /// The contents for `asid`, if they determine all later evictions while nothing is flushed. `None` if the
+    /// policy learns from hits, if there are several arrays or entries for several pages, or if an entry is
+    /// global.
     pub fn occupants(&self, asid: Asid) -> Option<Occupants> {
         let [Array { sets, .. }] = &self.arrays[..] else { return None };
         if self.paired || self.blocks.is_some() || !self.going.is_empty() {
@@ -64,8 +65,8 @@ impl Tlb {
         Some(Occupants { slots: found, sequence })
     }
 
-    /// Hands out the hits of the entries that have some, and keeps the entries: at the end of a
-    /// run, or before labels change their meaning.
+    /// Reports the hits of all entries that have some, and keeps the entries: called at the end of
+    /// a run, or before labels change their meaning.
     pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if slot.is_empty() {
@@ -78,13 +79,14 @@ impl Tlb {
         }
     }
 
-    /// What translates `va` in `asid`, and its label, without counting or touching anything.
+    /// The entry that translates `va` in `asid`, and its label; nothing is counted or changed.
     pub fn peek(&self, va: VirtAddr, asid: Asid) -> Option<(TlbEntry, u32)> {
         let slot = self.search(va, asid)?;
         Some((self.entry_at(slot, va), self.slots[slot].label()))
     }
 
-    /// All entries with their labels, in the order of the slots; of a block one for each page.
+    /// All entries with their labels, in the order of the slots; an entry for a block is given once
+    /// for each of its pages.
     pub fn entries(&self) -> impl Iterator<Item = (TlbEntry, u32)> {
         let there = |slot: &usize| !self.slots[*slot].is_empty();
         (0..self.slots.len()).filter(there).flat_map(move |slot| {
@@ -99,7 +101,7 @@ impl Tlb {
         })
     }
 
-    /// The entry in `slot`; of a block the page at `va`.
+    /// The entry in `slot`; for a block, the entry of the page at `va`.
     fn entry_at(&self, slot: usize, va: VirtAddr) -> TlbEntry {
         let entry = &self.slots[slot];
         if self.blocks.is_none() {
@@ -109,7 +111,7 @@ impl Tlb {
         TlbEntry::single(va.page(hit.size), hit.frame(), entry.asid(), hit.global, hit.rights)
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> TlbCounts {
         let mut counts = TlbCounts { misses: self.misses, ..self.retired };
         for hits in self.slots.iter().map(|slot| slot.hits).chain([self.shortcuts.hits()]) {
@@ -118,12 +120,12 @@ impl Tlb {
         counts
     }
 
-    /// Entries that made room for another page's, so far.
+    /// The number of entries replaced by other pages' entries so far.
     pub fn counts_of_evictions(&self) -> u64 {
         self.retired.evictions
     }
 
-    /// Begins to count anew; the entries stay.
+    /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self) {
         // Hits that are counted in entries and shortcuts.
         self.drain(&mut |_| {});

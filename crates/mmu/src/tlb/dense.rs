@@ -1,4 +1,4 @@
-//! Lookups where misses are dense: a miss costs little more than a hit.
+//! Lookups for intervals with many misses: a miss costs the simulation little more than a hit.
 //!
 //! ```text
 //!   near   shortcut of a large set, or fingerprints -> slot? -- hit: counted in the slot
@@ -9,9 +9,9 @@
 //!                                                     the caller walks
 //! ```
 //!
-//! A TLB that has entries of one page size for one page each is looked up without asking for all that could
-//! be otherwise. What it takes for granted is asked once for many accesses, when a [`DenseTlb`] borrows the TLB.
-//! All else it leaves as [`Tlb::lookup_apart`] and [`Tlb::fill`] would.
+//! If all entries of a TLB are for single pages of one size, lookups need not check for other cases. The
+//! conditions are checked once for many accesses, when a [`DenseTlb`] borrows the TLB. Apart from that, its
+//! state ends as [`Tlb::lookup_apart`] and [`Tlb::fill`] would leave it.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 
@@ -24,12 +24,13 @@ use super::{
 };
 use crate::SetArray;
 
-/// A TLB borrowed for lookups of which many miss, in one space: its parts, so that none is looked for again.
+/// A TLB borrowed for lookups in one space, many of which miss, as its parts, so that they need not be
+/// located again.
 #[derive(Debug)]
 pub struct DenseTlb<'a> {
     sets: &'a mut SetArray,
     slots: &'a mut [Slot],
-    /// The number of the first slot of `sets`.
+    /// The TLB's number of the first slot in `sets`.
     first: usize,
     size: PageSize,
     space: Asid,
@@ -42,17 +43,17 @@ pub struct DenseTlb<'a> {
     absent: &'a mut Option<(VirtAddr, Asid)>,
 }
 
-/// A slot that holds what was looked up.
+/// A slot that contains the requested translation.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseHit {
     slot: usize,
-    /// Whether a shortcut would find it sooner.
+    /// Whether a shortcut should be made, so that the next lookup is faster.
     wants_shortcut: bool,
 }
 
 impl Tlb {
-    /// Borrows the TLB for lookups in `asid`, where it has entries of one size for one page each, it was asked for
-    /// that space last, and its policy has been told of all hits.
+    /// Borrows the TLB for lookups in `asid`. `None` unless all entries are for single pages of one size, the
+    /// TLB was last looked up for that space, and its policy has been told of all hits.
     #[inline(always)]
     pub fn dense(&mut self, asid: Asid) -> Option<DenseTlb<'_>> {
         let only = self.only?;
@@ -88,14 +89,14 @@ impl DenseTlb<'_> {
         self.size
     }
 
-    /// The set of the page at `va`, and the number by which the page selects it.
+    /// The set of the page at `va`, and the page's number, which selects the set.
     #[inline(always)]
     fn set_of(&self, va: VirtAddr) -> (usize, u64) {
         let number = va.get() >> self.size.shift();
         (self.sets.set_of(number), number)
     }
 
-    /// Looks `va` up for an access of `kind`, and counts nothing yet.
+    /// Looks up `va` for an access of `kind` without counting.
     #[inline(always)]
     pub fn find(&self, va: VirtAddr, kind: Kind) -> Result<DenseHit, Miss> {
         if !self.has_small_sets
@@ -117,7 +118,7 @@ impl DenseTlb<'_> {
         }
     }
 
-    /// Counts a hit of `kind` at `va`; gives where that lies, and the entry's label.
+    /// Counts a hit of `kind` at `va`. Returns the physical address, and the entry's label.
     #[inline(always)]
     pub fn hit(&mut self, found: DenseHit, va: VirtAddr, kind: Kind) -> (PhysAddr, u32) {
         let DenseHit { slot, wants_shortcut } = found;
@@ -131,25 +132,27 @@ impl DenseTlb<'_> {
         (phys, label)
     }
 
-    /// Counts a lookup of `kind` that found nothing.
+    /// Counts a lookup of `kind` that missed.
     #[inline(always)]
     pub fn missed(&mut self, kind: Kind) {
         self.misses[kind as usize] += 1;
     }
 
-    /// The last lookup was of `va` and found nothing, and nothing comes in here before the TLB is asked again.
+    /// Records that the last lookup was of `va` and missed, and that no entry will be inserted before the
+    /// next lookup in the TLB.
     pub fn leave_absent(&mut self, va: VirtAddr) {
         *self.absent = Some((va, self.space));
     }
 
-    /// Whether an entry for `va`, which is not here, takes the place of one entry when it comes from `behind`.
+    /// Whether inserting the entry `there` of the TLB `behind` for `va`, which misses here, would replace
+    /// exactly one entry.
     #[inline(always)]
     pub fn is_replaced(&self, va: VirtAddr, behind: &DenseTlb<'_>, there: DenseHit) -> bool {
         self.is_full_for(va, behind.slots[there.slot].is_global())
     }
 
-    /// Takes over the entry for `va` from the TLB `behind`, where it is held, if it replaces one
-    /// ([`DenseTlb::is_replaced`]). Hands out what had to go if it was hit.
+    /// Copies the entry for `va` from the TLB `behind`, if [`DenseTlb::is_replaced`] is true.
+    /// Reports the replaced entry if it was hit.
     #[inline(always)]
     pub fn refill(
         &mut self,
@@ -162,27 +165,27 @@ impl DenseTlb<'_> {
         self.replace(va, entry, evicted);
     }
 
-    /// Whether `entry`, which is of this space and not here, takes the place of one entry.
+    /// Whether inserting `entry`, which is of this space and misses here, would replace exactly one
+    /// entry.
     #[inline(always)]
     pub fn is_replaced_by(&self, entry: &TlbEntry) -> bool {
         entry.page.size() == self.size && self.is_full_for(entry.page.start(), entry.global)
     }
 
-    /// Makes `entry` part of the TLB, if it replaces one ([`DenseTlb::is_replaced_by`]). Hands out what had to go
-    /// if it was hit.
+    /// Inserts `entry`, if [`DenseTlb::is_replaced_by`] is true. Reports the replaced entry if it was hit.
     #[inline(always)]
     pub fn fill(&mut self, entry: &TlbEntry, label: u32, evicted: &mut impl FnMut(Evicted)) {
         self.replace(entry.page.start(), Slot::new(entry, label, false), evicted);
     }
 
-    /// Whether an entry for `va`, which was looked for in vain, takes the place of one entry.
+    /// Whether inserting an entry for `va`, which missed, would replace exactly one entry.
     #[inline(always)]
     fn is_full_for(&self, va: VirtAddr, is_global: bool) -> bool {
         // A global one may be here for another space.
         self.sets.is_full(self.set_of(va).0) && !(self.is_mixed && is_global)
     }
 
-    /// Puts `entry`, which is for the page at `va`, in the place of another one of its set.
+    /// Replaces an entry of the set by `entry`, which is for the page at `va`.
     #[inline(always)]
     fn replace(&mut self, va: VirtAddr, entry: Slot, evicted: &mut impl FnMut(Evicted)) {
         let (set, number) = self.set_of(va);

@@ -1,24 +1,24 @@
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-/// What a TLB is to hold: the translation of a page, or of two adjacent pages under one tag.
+/// The content of a TLB entry: the translation of a page, or of two adjacent pages under one tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TlbEntry {
     /// The page; in a paired TLB either page of the pair.
     pub page: Page,
     /// The space it belongs to.
     pub asid: Asid,
-    /// Whether it serves every space.
+    /// Whether it is global: valid in every space.
     pub global: bool,
-    /// What it allows: of a pair the even and the odd page. In any other TLB the first counts and
-    /// the second is not looked at.
+    /// The allowed accesses: in a paired TLB those of the even and of the odd page. In other TLBs
+    /// the first element is used and the second ignored.
     pub rights: [Rights; 2],
-    /// Its frame. In a paired TLB the frames of the even and of the odd page; a page without a
-    /// frame misses. In any other the first is the page's and the second is not looked at.
+    /// The frame. In a paired TLB, the frames of the even and of the odd page; a page without a
+    /// frame misses. In other TLBs the first element is used and the second ignored.
     pub frames: [Option<PhysAddr>; 2],
 }
 
 impl TlbEntry {
-    /// A single page's translation.
+    /// The translation of a single page.
     #[inline]
     pub fn single(
         page: Page,
@@ -30,8 +30,8 @@ impl TlbEntry {
         TlbEntry { page, asid, global, rights: [rights; 2], frames: [Some(frame), None] }
     }
 
-    /// The pages that it translates, with their frames and rights: two at most, if it is one of a
-    /// `paired` TLB.
+    /// The pages that it translates, with their frames and rights; two at most if it is an entry of
+    /// a `paired` TLB.
     pub fn pages(&self, paired: bool) -> impl Iterator<Item = (Page, PhysAddr, Rights)> + use<> {
         let TlbEntry { page, rights, frames, .. } = *self;
         let size = page.size();
@@ -45,75 +45,75 @@ impl TlbEntry {
     }
 }
 
-/// What a lookup finds.
+/// The result of a lookup that hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit {
-    /// Where the address lies in physical memory.
+    /// The physical address.
     pub phys: PhysAddr,
-    /// What the filler wrote on the entry.
+    /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// What is allowed there: the access that was looked up, and perhaps more.
+    /// The accesses that are allowed there, including the one that was looked up.
     pub rights: Rights,
     /// The size of the page.
     pub size: PageSize,
-    /// Whether the entry serves every space.
+    /// Whether the entry is global: valid in every space.
     pub global: bool,
 }
 
 impl Hit {
-    /// The frame that the address lies in.
+    /// The frame that contains the address.
     #[inline]
     pub fn frame(&self) -> PhysAddr {
         self.phys.align_down(self.size)
     }
 
-    /// The entry that another TLB is filled with, where `va` in the space `asid` was looked up:
-    /// the one page, even if this TLB's entry maps two.
+    /// The entry with which another TLB is filled after a hit for `va` in the space `asid`: it is
+    /// for the one page, even if this TLB's entry maps two.
     #[inline]
     pub fn entry(&self, va: VirtAddr, asid: Asid) -> TlbEntry {
         TlbEntry::single(va.page(self.size), self.frame(), asid, self.global, self.rights)
     }
 }
 
-/// Why a lookup is a miss.
+/// Why a lookup misses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Miss {
-    /// No entry bears the tag.
+    /// No entry has the tag.
     Absent,
     /// The entry does not allow the access.
     Denied,
-    /// The tag is that of a pair of which this page has no frame: MIPS processors raise an
-    /// exception of their own for it, TLB invalid, in place of the refill.
+    /// The entry has the tag of a pair, but no frame for this page. MIPS processors raise the
+    /// exception TLB invalid for this, instead of TLB refill.
     Invalid,
 }
 
-/// What an entry did, handed out when it goes and by [`crate::Tlb::drain`].
+/// What an entry did, reported when it is removed and by [`crate::Tlb::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Evicted {
-    /// Its page; of a pair the even one.
+    /// Its page; for a pair, the even page.
     pub page: Page,
-    /// The space it was filled for.
+    /// The space for which it was inserted.
     pub asid: Asid,
-    /// What the filler wrote on it.
+    /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// Its hits by [`Kind`], since it was filled or last handed out.
+    /// Its hits by [`Kind`], since it was inserted or last reported.
     pub hits: [u64; Kind::COUNT],
 }
 
-/// Bits of `Slot::flags`: fetch, load and store of the even page, or of the only one, ...
+/// Bits of `Slot::flags`: the rights to fetch, load and store of the even page or of the only page.
 const RIGHTS: u8 = Rights::READ.bits() | Rights::WRITE.bits() | Rights::EXECUTE.bits();
-/// ... and of the odd page, so many bits further up.
+/// How many bits further up in `Slot::flags` the rights of the odd page are.
 const ODD: u32 = 4;
-/// User mode, for both pages of a pair.
+/// Bit of `Slot::flags`: access from user mode, for both pages of a pair.
 const USER: u8 = Rights::USER.bits();
-/// The entry serves every space.
+/// Bit of `Slot::flags`: the entry is global.
 const GLOBAL: u8 = 1 << 7;
 
-/// A place for an entry: all that a hit needs in one line of the host's cache.
+/// A slot for an entry: everything that a hit needs, in one cache line of the host.
 ///
-/// It matches an address if `address & mask == base`. The mask covers one page, or both pages
-/// of a pair that has two frames. No address matches an empty slot. The mask of a block covers all of
-/// it; then the second frame is a bit for each of its pages, set where the entry translates it.
+/// It matches an address if `address & mask == base`. The mask covers one page, or both pages of a
+/// pair with two frames. No address matches an empty slot. For a block the mask covers the whole
+/// block; the second frame is then a bit mask of the pages that the entry translates.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
@@ -139,7 +139,7 @@ impl Slot {
         flags: 0,
     };
 
-    /// The slot that holds `entry`. There must be a frame that counts.
+    /// A slot with `entry`, which must have a frame that is used.
     #[inline(always)]
     pub(super) fn new(entry: &TlbEntry, label: u32, paired: bool) -> Slot {
         let size = entry.page.size();
@@ -167,14 +167,15 @@ impl Slot {
         slot
     }
 
-    /// The slot of another TLB that holds the same entry for the space `asid`, neither for a pair nor for a block.
+    /// A copy of the slot of another TLB, for the space `asid`; the entry is neither for a pair nor for a
+    /// block.
     #[inline(always)]
     pub(super) fn anew(&self, asid: Asid) -> Slot {
         Slot { hits: [0; Kind::COUNT], asid, ..*self }
     }
 
-    /// A block of so many `pages` around a page, with the frame of its first one and a bit for each that it
-    /// translates.
+    /// A slot with an entry for the block of `pages` pages around a page, with the frame of the block's
+    /// first page and a bit mask of the translated pages.
     pub(super) fn block(
         (page, pages): (Page, u64),
         (first, bits): (PhysAddr, u64),
@@ -196,20 +197,20 @@ impl Slot {
         }
     }
 
-    /// This slot in a TLB of blocks, where each entry has a bit for each of its pages. It translates one
-    /// page, whose bit is set.
+    /// This slot converted for a TLB of blocks, where each entry has a bit mask of its pages. It
+    /// translates one page, whose bit is set.
     pub(super) fn of_one_page(mut self) -> Slot {
         self.frames[1] = 1;
         self
     }
 
-    /// In a TLB of blocks: the pages of the block that it translates.
+    /// In a TLB of blocks: the bit mask of the block's pages that it translates.
     #[inline]
     pub(super) fn bits(&self) -> u64 {
         self.frames[1]
     }
 
-    /// In a TLB of blocks: the number in its block of the page at `addr`, which the block covers.
+    /// In a TLB of blocks: the index, in the block, of the page at `addr`.
     #[inline]
     pub(super) fn index(&self, addr: VirtAddr) -> usize {
         ((addr.get() & !self.mask) >> self.size.shift()) as usize
@@ -221,17 +222,17 @@ impl Slot {
         self.frames[1] >> self.index(addr) & 1 == 1
     }
 
-    /// Whether the frame of its first page would be this one.
+    /// Whether the frame of its first page is `first`.
     pub(super) fn is_block_at(&self, first: PhysAddr) -> bool {
         self.frames[0] == first.get()
     }
 
-    /// Whether these are the rights of its only page or of all pages of its block.
+    /// Whether its only page, or all pages of its block, have these rights.
     pub(super) fn has_rights(&self, rights: Rights) -> bool {
         self.flags & (RIGHTS | USER) == rights.bits() & (RIGHTS | USER)
     }
 
-    /// In a TLB of blocks: whether a page that it translates has a byte in `range`.
+    /// In a TLB of blocks: whether a page that it translates overlaps `range`.
     pub(super) fn translates_some_of(&self, range: VirtRange) -> bool {
         let last = self.base + !self.mask;
         if self.base > range.last().get() || range.start().get() > last {
@@ -247,14 +248,14 @@ impl Slot {
         self.mask == 0
     }
 
-    /// Whether it translates `addr`, in a space that the caller compares.
+    /// Whether it translates `addr`; the caller compares the space.
     #[inline]
     pub(super) fn covers(&self, addr: VirtAddr) -> bool {
         addr.get() & self.mask == self.base
     }
 
-    /// Whether it holds an entry of this size, and of this number if numbers are counted in
-    /// units of `1 << shift` bytes.
+    /// Whether it holds an entry for a page of this size with this number, in units of `1 << shift`
+    /// bytes.
     pub(super) fn is_tagged(&self, size: PageSize, number: u64, shift: u32) -> bool {
         !self.is_empty() && self.size == size && self.base >> shift == number
     }
@@ -289,19 +290,19 @@ impl Slot {
         PhysAddr::new(phys)
     }
 
-    /// What is allowed in the page of the pair with the number `half`; 0 where there are no pairs.
+    /// The rights of page number `half` of a pair; 0 without pairs.
     #[inline]
     fn rights_of(&self, half: usize) -> Rights {
         Rights::from_bits(self.flags >> (ODD * half as u32) & RIGHTS | self.flags & USER)
     }
 
-    /// What is allowed at `addr`, which it covers.
+    /// The rights at `addr`, which it covers.
     #[inline]
     pub(super) fn rights(&self, addr: VirtAddr, paired: bool) -> Rights {
         self.rights_of(usize::from(paired && addr.get() & self.size.bytes() != 0))
     }
 
-    /// What a lookup of `addr`, which it covers, gives.
+    /// The result of a lookup of `addr`, which it covers.
     #[inline]
     pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
         Hit {
@@ -318,7 +319,7 @@ impl Slot {
         VirtAddr::new(even).page(self.size)
     }
 
-    /// The bytes that the tag covers.
+    /// The number of bytes that the tag covers.
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
         (!self.mask).wrapping_add(1)
@@ -341,7 +342,7 @@ impl Slot {
         }
     }
 
-    /// Whether its page, or a page of its pair, has a byte in `range`.
+    /// Whether its page, or a page of its pair, overlaps `range`.
     pub(super) fn touches(&self, range: VirtRange, paired: bool) -> bool {
         let even = self.page(paired);
         let bytes = even.size().bytes() << u32::from(paired);
@@ -358,7 +359,7 @@ impl Slot {
         self.label
     }
 
-    /// What it did since it was last asked.
+    /// Returns what the entry did since the last call, and resets it.
     pub(super) fn take_hits(&mut self, paired: bool) -> Evicted {
         Evicted {
             page: self.page(paired),
@@ -369,7 +370,7 @@ impl Slot {
     }
 }
 
-/// Adds up hits, kind by kind.
+/// Adds hits, kind by kind.
 #[inline]
 pub(super) fn add(sum: &mut [u64; Kind::COUNT], hits: [u64; Kind::COUNT]) {
     for (sum, hits) in sum.iter_mut().zip(hits) {

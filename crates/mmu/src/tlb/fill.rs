@@ -1,4 +1,4 @@
-//! What makes an entry part of a TLB, and what has to go for it.
+//! Insertion of entries into a TLB, and the replacements that it causes.
 //!
 //! ```text
 //!   entry --> are all entries of its size, was its tag just looked for in vain, is its set full?
@@ -8,8 +8,8 @@
 //!                                                  empty, or the policy's victim goes
 //! ```
 //!
-//! Where misses are dense nearly every fill is of the first kind. It leaves out what cannot be: a search
-//! for the tag, and counts of sizes, of which there are as many before as after.
+//! Where misses are frequent, nearly every insertion is of the first kind. It avoids a search for the
+//! tag, and the counts of entries per page size, which do not change.
 
 use core::ops::Range;
 
@@ -22,10 +22,10 @@ use super::{
 use crate::{BlockParams, TlbCounts};
 
 impl Tlb {
-    /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
-    /// entry of the same tag, or else, where its set is full, the policy's victim. Says whether
-    /// the TLB holds pages of this size at all; if not, nothing happens. `kind` is the access that
-    /// asked for it; it changes how fast lookups are, and nothing else.
+    /// Inserts `entry` with `label`, and reports the entry that was removed for it: the one with
+    /// the same tag or, if the set is full, the policy's victim. Returns whether the TLB holds
+    /// pages of this size; if not, nothing happens. `kind` is the access that caused the insertion;
+    /// it affects only the speed of later lookups.
     // Inlined whatever its size: an entry that is handed over in memory costs as much again.
     #[inline(always)]
     pub fn fill(
@@ -44,7 +44,7 @@ impl Tlb {
         }
     }
 
-    /// What [`Tlb::fill`] does, whatever is there.
+    /// [`Tlb::fill`] without any assumption about the state.
     #[inline(never)]
     fn fill_any(
         &mut self,
@@ -77,7 +77,7 @@ impl Tlb {
         true
     }
 
-    /// An entry has come into `slot`, for an access of `kind` to a page with these rights.
+    /// Completes the insertion into `slot` for an access of `kind` to a page with these rights.
     #[inline(always)]
     pub(super) fn filled(
         &mut self,
@@ -100,8 +100,8 @@ impl Tlb {
         self.link_new((page, rights), kind, slot);
     }
 
-    /// Makes a shortcut to `slot`, which was given an entry for an access of `kind` to a page with these
-    /// rights, if that is worth it.
+    /// Makes a shortcut to `slot`, which got an entry for an access of `kind` to a page with these
+    /// rights, if that is worthwhile.
     #[inline]
     fn link_new(&mut self, (page, rights): (Page, Rights), kind: Kind, slot: usize) {
         let is_worth_it = self.was_used && !self.is_apart && !self.paired;
@@ -114,8 +114,8 @@ impl Tlb {
         }
     }
 
-    /// Whether the last lookup was for the page of `entry`, which is of the `only` size, and found that
-    /// nothing bears its tag, and no slot is empty where it belongs.
+    /// Whether the last lookup was for the page of `entry`, which has the size of `only`, and found no
+    /// entry with its tag, and its set is full.
     #[inline(always)]
     fn is_replaced(&self, only: OnlySize, entry: &TlbEntry) -> bool {
         let sets = &self.arrays[only.array as usize].sets;
@@ -125,8 +125,8 @@ impl Tlb {
             && entry.frames[0].is_some()
     }
 
-    /// What [`Tlb::fill_any`] comes to where [`Tlb::is_replaced`] is true: the policy's victim makes
-    /// room, and there are as many entries of each size as before.
+    /// [`Tlb::fill_any`] for the case that [`Tlb::is_replaced`] is true: the policy's victim is
+    /// replaced, and the number of entries of each size does not change.
     #[inline(always)]
     fn replace(
         &mut self,
@@ -167,7 +167,8 @@ impl Tlb {
         }
     }
 
-    /// Which of a set's `slots`, all in use, is given a new entry at once.
+    /// Chooses the victim among a set's `slots`, which are all in use, and reports to the policy
+    /// that it gets a new entry at once.
     #[inline(always)]
     pub(super) fn replaced(&mut self, slots: Range<usize>) -> usize {
         if self.ahead == Ahead::No && self.going.is_empty() {
@@ -178,7 +179,7 @@ impl Tlb {
         victim
     }
 
-    /// An empty slot for `entry`: after this, no entry is left that a lookup could confuse with
+    /// Makes an empty slot for `entry`, and removes all entries that a lookup could confuse with
     /// it.
     fn make_room(
         &mut self,
@@ -196,7 +197,7 @@ impl Tlb {
         self.free_slot(array, set, evicted)
     }
 
-    /// An empty slot of a set, or that of an entry that makes room.
+    /// An empty slot of a set, which is made by a replacement if necessary.
     pub(super) fn free_slot(
         &mut self,
         array: usize,
@@ -215,7 +216,7 @@ impl Tlb {
         victim
     }
 
-    /// Which of a set's `slots`, all in use, is to be given a new entry.
+    /// Chooses the victim among a set's `slots`, which are all in use.
     fn victim(&mut self, slots: Range<usize>) -> usize {
         if let Some(going) = self.going_of(&slots) {
             return going;
@@ -233,15 +234,17 @@ impl Tlb {
         }
     }
 
-    /// The first of a set's `slots` of which is said that it goes; it is said no more.
+    /// The first of a set's `slots` that was announced as the next victim; the announcement is
+    /// removed.
     #[inline]
     fn going_of(&mut self, slots: &Range<usize>) -> Option<usize> {
         let at = self.going.iter().position(|slot| slots.contains(slot))?;
         self.going.remove(at)
     }
 
-    /// Tells the policy of all hits that the shortcuts know of. It pays where misses follow each other
-    /// without a span between: then no victim need ask the shortcuts.
+    /// Reports to the policy all hits that the shortcuts have recorded. This is worthwhile if several
+    /// misses follow each other without a span in between: victims can then be chosen without reading
+    /// the shortcuts.
     #[cold]
     #[inline(never)]
     fn catch_up(&mut self) {
@@ -251,8 +254,8 @@ impl Tlb {
         self.ahead = Ahead::No;
     }
 
-    /// Whether the last lookup has found that no entry bears the tag of `entry`: of a global one in no space,
-    /// which the lookup in one tells where there is no other.
+    /// Whether the last lookup established that no entry has the tag of `entry`. A global entry could be
+    /// found in any space; the lookup in one space is sufficient only if no other space has entries.
     #[inline]
     fn is_absent(&self, entry: &TlbEntry) -> bool {
         self.absent.is_some_and(|(va, asid)| {
@@ -261,7 +264,7 @@ impl Tlb {
         })
     }
 
-    /// Removes what bears the tag of `entry`; gives the first slot of those.
+    /// Removes the entries that have the tag of `entry`. Returns the first of their slots.
     #[cold]
     #[inline(never)]
     fn remove_tagged(
@@ -282,7 +285,7 @@ impl Tlb {
         first
     }
 
-    /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
+    /// Reports what the entry in `slot` did; the slot is about to be emptied or reused.
     #[inline(always)]
     pub(super) fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
@@ -301,7 +304,7 @@ impl Tlb {
         }
     }
 
-    /// Notes that the entry in `slot` is there now, or `false`, that it goes.
+    /// Records that the entry in `slot` was inserted or, if `is_there` is false, removed.
     #[inline]
     pub(super) fn crowd(&mut self, slot: usize, is_there: bool) {
         let slot = &self.slots[slot];
@@ -318,7 +321,7 @@ impl Tlb {
         }
     }
 
-    /// Notes whether there are entries of one size alone.
+    /// Records whether all entries are of one size.
     fn note_only(&mut self) {
         let shift = self.live_sizes.trailing_zeros();
         let is_plain = self.live_sizes.is_power_of_two() && !self.paired && self.blocks.is_none();
@@ -327,7 +330,7 @@ impl Tlb {
     }
 }
 
-/// Hands out what the entry in `slot` did since it was last asked.
+/// Reports what the entry in `slot` did since it was last reported.
 #[inline]
 pub(super) fn retire(
     retired: &mut TlbCounts,

@@ -1,16 +1,16 @@
-//! What a TLB is told to forget: by page, range, space, or all of it.
+//! Flushes of a TLB: by page, range, space, or everything.
 
 use addr::{Asid, VirtAddr, VirtRange};
 
 use super::{Evicted, Tlb, entry::Slot, sizes};
 
-/// Of a range of at most so many of the smallest pages, each is searched for; for a longer one
-/// all slots are looked at.
+/// For a range of at most this many of the smallest pages, each page is searched for; for a longer
+/// range, all slots are examined.
 const FLUSH_PAGES_MAX: usize = 8;
 
 impl Tlb {
-    /// Forgets what translates `va` in `asid`, whatever its page size; global entries too, and
-    /// of a pair both pages. Gives the number of entries.
+    /// Removes the entries that translate `va` in `asid`, whatever their page size, including
+    /// global entries and both pages of a pair. Returns their number.
     pub fn flush_page(
         &mut self,
         va: VirtAddr,
@@ -32,7 +32,8 @@ impl Tlb {
         flushed
     }
 
-    /// Forgets what translates any address of `range` in `asid`, as [`Tlb::flush_page`] does.
+    /// Removes the entries that translate any address of `range` in `asid`, as [`Tlb::flush_page`]
+    /// does. Returns their number.
     pub fn flush_range(
         &mut self,
         range: VirtRange,
@@ -51,17 +52,17 @@ impl Tlb {
         self.flush_where(|slot| slot.serves(asid) && is_in(slot), evicted)
     }
 
-    /// Forgets every entry of `asid` that is not global. Gives their number.
+    /// Removes every entry of `asid` that is not global. Returns their number.
     pub fn flush_asid(&mut self, asid: Asid, evicted: &mut impl FnMut(Evicted)) -> u64 {
         self.flush_where(|slot| !slot.is_global() && slot.asid() == asid, evicted)
     }
 
-    /// Forgets every entry that is not global. Gives their number.
+    /// Removes every entry that is not global. Returns their number.
     pub fn flush_non_global(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
         self.flush_where(|slot| !slot.is_global(), evicted)
     }
 
-    /// Forgets everything. Gives the number of entries.
+    /// Removes every entry. Returns their number.
     pub fn flush_all(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
         self.flush_where(|_| true, evicted)
     }

@@ -7,18 +7,19 @@
 //!                   array -> set -> fingerprints -> slots: size, page and ASID equal? hit
 //! ```
 //!
-//! An entry that does not allow the access is no hit: the lookup is a miss that says why ([`Miss`]).
+//! An entry that does not allow the access is not a hit: the lookup is a miss with a reason
+//! ([`Miss`]).
 //!
-//! The shortcuts are no hardware: they remember where pages were found or filled in last, by kind
-//! of access, so that the usual hit neither selects a set nor compares tags and rights, however
-//! associative the TLB is. They go with their entries, and all of them when another ASID comes,
-//! so a lookup gives what a search would give.
+//! Shortcuts do not model hardware. They record where pages were last found or inserted, by kind of
+//! access, so that the usual hit neither selects a set nor compares tags and rights, however
+//! associative the TLB is. A shortcut is removed with its entry, and all are removed when the ASID
+//! changes, so that a lookup has the same result as a search.
 //!
-//! A TLB never consults the page table. An entry stays, right or wrong, until it is replaced or
-//! flushed. If entries of several sizes cover an address, the smallest page wins.
+//! A TLB never consults the page table. An entry stays, whether correct or stale, until it is
+//! replaced or flushed. If entries of several sizes cover an address, the smallest page is used.
 //!
-//! Hits are counted in the shortcut or the slot that served them and handed out when the entry
-//! goes: what an access costs does not depend on how finely hits are told apart later.
+//! Hits are counted in the shortcut or slot that served them, and reported when the entry is
+//! removed: the cost of an access does not depend on how finely hits are classified later.
 
 mod block;
 mod contents;
@@ -50,29 +51,29 @@ use fill::retire;
 use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target, Use};
 
-/// Sets of at most so many ways are searched about as fast as a shortcut is followed.
+/// Searching a set of at most this many ways is about as fast as following a shortcut.
 const SEARCHED_WAYS_MAX: u32 = 16;
 
-/// What a TLB has counted. Lookups are hits and misses together.
+/// Counts of a TLB. Lookups are the sum of hits and misses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TlbCounts {
-    /// Lookups that found an entry, by [`Kind`].
+    /// Lookups that hit, by [`Kind`].
     pub hits: [u64; Kind::COUNT],
-    /// Lookups that found none that allows the access, by [`Kind`].
+    /// Lookups that found no entry that allows the access, by [`Kind`].
     pub misses: [u64; Kind::COUNT],
     /// Misses that found an entry which does not allow the access.
     pub denied: u64,
-    /// Misses that found a pair without the page's frame.
+    /// Misses that found a pair without a frame for the page.
     pub invalid: u64,
-    /// Misses that found an entry of the block which does not translate the page.
+    /// Misses that found an entry for the block which does not translate the page.
     pub tag_hits: u64,
-    /// Entries of blocks put in.
+    /// Entries for blocks inserted.
     pub block_fills: u64,
-    /// Pages of these, those that were there already among them.
+    /// Pages in inserted entries for blocks, including pages that were present before.
     pub block_pages: u64,
-    /// Entries put in.
+    /// Entries inserted.
     pub fills: u64,
-    /// Entries that made room for another page's.
+    /// Entries replaced by another page's.
     pub evictions: u64,
     /// Entries flushed.
     pub flushed: u64,
@@ -81,73 +82,75 @@ pub struct TlbCounts {
 /// A TLB.
 #[derive(Clone, Debug)]
 pub struct Tlb {
-    /// Whose entries the shortcuts lead to.
+    /// The space for which the shortcuts are valid.
     space: Asid,
     /// Whether there can be entries of several spaces.
     is_mixed: bool,
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
-    /// What the policy learns of hits, as spans tell policies apart.
+    /// What the policy learns from hits, as one of the constants for spans.
     learns: u8,
-    /// Shared with spans.
+    /// The policy, which spans share.
     policy: RefCell<TlbPolicy>,
-    /// Whether the shortcuts know of later hits than the policy.
+    /// Whether the shortcuts have recorded hits that the policy has not been told of.
     ahead: Ahead,
-    /// Slots of entries that make room before the policy is asked, of TLBs of one set.
+    /// Slots of entries that are replaced next, before the policy is asked; only for TLBs with one
+    /// set.
     going: VecDeque<usize>,
     paired: bool,
-    /// Whether a search takes about as long as a shortcut.
+    /// Whether a search takes about as long as following a shortcut.
     has_small_sets: bool,
-    /// Whether the last lookup was one [apart](Tlb::lookup_apart).
+    /// Whether the last lookup was by [`Tlb::lookup_apart`].
     is_apart: bool,
-    /// How many more bits of an address an entry's tag leaves out than its page does: for pages of the
-    /// smallest size, and for others.
+    /// How many more low address bits an entry's tag omits than a page number does: for pages of the
+    /// smallest size, and for other sizes.
     tag_shifts: (u32, u32),
-    /// Entries for several pages of the smallest size, if there are such.
+    /// The data of entries for several pages of the smallest size, if the TLB has such entries.
     blocks: Option<Blocks>,
-    /// Whether the entry that went last had been hit, so that a new one is worth a shortcut at
-    /// once.
+    /// Whether the entry removed last had been hit, so that a shortcut for a new entry is
+    /// worthwhile at once.
     was_used: bool,
     misses: [u64; Kind::COUNT],
-    /// Where and for whom the last lookup found that nothing bears the tag, if nothing has come in
-    /// since.
+    /// The address and space for which the last lookup found no entry with the tag, if nothing has
+    /// been inserted since.
     absent: Option<(VirtAddr, Asid)>,
     arrays: Box<[Array]>,
-    /// By shift of a page size: the array that holds it.
+    /// For each log2 of a page size: the array that holds pages of that size.
     array_of: [Option<u8>; 64],
-    /// By shift of a page size: how many entries there are of it.
+    /// For each log2 of a page size: the number of entries of that size.
     live: [u32; 64],
-    /// The bits of the shifts of which there are any.
+    /// A bit mask of the log2 page sizes that have entries.
     live_sizes: u64,
-    /// The only size of which there are any, where no entry is for several pages.
+    /// The only size that has entries, if there is one and no entry is for several pages.
     only: Option<OnlySize>,
-    /// Hits that have been handed out; fills, evictions and flushes. Misses are above.
+    /// Counts of entries that were reported and removed. Misses are in the field above.
     retired: TlbCounts,
 }
 
-/// Whether the shortcuts may know of later hits than the policy: they do after a span.
+/// Whether the shortcuts may have recorded hits that the policy has not been told of, which is the
+/// case after a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ahead {
     No,
-    /// There was a span since an entry made room last.
+    /// There was a span since the last replacement.
     Now,
-    /// There was one before, and none since.
+    /// There was a span before the last replacement and none since.
     Before,
 }
 
-/// How an entry is found in a TLB whose entries are all of one size: as most are at most times.
+/// How entries are found in a TLB whose entries are all of one size, which is the usual case.
 #[derive(Clone, Copy, Debug)]
 struct OnlySize {
     shift: u8,
-    /// The array that holds it.
+    /// The array that holds pages of the size.
     array: u8,
 }
 
 #[derive(Clone, Debug)]
 struct Array {
     sets: SetArray,
-    /// The TLB's number for the first slot of the array.
+    /// The TLB's number of the array's first slot.
     first: usize,
 }
 
@@ -157,8 +160,9 @@ impl Tlb {
         Tlb::build(params, true)
     }
 
-    /// An empty TLB that is asked where another has missed: so seldom for one page that shortcuts
-    /// to small sets would cost more than they save. It has no spans; all else is the same.
+    /// An empty TLB that is looked up when another one has missed, and therefore so rarely for one
+    /// page that shortcuts to small sets would cost more than they save. It has no spans; its
+    /// results are the same.
     pub fn behind_another(params: &TlbParams) -> Result<Tlb, GeometryError> {
         Tlb::build(params, !has_small_sets(params))
     }
@@ -212,7 +216,7 @@ impl Tlb {
         })
     }
 
-    /// Whether it holds pages of `size`.
+    /// Whether the TLB can hold pages of `size`.
     #[inline]
     pub fn holds(&self, size: PageSize) -> bool {
         self.array_of[size.shift() as usize].is_some()
@@ -223,8 +227,8 @@ impl Tlb {
         self.paired
     }
 
-    /// Keeps shortcuts for pages of the sizes `small` and perhaps `large` instead of the smallest
-    /// size: what most entries are to be for. It changes how fast lookups are, and nothing else.
+    /// Keeps shortcuts for pages of the sizes `small` and, if given, `large`, instead of the
+    /// smallest size; most entries should have these sizes. This affects only the speed of lookups.
     pub fn favour(&mut self, small: PageSize, large: Option<PageSize>) {
         if !self.shortcuts.are_kept() {
             return;
@@ -238,7 +242,7 @@ impl Tlb {
         }
     }
 
-    /// Looks `va` up for an access of `kind` in the space `asid`, and counts it.
+    /// Looks up `va` for an access of `kind` in the space `asid`, and counts the lookup.
     // Inlined whatever its size: handing a hit over in memory would cost more than finding it.
     #[inline(always)]
     pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
@@ -254,9 +258,9 @@ impl Tlb {
         Ok(self.hit_at(slot, va))
     }
 
-    /// Looks `va` up for an access of `kind` in the space `asid`, and counts it, where a miss is likely, as
-    /// in TLBs behind the first level. Where sets are small, neither this lookup nor the fill after it makes
-    /// a shortcut, which would cost more than it saves.
+    /// Looks up `va` for an access of `kind` in the space `asid`, and counts the lookup. For TLBs behind the
+    /// first level, where misses are likely: if sets are small, neither this lookup nor the insertion after
+    /// it makes a shortcut, which would cost more than it saves.
     #[inline(always)]
     pub fn lookup_apart(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
         if asid == self.space && self.has_small_sets {
@@ -272,9 +276,9 @@ impl Tlb {
         self.lookup(va, asid, kind)
     }
 
-    /// Counts `count` accesses of `kind` to the page at `va`, which all hit. The last of them comes now, or the
-    /// entry `goes`: it makes room for the next one of its set, before the policy is asked. Gives the entry's
-    /// label, or `None` if they do not hit.
+    /// Counts `count` accesses of `kind` to the page at `va`, which all hit. The last of them happens now,
+    /// unless `goes` is true: then the entry is the next one to be replaced in its set, and the policy is not
+    /// asked. Returns the entry's label, or `None` if the accesses do not hit.
     pub fn hits(
         &mut self,
         va: VirtAddr,
@@ -295,15 +299,15 @@ impl Tlb {
         Some(self.slots[slot].label())
     }
 
-    /// What the entry in `slot` says of `va`, which it translates.
+    /// The result of a hit of `va` in `slot`.
     #[inline(always)]
     fn hit_at(&self, slot: usize, va: VirtAddr) -> Hit {
         let hit = self.slots[slot].hit(va, self.paired);
         if self.blocks.is_none() { hit } else { self.own_hit(slot, va, hit) }
     }
 
-    /// `hit` in `slot`, with the frame and the rights of the page at `va` if that page has its own in an
-    /// entry of a block.
+    /// `hit` in `slot`, with the frame and the rights of the page at `va` filled in, if entries for
+    /// blocks have them for each page.
     fn own_hit(&self, slot: usize, va: VirtAddr, hit: Hit) -> Hit {
         let entry = &self.slots[slot];
         let blocks = self.blocks.as_ref().filter(|_| hit.size == self.smallest);
@@ -315,7 +319,7 @@ impl Tlb {
         }
     }
 
-    /// The number by which the page of `size` at `va` selects its set.
+    /// The number of the page of `size` at `va`, which selects its set.
     #[inline]
     fn number(&self, va: VirtAddr, size: PageSize) -> u64 {
         va.get() >> self.number_shift(size)
@@ -334,7 +338,8 @@ impl Tlb {
         self.only.is_some_and(|only| !sets(only).may_hold(va.get() >> only.shift))
     }
 
-    /// What `lookup` does where no shortcut leads to a hit. Gives the slot of a hit.
+    /// The part of `lookup` for the case that no shortcut leads to a hit. Returns the slot of a
+    /// hit.
     #[inline(never)]
     fn search_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<usize, Miss> {
         if asid != self.space {
@@ -347,7 +352,7 @@ impl Tlb {
         Ok(slot)
     }
 
-    /// Searches for `va` and counts what comes of it. Gives the slot of a hit.
+    /// Searches for `va` and counts the result. Returns the slot of a hit.
     #[inline(always)]
     fn find_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<usize, Miss> {
         let found = self.search(va, asid);
@@ -363,7 +368,7 @@ impl Tlb {
         Ok(slot)
     }
 
-    /// What the entry in `slot` allows at `va`, which it translates.
+    /// The rights at `va` in the entry in `slot`, which translates it.
     #[inline]
     fn rights_at(&self, slot: usize, va: VirtAddr) -> Rights {
         match self.blocks {
@@ -372,7 +377,8 @@ impl Tlb {
         }
     }
 
-    /// Why it is a miss, where there is an entry or not.
+    /// Counts a miss and returns its reason. `is_there` says whether there is an entry, which then
+    /// denies the access.
     #[inline]
     fn count_miss(&mut self, va: VirtAddr, asid: Asid, is_there: bool) -> Miss {
         if is_there {
@@ -390,7 +396,7 @@ impl Tlb {
         }
     }
 
-    /// Whether an entry bears the tag of the page or pair at `va`.
+    /// Whether an entry has the tag of the page or pair at `va`.
     #[cold]
     #[inline(never)]
     fn has_tag(&self, va: VirtAddr, asid: Asid) -> bool {
@@ -404,7 +410,7 @@ impl Tlb {
         })
     }
 
-    /// The slot that translates `va` in `asid`, found without shortcuts.
+    /// The slot that translates `va` in `asid`, searched for without shortcuts.
     #[inline(always)]
     fn search(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
         let Some(OnlySize { shift, array }) = self.only else { return self.search_sizes(va, asid) };
@@ -417,8 +423,8 @@ impl Tlb {
         found.map(|slot| first + slot)
     }
 
-    /// The slot that translates `va` in `asid`, where there are entries of several sizes, or entries for
-    /// several pages.
+    /// The slot that translates `va` in `asid`, if there are entries of several sizes or for several
+    /// pages.
     #[inline(never)]
     fn search_sizes(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
         let mut shifts = self.live_sizes;
@@ -445,7 +451,7 @@ impl Tlb {
         None
     }
 
-    /// The slot of an entry with this tag that `accepts` likes.
+    /// The slot of an entry with this tag for which `accepts` returns true.
     fn find_tagged(
         &self,
         array: usize,
@@ -463,8 +469,8 @@ impl Tlb {
         found.map(|slot| first + slot)
     }
 
-    /// Forgets shortcuts to larger pages that cover `page`, which was filled in: smaller ones
-    /// win.
+    /// Removes shortcuts to larger pages that cover `page`, which was just inserted: the smaller
+    /// page must be found.
     #[inline(never)]
     fn distrust_shortcuts(&mut self, page: Page) {
         let Tlb { shortcuts, slots, policy, .. } = self;
@@ -474,8 +480,8 @@ impl Tlb {
         }
     }
 
-    /// Makes `slot`, in which a search for `va` ends and which allows `kind`, what the whole
-    /// granule is found by.
+    /// Makes a shortcut for the whole granule at `va` to `slot`, where a search for `va` ends and
+    /// which allows `kind`.
     #[inline]
     fn link(&mut self, va: VirtAddr, kind: Kind, slot: usize) {
         if !self.shortcuts.are_kept() {
@@ -498,7 +504,7 @@ impl Tlb {
         }
     }
 
-    /// Forgets all shortcuts; what they know is not lost.
+    /// Removes all shortcuts. The hits they have recorded are kept.
     #[cold]
     #[inline(never)]
     fn forget_shortcuts(&mut self) {
@@ -520,12 +526,13 @@ impl Tlb {
     }
 }
 
-/// Whether a search of each array takes about as long as to follow a shortcut.
+/// Whether searching each array takes about as long as following a shortcut.
 fn has_small_sets(params: &TlbParams) -> bool {
     params.arrays.iter().all(|array| array.ways <= SEARCHED_WAYS_MAX)
 }
 
-/// Makes `slot`, which has `va` at `phys`, what the granule there is found by for accesses of `kind`.
+/// Makes a shortcut for the granule at `va`, for accesses of `kind`, to `slot`, which translates `va`
+/// to `phys`.
 #[inline]
 fn link(
     shortcuts: &mut Shortcuts,
@@ -541,7 +548,7 @@ fn link(
     }
 }
 
-/// Keeps what forgotten shortcuts knew.
+/// Stores the hits that a removed shortcut has recorded.
 #[inline]
 fn note(slots: &mut [Slot], policy: &mut TlbPolicy, forgotten: Use) {
     let Use { slot, hits, last } = forgotten;
@@ -549,7 +556,7 @@ fn note(slots: &mut [Slot], policy: &mut TlbPolicy, forgotten: Use) {
     policy.touched_at(slot, last);
 }
 
-/// The page sizes whose shifts are bits of `shifts`, ascending.
+/// The page sizes whose log2 are the bits set in `shifts`, ascending.
 #[inline]
 fn sizes(shifts: u64) -> impl Iterator<Item = PageSize> {
     let mut left = shifts;

@@ -3,30 +3,32 @@ use addr::PageSize;
 use super::BlockParams;
 use crate::{GeometryError, Policy, SetArray};
 
-/// The shape of a TLB.
+/// The parameters of a TLB.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlbParams {
-    /// Its arrays. Several are looked up together, as where each page size has its own.
+    /// The arrays. If there are several, for example one per page size, they are looked up in
+    /// parallel.
     pub arrays: Vec<ArrayParams>,
     /// Whether an entry maps two adjacent pages of one size under one tag.
     pub paired: bool,
-    /// Whether an entry can map several pages of the smallest size, and how.
+    /// Whether, and how, an entry can map several pages of the smallest size.
     pub blocks: Option<BlockParams>,
 }
 
-/// The shape of one array of a TLB.
+/// The parameters of one array of a TLB.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArrayParams {
-    /// The page sizes that it holds. No other array of the TLB may hold one of them.
+    /// The page sizes that the array holds. No two arrays of a TLB may hold the same size.
     pub page_sizes: Vec<PageSize>,
-    /// Entries; a pair counts as one.
+    /// The number of entries; an entry for a pair counts as one.
     pub entries: u32,
-    /// Ways of a set. As many as `entries`: fully associative; 1: direct mapped.
+    /// The number of ways per set. If equal to `entries`, the array is fully associative; if 1,
+    /// direct mapped.
     pub ways: u32,
-    /// Which entry of a full set goes.
+    /// The policy that chooses the entry to replace in a full set.
     pub replacement: Policy,
-    /// Start of the sequence of [`Policy::Random`]. Where all arrays of a TLB have one policy,
-    /// they draw from one sequence, started by the first array's seed.
+    /// The seed of [`Policy::Random`]. If all arrays of a TLB have the same policy, they draw from
+    /// one sequence with the first array's seed.
     pub seed: u64,
 }
 
@@ -37,7 +39,7 @@ impl TlbParams {
         sizes.min().copied().ok_or(GeometryError::NoPageSizes)
     }
 
-    /// The sets of every array, in order, or why there can be no such TLB.
+    /// The sets of every array, in order, or why the TLB cannot be built.
     pub(super) fn check(&self) -> Result<Vec<SetArray>, GeometryError> {
         if self.arrays.is_empty() {
             return Err(GeometryError::NoArrays);

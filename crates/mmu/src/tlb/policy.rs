@@ -4,7 +4,7 @@ use super::{
 };
 use crate::{AnyReplacement, Learns, Replacement};
 
-/// The policy of a TLB: one for all slots, or one an array where they differ.
+/// The replacement policy of a TLB: one for all slots, or one per array if they differ.
 #[derive(Clone, Debug)]
 pub(super) enum TlbPolicy {
     Same(AnyReplacement),
@@ -12,7 +12,8 @@ pub(super) enum TlbPolicy {
 }
 
 impl TlbPolicy {
-    /// That of the `arrays` of `params`; whether hits are told by their times.
+    /// The policy for `arrays` with the parameters `params`; `is_timed` says whether hits may be
+    /// reported later by their times.
     pub(super) fn new(params: &TlbParams, arrays: &[Array], is_timed: bool) -> TlbPolicy {
         let ways_of_sets = arrays
             .iter()
@@ -35,7 +36,7 @@ impl TlbPolicy {
         }
     }
 
-    /// The policy, where it is one for all slots.
+    /// The policy, if it is one for all slots.
     pub(super) fn only(&self) -> Option<&AnyReplacement> {
         match self {
             TlbPolicy::Same(policy) => Some(policy),
@@ -53,7 +54,7 @@ impl TlbPolicy {
         }
     }
 
-    /// What it learns of hits, as spans tell policies apart.
+    /// What the policy learns from hits, as one of the constants for spans.
     pub(super) fn learns(&self) -> u8 {
         match self {
             TlbPolicy::Same(policy) => match policy.learns() {
@@ -65,7 +66,7 @@ impl TlbPolicy {
         }
     }
 
-    /// The time of the last hit, if it is all that the policy learns of hits.
+    /// The time of the last hit, if the policy learns only the times of hits.
     pub(super) fn now(&self) -> u64 {
         match self {
             TlbPolicy::Same(policy) => policy.now(),
@@ -73,7 +74,7 @@ impl TlbPolicy {
         }
     }
 
-    /// Goes on from `now`.
+    /// Sets the time of the last hit to `now`.
     pub(super) fn set_now(&mut self, now: u64) {
         match self {
             TlbPolicy::Same(policy) => policy.set_now(now),
@@ -81,9 +82,9 @@ impl TlbPolicy {
         }
     }
 
-    /// The last hit in `slot` that a span counted was at `time`. The policy has not been told of
-    /// it, but may have been told of a later one. A policy that needs more than times is told of
-    /// each hit at once, and ignores this.
+    /// Reports that the last hit in `slot` counted by a span was at `time`. A later hit may have
+    /// been reported already. A policy that needs more than times is told of each hit immediately
+    /// and ignores this call.
     #[inline]
     pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
         match self {
@@ -92,8 +93,8 @@ impl TlbPolicy {
         }
     }
 
-    /// The victim, if `used` gives the time of the last hit of a slot that the policy has not been
-    /// told of, or 0. A policy that needs more than times has been told of all hits.
+    /// The victim. `used` gives the time of a slot's last hit that has not been reported to the
+    /// policy, or 0. A policy that needs more than times has been told of all hits.
     pub(super) fn victim_used(
         &mut self,
         set: core::ops::Range<usize>,
@@ -125,7 +126,7 @@ impl TlbPolicy {
         self.of(slot).inserted(slot);
     }
 
-    /// The victim, which is given a new entry at once.
+    /// The victim, which gets a new entry at once.
     #[inline(always)]
     pub(super) fn replaced(&mut self, set: core::ops::Range<usize>) -> usize {
         // The usual policies first, so that they are told by a comparison.

@@ -1,4 +1,4 @@
-//! Where recently used pages are: all that a hit reads, in half a line of the host's cache.
+//! Shortcuts to recently used pages: all that a hit reads, in half a cache line of the host.
 //!
 //! ```text
 //!   va --hash of its page--> | base | base to frame | hits | slot |   va in the page? a hit
@@ -7,26 +7,28 @@
 //!                  17 -> 4 -> 9     and the others of that slot
 //! ```
 //!
-//! This is no hardware: it saves the usual hit the selection of a set, the comparison of tags
-//! and rights, and the way to the entry, however associative the TLB is. A shortcut is always
-//! true: it goes with its entry, and hands over what it knows of its use.
+//! Shortcuts do not model hardware. They avoid, for the usual hit, the selection of a set, the
+//! comparison of tags and rights, and the access to the entry, however associative the TLB is. A
+//! shortcut is always correct: it is removed with its entry, and then reports the hits that it has
+//! recorded.
 //!
-//! Each kind of access has shortcuts of its own, which only entries that allow the kind get: so
-//! rights cost a hit nothing. Shortcuts are for pages of two sizes, the *granules*, in tables of
-//! their own. An entry for a page between them, or larger than both, or for a pair, has one for
-//! each granule of it that is used. A shortcut of the large granule is true for all of it: none
-//! is made while an entry for a smaller page lies there, which `crowded` counts.
+//! Each kind of access has its own shortcuts, which exist only for entries that allow the kind:
+//! checking rights therefore costs a hit nothing. There are shortcuts for pages of two sizes, the
+//! *granules*, in separate tables. An entry for a page of another size, or for a pair, has one
+//! shortcut for each granule in it that is used. A shortcut for the large granule must be correct
+//! for all of it: none is made while there is an entry for a smaller page in it, which `crowded`
+//! counts.
 
 use std::cell::Cell;
 
 use addr::{Kind, Page, PageSize, VirtAddr};
 
-/// How many there are in a table: enough for first-level TLBs to have few collisions. A power of
+/// The number of shortcuts per table: enough that first-level TLBs have few collisions. A power of
 /// two.
 const SHORTCUTS: usize = 1024;
-/// Granules, the smaller first.
+/// The number of granules; the smaller one is first.
 const GRANULES: usize = 2;
-/// No shortcut has this number.
+/// The value for no shortcut.
 const NONE: u16 = u16::MAX;
 
 /// The shortcuts of a TLB.
@@ -34,38 +36,39 @@ const NONE: u16 = u16::MAX;
 pub(super) struct Shortcuts {
     small: PageSize,
     large: Option<PageSize>,
-    /// By granule, then by kind. A kind has none before its first shortcut.
+    /// The tables by granule and then by kind. A table is created with its first shortcut.
     tables: [Option<Box<ShortcutTable>>; GRANULES * Kind::COUNT],
-    /// By slot: the first of its shortcuts.
+    /// For each slot, the first of its shortcuts.
     first: Box<[u16]>,
-    /// By hash of a page of the large granule: how many entries are for smaller pages in it.
+    /// For each hash of a page of the large granule: the number of entries for smaller pages in it.
     crowded: Box<[u32]>,
 }
 
-/// Shortcuts by the hash of their page.
+/// A table of shortcuts, indexed by the hash of their page.
 ///
-/// All tables begin on a page of the host. Else the counter of one table can lie at the same offset
-/// in a page as the next table's `base`, and processors that compare only the offset of an earlier
-/// store with that of a load let the load wait: a load and a store to one page, in turn, are then
-/// a third slower.
+/// All tables are aligned to a page of the host. Otherwise the counter of one table can have the
+/// same offset in a page as the `base` of another. Processors that compare only the page offsets of
+/// an earlier store and a load then make the load wait, and alternating loads and stores of one
+/// page take a third longer.
 #[derive(Clone, Debug)]
 #[repr(C, align(4096))]
 pub(super) struct ShortcutTable {
     shortcuts: [Shortcut; SHORTCUTS],
-    /// The time of the last hit of each in a span: apart, since whoever looks for the oldest
-    /// needs many of them and nothing else.
+    /// The time of each shortcut's last hit in a span. They are in a separate array, since the
+    /// search for the oldest entry reads many of them and nothing else.
     used: [Cell<u64>; SHORTCUTS],
-    /// The neighbours of each among those of its slot.
+    /// The neighbours of each shortcut in the list of its slot's shortcuts.
     chains: [Chain; SHORTCUTS],
 }
 
-/// A way to the entry of one page.
+/// A shortcut to the entry of one page.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 struct Shortcut {
-    /// Where the page begins. In an empty one it is a page that is looked for elsewhere.
+    /// The address of the page. In an empty shortcut it is a page whose shortcut would have another
+    /// index.
     base: u64,
-    /// What makes a virtual address of the page a physical one.
+    /// The number to add to a virtual address of the page to get the physical address.
     to_phys: u64,
     hits: Cell<u64>,
     slot: u32,
@@ -74,7 +77,8 @@ struct Shortcut {
 
 const _: () = assert!(size_of::<Shortcut>() == 32);
 
-/// The numbers of neighbours: a shortcut's in its table, and its table's times [`SHORTCUTS`].
+/// The neighbours in a list of shortcuts. The number of a shortcut is its index in its table plus
+/// the table's number times [`SHORTCUTS`].
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     before: u16,
@@ -83,7 +87,7 @@ struct Chain {
 
 const _: () = assert!(GRANULES * Kind::COUNT * SHORTCUTS < NONE as usize);
 
-/// What a shortcut leads to.
+/// Where a shortcut leads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) slot: usize,
@@ -91,7 +95,7 @@ pub(super) struct Target {
     pub(super) to_phys: u64,
 }
 
-/// What is known of the use of a slot that shortcuts led to.
+/// The hits of a slot that shortcuts have recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
     pub(super) slot: usize,
@@ -105,7 +109,7 @@ impl Use {
         Use { slot, hits: [0; Kind::COUNT], last: 0 }
     }
 
-    /// Takes over what the shortcut with the number `index` of the `number`th table has counted.
+    /// Adds the hits recorded by shortcut `index` of table `number`.
     fn add(&mut self, number: usize, table: &ShortcutTable, index: usize) {
         self.hits[number % Kind::COUNT] += table.shortcuts[index].hits.take();
         self.last = self.last.max(table.used[index].get());
@@ -113,7 +117,7 @@ impl Use {
 }
 
 impl ShortcutTable {
-    /// An empty one, for pages of `granule`.
+    /// An empty table for pages of `granule`.
     // Never inlined: its stack frame of 48 KiB would be probed at each call of the function that it is in.
     #[cold]
     #[inline(never)]
@@ -132,14 +136,13 @@ impl ShortcutTable {
         })
     }
 
-    /// Notes a hit at `time` in a span, found by the shortcut with the number `index`.
+    /// Records a hit at `time` in a span, found by shortcut `index`.
     #[inline(always)]
     pub(super) fn use_at(&self, index: usize, time: u64) {
         self.used[index].set(time);
     }
 
-    /// Counts a hit in a span, found by the shortcut with the number `index`, and gives what that
-    /// leads to.
+    /// Counts a hit in a span, found by shortcut `index`, and returns where the shortcut leads.
     #[inline(always)]
     pub(super) fn hit_at(&self, index: usize) -> Target {
         let shortcut = &self.shortcuts[index];
@@ -148,8 +151,8 @@ impl ShortcutTable {
         Target { slot: slot as usize, label, to_phys }
     }
 
-    /// The number of the shortcut that leads to the `bytes` at `va`. The bits `page_bits` of an
-    /// address tell its granule, in which all of the bytes must be.
+    /// The index of the shortcut that leads to the `bytes` bytes at `va`. `page_bits` masks the
+    /// address bits that identify a granule, which must contain all of the bytes.
     #[inline(always)]
     pub(super) fn find(&self, va: VirtAddr, bytes: u32, page_bits: u64) -> Option<usize> {
         let index = index(va, page_bits);
@@ -160,7 +163,7 @@ impl ShortcutTable {
 }
 
 impl Shortcuts {
-    /// None yet, for pages of `small` and perhaps of a `large` size, in a TLB of `slots` slots.
+    /// No shortcuts yet, for pages of `small` and, if given, `large`, in a TLB of `slots` slots.
     pub(super) fn new(small: PageSize, large: Option<PageSize>, slots: usize) -> Shortcuts {
         let large = large.filter(|large| *large > small);
         Shortcuts {
@@ -172,37 +175,37 @@ impl Shortcuts {
         }
     }
 
-    /// None ever, in a TLB whose sets are searched.
+    /// For a TLB whose sets are always searched: there are never any shortcuts.
     pub(super) fn never(granule: PageSize) -> Shortcuts {
         Shortcuts::new(granule, None, 0)
     }
 
-    /// Whether there may be some.
+    /// Whether shortcuts can exist.
     #[inline]
     pub(super) fn are_kept(&self) -> bool {
         !self.first.is_empty()
     }
 
-    /// The sizes of the pages that they are for.
+    /// The page sizes for which there are shortcuts.
     #[inline]
     pub(super) fn granules(&self) -> (PageSize, Option<PageSize>) {
         (self.small, self.large)
     }
 
-    /// Whether one leads to all of `page`, if it is not in a smaller page.
+    /// Whether one shortcut can cover all of `page`, if there is no entry for a smaller page in it.
     #[inline]
     pub(super) fn are_for(&self, page: Page) -> bool {
         let size = page.size();
         size == self.small || Some(size) == self.large && self.is_free(page.start(), size)
     }
 
-    /// The `granule`th one's size.
+    /// The size of granule number `granule`.
     #[inline]
     fn granule(&self, granule: usize) -> Option<PageSize> {
         if granule == 0 { Some(self.small) } else { self.large }
     }
 
-    /// Those of the `granule`th granule for accesses of the kind with the number `kind`.
+    /// The table of granule number `granule` for accesses of the kind numbered `kind`.
     #[inline]
     pub(super) fn table(&self, granule: usize, kind: usize) -> Option<&ShortcutTable> {
         if kind < Kind::COUNT { self.tables[granule * Kind::COUNT + kind].as_deref() } else { None }
@@ -218,7 +221,7 @@ impl Shortcuts {
         of(0, self.small).or_else(|| of(1, self.large?))
     }
 
-    /// Counts a hit of `kind` at `va` where a shortcut leads to it; gives the slot.
+    /// Counts a hit of `kind` at `va` if a shortcut leads to it, and returns the slot.
     #[inline(always)]
     pub(super) fn hit(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
         let shortcut = self.leading_to(va, kind)?;
@@ -232,9 +235,8 @@ impl Shortcuts {
         self.leading_to(va, kind).map(|shortcut| shortcut.slot as usize)
     }
 
-    /// Makes `target` what the granule of `va` is found by for accesses of `kind`, and gives what
-    /// is known of the use of the one that had the shortcut. The target's page is of the size
-    /// `of`.
+    /// Makes a shortcut for the granule at `va`, for accesses of `kind`, to `target`, whose page
+    /// has the size `of`. Returns the hits recorded by the shortcut that was replaced.
     pub(super) fn link(
         &mut self,
         va: VirtAddr,
@@ -271,8 +273,8 @@ impl Shortcuts {
         displaced
     }
 
-    /// Notes that there is an entry for `page` now, and perhaps others in the same `bytes`, or `false`, that
-    /// it has gone.
+    /// Records that an entry for `page`, and perhaps for other pages in the same `bytes` bytes, was inserted
+    /// or, if `is_there` is false, removed.
     #[inline]
     pub(super) fn crowd(&mut self, page: Page, bytes: u64, is_there: bool) {
         if let Some(large) = self.large
@@ -286,13 +288,14 @@ impl Shortcuts {
         }
     }
 
-    /// Whether no entry for a smaller page lies in the page of the `large` granule at `va`.
+    /// Whether there is no entry for a smaller page in the page of the `large` granule at `va`.
     fn is_free(&self, va: VirtAddr, large: PageSize) -> bool {
         self.crowded[index(va, !large.mask())] == 0
     }
 
-    /// Forgets the shortcuts that lead into `page`, for which there is a new entry, and gives what
-    /// they know to `note`. Where the page has many granules it says that all are to be forgotten.
+    /// Removes the shortcuts into `page`, for which there is a new entry, and reports their
+    /// recorded hits to `note`. Returns true if the page has so many granules that all shortcuts
+    /// must be removed.
     #[must_use]
     pub(super) fn forget_page(&mut self, page: Page, note: &mut impl FnMut(Use)) -> bool {
         const PAGES_MAX: u64 = 16;
@@ -317,13 +320,13 @@ impl Shortcuts {
         false
     }
 
-    /// Whether one leads to `slot`.
+    /// Whether a shortcut leads to `slot`.
     #[inline]
     pub(super) fn lead_to(&self, slot: usize) -> bool {
         self.first[slot] != NONE
     }
 
-    /// Forgets the shortcuts of `slot`; gives what they know.
+    /// Removes the shortcuts of `slot` and returns their recorded hits.
     #[inline]
     pub(super) fn forget(&mut self, slot: usize) -> Use {
         let (small, large) = (self.small, self.large);
@@ -340,20 +343,20 @@ impl Shortcuts {
         known
     }
 
-    /// What the shortcuts of `slot` know; they begin to count anew.
+    /// Returns the hits recorded by the shortcuts of `slot`, and resets them.
     pub(super) fn take(&mut self, slot: usize) -> Use {
         let mut known = Use::none(slot);
         self.of(slot).for_each(|(number, table, index)| known.add(number, table, index));
         known
     }
 
-    /// The time of the last hit in a span that a shortcut of `slot` led to, or 0.
+    /// The time of the last hit in a span by a shortcut of `slot`, or 0.
     #[inline]
     pub(super) fn last_used(&self, slot: usize) -> u64 {
         self.of(slot).map(|(_, table, index)| table.used[index].get()).max().unwrap_or(0)
     }
 
-    /// The shortcuts of `slot`: the number of each one's table, that table, its number in it.
+    /// The shortcuts of `slot`: for each, the number of its table, the table, and its index there.
     #[inline]
     fn of(&self, slot: usize) -> impl Iterator<Item = (usize, &ShortcutTable, usize)> {
         let mut next = usize::from(self.first.get(slot).copied().unwrap_or(NONE));
@@ -365,7 +368,7 @@ impl Shortcuts {
         })
     }
 
-    /// What all of them have counted.
+    /// The hits recorded by all shortcuts.
     pub(super) fn hits(&self) -> [u64; Kind::COUNT] {
         let mut hits = [0; Kind::COUNT];
         for (number, table) in self.tables.iter().enumerate() {
@@ -380,7 +383,7 @@ impl Shortcuts {
         Some(&mut table.chains[usize::from(whole) % SHORTCUTS])
     }
 
-    /// Empties one; gives what it knows, if it led to a slot.
+    /// Removes one shortcut; returns its recorded hits, if it led to a slot.
     fn unlink(&mut self, number: usize, index: usize) -> Option<Use> {
         let elsewhere = elsewhere(index, self.granule(number / Kind::COUNT)?);
         let table = self.tables[number].as_deref_mut()?;
@@ -403,7 +406,7 @@ impl Shortcuts {
     }
 }
 
-/// The number of the shortcut for the granule of `va`.
+/// The index of the shortcut for the granule at `va`.
 #[inline(always)]
 fn index(va: VirtAddr, page_bits: u64) -> usize {
     const SHIFT: u32 = u64::BITS - SHORTCUTS.trailing_zeros();
@@ -412,8 +415,8 @@ fn index(va: VirtAddr, page_bits: u64) -> usize {
     ((va.get() & page_bits).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> SHIFT) as usize
 }
 
-/// Where a page begins whose shortcut does not have this number: the first page, whose
-/// shortcut is the first, or the one after it.
+/// The address of a page whose shortcut does not have this index: the first page, whose shortcut
+/// has index 0, or the one after it.
 #[inline]
 fn elsewhere(index: usize, granule: PageSize) -> u64 {
     if index == 0 { granule.bytes() } else { 0 }

@@ -1,14 +1,14 @@
-//! Lookups that hit, many in a row: the loop in which a simulation spends its time.
+//! Spans: many lookups in a row that hit. This is the loop in which a simulation spends its time.
 //!
 //! ```text
 //!   per access:  shortcut of this kind covers va? -> hits += 1, used = now
 //!                   | no: the same for the other granule
 //! ```
 //!
-//! A [`Tlb`] behind a `&mut` is loaded anew from memory on every access, since any store might
-//! have changed it. A [`SpanTlb`] borrows its parts once for many accesses, and takes the time
-//! and what tells pages apart from its caller, who has them in registers. It finds only what a
-//! shortcut leads to; for all else, end the span and call [`Tlb::lookup`].
+//! The fields of a [`Tlb`] behind a `&mut` are reloaded from memory on every access, since any
+//! store might have changed them. A [`SpanTlb`] borrows the parts once for many accesses. The
+//! caller passes the time and the masks that identify pages, which it keeps in registers. A span
+//! finds only what a shortcut leads to; for everything else, end the span and call [`Tlb::lookup`].
 
 use core::cell::RefCell;
 
@@ -19,8 +19,8 @@ use super::{
     shortcuts::{ShortcutTable, Shortcuts, Target},
 };
 
-/// A TLB borrowed for a span of lookups in one space. `LEARNS` is at least what its policy learns of hits
-/// ([`NOTHING`], [`TIME`] or [`EACH`]).
+/// A TLB borrowed for a span of lookups in one space. `LEARNS` is at least what its policy learns from
+/// hits ([`NOTHING`], [`TIME`] or [`EACH`]).
 #[derive(Clone, Copy, Debug)]
 pub struct SpanTlb<'a, const LEARNS: u8> {
     shortcuts: &'a Shortcuts,
@@ -28,46 +28,47 @@ pub struct SpanTlb<'a, const LEARNS: u8> {
     policy: Option<&'a RefCell<TlbPolicy>>,
 }
 
-/// Hits change nothing: FIFO and random.
+/// The policy learns nothing from hits: FIFO and random.
 pub const NOTHING: u8 = 0;
-/// Of hits their times are kept, until somebody asks: LRU.
+/// The policy learns only the times of hits, which are kept until a victim is needed: LRU.
 pub const TIME: u8 = 1;
 /// The policy is told of each hit at once.
 pub const EACH: u8 = 2;
 
-/// The TLBs of a span by the number of the kind of access that they serve, in which each lookup chooses.
+/// The TLBs of a span, by the number of the kind of access that they serve; each lookup selects one.
 ///
-/// Of the two granules of a TLB the *near* one is looked for first. Which of them that is for a kind
-/// changes how fast lookups are, and nothing else: code often lies in small pages while data lies in
-/// large ones. `TWO` says that there is a second one at all.
+/// Of the two granules of a TLB, the *near* one is looked up first. Which granule is near for a kind
+/// affects only the speed of lookups: code is often in small pages while data is in large ones.
+/// `TWO` says whether there is a second granule.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
-    /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
-    /// more than the table is loaded where only the time counts.
+    /// Four elements each, so that `kind & 3` needs no bounds check. They are separate from the
+    /// policies, so that only the table is loaded if the policy learns only times.
     near: [Option<&'a ShortcutTable>; 4],
     far: [Option<&'a ShortcutTable>; 4],
     policies: [Option<&'a RefCell<TlbPolicy>>; 4],
-    /// The bits of an address that tell its page of the near and of the far granule.
+    /// Masks of the address bits that identify a page of the near and of the far granule.
     near_bits: [u64; 4],
     far_bits: [u64; 4],
-    /// Those of the small granule, which is near for all kinds where there is no other.
+    /// The mask for the small granule, which is near for all kinds if there is no other.
     small_bits: u64,
 }
 
-/// What a lookup in a span finds.
+/// The result of a lookup in a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Where the address lies in physical memory.
+    /// The physical address.
     pub phys: PhysAddr,
-    /// What the filler wrote on the entry.
+    /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// Whether it was found by the far granule.
+    /// Whether it was found in the table of the far granule.
     pub is_far: bool,
 }
 
 impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
-    /// What `serving` gives for the number of each kind; of TLBs with the granules `small` and
-    /// perhaps `large`, of which the large one is near for the kinds of `large_first`.
+    /// Collects the TLBs: `serving` returns the one for each kind of access, given as a number. `small`
+    /// and `large` are the granules of the shortcuts. The shortcuts of the large granule are searched
+    /// first (are near) for the kinds in `large_first`.
     #[inline]
     pub fn new(
         serving: impl Fn(usize) -> Option<SpanTlb<'a, LEARNS>>,
@@ -91,8 +92,8 @@ impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
         }
     }
 
-    /// Looks the `bytes` at `va` up for an access of the kind with the number `kind` at `time`,
-    /// and counts it if a shortcut leads to all of them.
+    /// Looks up the `bytes` bytes at `va` for an access of the kind numbered `kind` at `time`, and
+    /// counts the access if a shortcut leads to all of them.
     #[inline(always)]
     pub fn lookup(&self, va: VirtAddr, bytes: u32, kind: usize, time: u64) -> Option<Found> {
         let near = self.near[kind & 3]?;
@@ -119,9 +120,9 @@ impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
 }
 
 impl Tlb {
-    /// Borrows the TLB for lookups in `asid`, if its shortcuts are for that space and for pages
-    /// of the `granules`, and its policy learns no more than `LEARNS`. The times given to
-    /// [`SpanTlbs::lookup`] start above [`Tlb::now`].
+    /// Borrows the TLB for lookups in `asid`, if its shortcuts are for that space and for the
+    /// `granules`, and its policy learns no more than `LEARNS`. The times passed to
+    /// [`SpanTlbs::lookup`] must be above [`Tlb::now`].
     #[inline]
     pub fn span<const LEARNS: u8>(
         &mut self,
@@ -138,18 +139,18 @@ impl Tlb {
         Some(SpanTlb { shortcuts: &self.shortcuts, policy })
     }
 
-    /// What its policy learns of hits: [`NOTHING`], [`TIME`] or [`EACH`].
+    /// What its policy learns from hits: [`NOTHING`], [`TIME`] or [`EACH`].
     #[inline]
     pub fn learns(&self) -> u8 {
         self.learns
     }
 
-    /// The time of the last touch.
+    /// The time of the last hit or insertion.
     pub fn now(&self) -> u64 {
         self.policy.borrow().now()
     }
 
-    /// Ends a span: all times given in it are at most `now`.
+    /// Ends a span: all times given in it were at most `now`.
     pub fn set_now(&mut self, now: u64) {
         self.policy.get_mut().set_now(now);
     }

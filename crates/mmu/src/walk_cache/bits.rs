@@ -1,4 +1,4 @@
-//! The bits of tag and data that an entry takes (B10 table 4.1).
+//! The number of tag and data bits per entry (B10 table 4.1).
 //!
 //! ```text
 //!   p: bits of a physical address    page-table cache   tag p - log2(entry), data p - log2(table)
@@ -6,27 +6,27 @@
 //!                                    path cache         tag of all indices,  data 1 table per level
 //! ```
 //!
-//! ASIDs, valid bits and the mark of how much of a unified tag counts come on top, as in the
-//! thesis.
+//! As in the thesis, ASIDs, valid bits and the field that says how much of a unified tag is
+//! compared are not included.
 
 use super::{Design, WalkCacheParams};
 
-/// One array and the bits of each of its entries.
+/// One array, with the number of bits of each entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArrayBits {
-    /// The level whose entries it holds; 0 if all.
+    /// The level whose entries it holds; 0 for all levels.
     pub level: u8,
-    /// Entries.
+    /// The number of entries.
     pub entries: u32,
-    /// Bits that are compared.
+    /// The number of tag bits, which are compared.
     pub tag_bits: u32,
-    /// Bits that are given.
+    /// The number of data bits.
     pub data_bits: u32,
 }
 
 impl WalkCacheParams {
-    /// The bits of each array, where physical addresses have `physical_bits`. `None` for a tree
-    /// whose prefixes have any length.
+    /// The bits of each array, if physical addresses have `physical_bits` bits. `None` for a tree
+    /// whose prefixes can have any length.
     pub fn bits(&self, physical_bits: u32) -> Option<Vec<ArrayBits>> {
         let tree = &self.tree;
         let spans = tree.spans.as_deref()?;
@@ -48,8 +48,8 @@ impl WalkCacheParams {
         self.arrays.iter().map(of_array).collect()
     }
 
-    /// How often a translation cache is searched for a walk at most: once a level, or once if
-    /// prefixes have any length.
+    /// The largest number of searches of a translation cache per walk: one per level, or one if
+    /// prefixes can have any length.
     pub(super) fn searches_max(&self) -> u8 {
         if self.tree.spans.is_some() { self.tree.levels - 1 } else { 1 }
     }

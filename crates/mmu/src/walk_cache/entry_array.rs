@@ -1,4 +1,4 @@
-//! Entries of a page table by their physical address: the array of the page-table caches.
+//! Page-table entries tagged by their physical address: the array of page-table caches.
 //!
 //! ```text
 //!   tag: address of the entry / 8  |  data: the table that it leads to
@@ -17,12 +17,12 @@ pub(super) struct EntryArray {
     slots: Box<[Option<(u64, Node)>]>,
     policy: AnyReplacement,
     entry_shift: u8,
-    /// By level: the slot in which an entry was found or put last. Walks that follow each other often
-    /// need the same ones of the upper levels.
+    /// For each level: the slot in which an entry was last found or inserted. Consecutive walks often
+    /// need the same entries of the upper levels.
     latest: [u32; LEVELS],
 }
 
-/// A power of two; higher levels share places.
+/// A power of two; higher levels share elements.
 const LEVELS: usize = 8;
 
 impl EntryArray {
@@ -41,7 +41,8 @@ impl EntryArray {
         })
     }
 
-    /// Looks for the entry that `reference` reads; one that is not here and leads on comes in.
+    /// Looks for the entry that `reference` reads. If it is absent and leads to a table, it is
+    /// inserted.
     #[inline]
     pub(super) fn read(&mut self, asid: Asid, reference: &Reference) -> Held {
         let key = reference.addr.get() >> self.entry_shift;
@@ -74,7 +75,7 @@ impl EntryArray {
         Held::Absent
     }
 
-    /// Forgets everything: its tags do not say which addresses an entry is for.
+    /// Removes all entries: their tags do not say which virtual addresses they are for.
     pub(super) fn clear(&mut self) {
         self.sets.clear();
         for (slot, held) in self.slots.iter_mut().enumerate() {
@@ -89,8 +90,8 @@ impl EntryArray {
     }
 }
 
-/// Whether the entry that `reference` has read is the one that leads to `node`, for the walk's
-/// address or, as its guard says, for others.
+/// Whether the entry that `reference` has read leads to `node`, for the walk's address or, if its
+/// guard does not match, for other addresses.
 #[inline]
 fn leads_to(reference: &Reference, node: Node) -> bool {
     match reference.leads {

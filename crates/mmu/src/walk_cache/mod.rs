@@ -1,4 +1,4 @@
-//! MMU caches: what makes a walk shorter or cheaper (B10 ch. 4).
+//! MMU caches, which make walks shorter or cheaper (B10 ch. 4).
 //!
 //! ```text
 //!   TLB miss --> start(va, root) --> the node to walk from        translation caches: skip
@@ -15,10 +15,10 @@
 //!   address               |
 //! ```
 //!
-//! A translation cache, tagged by virtual address, answers in `start` and learns nodes in
-//! `read`. A page-table cache, tagged by the physical address of an entry, leaves the start at
-//! the root and answers in `read`. A path cache learns in `finish`. One walker serves them all,
-//! over any tree, and none of them knows the layout of an entry.
+//! A translation cache, tagged by virtual address, answers in `start` and inserts nodes in `read`.
+//! A page-table cache, tagged by the physical address of an entry, always starts at the root and
+//! answers in `read`. A path cache inserts in `finish`. One walker works with all of them, over any
+//! tree, and none of them depends on the layout of entries.
 
 mod bits;
 mod entry_array;
@@ -43,62 +43,63 @@ pub use utc::Utc;
 
 use crate::GeometryError;
 
-/// What an MMU cache says of an entry that a walk is about to read.
+/// Whether an MMU cache holds the entry that a walk is about to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Held {
-    /// Nothing: it comes from memory.
+    /// It does not: the entry is read from memory.
     Absent,
-    /// That it is here.
+    /// It does.
     Here,
-    /// That it leads to this node, which is not what the page table says now: a flush was
-    /// forgotten.
+    /// It does, but with this node, which differs from what the page table says now: a flush is
+    /// missing.
     Stale(Node),
 }
 
-/// A cache that a page-table walker asks.
+/// A cache that a page-table walker looks up.
 ///
-/// It keeps what it learnt until it is told to forget, right or wrong.
+/// It keeps its entries until they are replaced or flushed, whether they are correct or stale.
 pub trait WalkCache {
-    /// Where the walk of `va` in `asid` starts: at `root`, or at a node below it that covers
+    /// The node at which the walk of `va` in `asid` starts: `root`, or a lower node that covers
     /// `va`.
     fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node;
 
-    /// Sees a reference of that walk before it goes to memory, and says whether it need not.
-    /// Only entries that lead to tables can be held, and only those that lead on come in; those of
-    /// the lowest level are not even looked for.
+    /// Called for a reference of that walk before it accesses memory; returns whether the cache
+    /// holds the entry. Only entries that lead to tables can be held, and only such entries are
+    /// inserted; entries of the lowest level are not looked up.
     fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held;
 
-    /// The walk is over, and has `found` a page or not.
+    /// Called at the end of the walk; `found` says whether it found a page.
     fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool);
 
-    /// Takes in the page at which the walk of `va` has ended, as a node of level 0; where pages are
-    /// held. The caller has not found it here.
+    /// Inserts the page at which the walk of `va` ended, as a node of level 0, in a cache that also
+    /// holds pages. The caller has not found it here.
     fn page(&mut self, _va: VirtAddr, _asid: Asid, _page: Node) {}
 
-    /// Forgets the pages with an address in `range` in `asid`, if it holds any.
+    /// Removes the pages that overlap `range` in `asid`, if the cache holds pages.
     fn flush_pages(&mut self, _range: VirtRange, _asid: Asid) {}
 
-    /// Forgets all that a walk of an address in `range` in `asid` could use, and perhaps more.
+    /// Removes at least everything that a walk of an address in `range` in `asid` could use.
     fn flush_range(&mut self, range: VirtRange, asid: Asid);
 
-    /// Forgets all that a walk in `asid` could use, and perhaps more.
+    /// Removes at least everything that a walk in `asid` could use.
     fn flush_asid(&mut self, asid: Asid);
 
-    /// Forgets everything. What is tagged as the host's may stay: its page table is another.
+    /// Removes everything. Entries tagged as the host's may stay, since the host has another page
+    /// table.
     fn flush_all(&mut self);
 
-    /// How often it was searched so far. A search for each level counts (B10 table 4.4).
+    /// The number of searches so far. A search for each level counts (B10 table 4.4).
     fn searches(&self) -> u64;
 
-    /// The tables that its entries lead to, in no order: what it covers.
+    /// The tables to which its entries lead, in any order: what it covers.
     fn nodes(&self) -> Vec<Node>;
 }
 
-/// Makes [`Design`] and [`AnyWalkCache`] out of a row for each design: its doc, its type, its name,
-/// and whether each level has an array of its own.
+/// Defines [`Design`] and [`AnyWalkCache`] from one row per design: its doc, its type, its name,
+/// and whether each level has its own array.
 macro_rules! designs {
     ($($(#[$doc:meta])+ $design:ident $name:literal split: $is_split:literal;)+) => {
-        /// The name of a design (B10 §4.2.4).
+        /// A design of MMU caches (B10 §4.2.4).
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Design {
             $($(#[$doc])+ $design,)+
@@ -115,7 +116,7 @@ macro_rules! designs {
                 }
             }
 
-            /// Whether each level has an array of its own.
+            /// Whether each level has its own array.
             pub const fn is_split(self) -> bool {
                 match self {
                     $(Design::$design => $is_split,)+
@@ -123,17 +124,17 @@ macro_rules! designs {
             }
         }
 
-        /// The MMU cache of a walker, chosen when the program runs.
+        /// The MMU cache of a walker, chosen at run time.
         #[derive(Clone, Debug, Default)]
         pub enum AnyWalkCache {
-            /// Every walk starts at the root and every reference goes to memory.
+            /// No cache: every walk starts at the root and every reference accesses memory.
             #[default]
             None,
             $(#[doc = concat!("See [`", stringify!($design), "`].")] $design($design),)+
         }
 
         impl AnyWalkCache {
-            /// An empty cache, or what is wrong with which array.
+            /// An empty cache. The error has the array that cannot be built, and why.
             pub fn new(
                 params: &WalkCacheParams,
             ) -> Result<AnyWalkCache, (WalkArray, GeometryError)> {

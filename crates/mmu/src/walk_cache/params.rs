@@ -1,4 +1,4 @@
-//! What an MMU cache is built from.
+//! The parameters of an MMU cache.
 
 use core::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use pagetable::TreeShape;
 use super::Design;
 use crate::{GeometryError, Policy};
 
-/// A text that names no design; its message lists those that there are.
+/// The error for text that is not the name of a design. Its message lists the names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseDesignError {
     text: String,
@@ -31,32 +31,32 @@ impl FromStr for Design {
     }
 }
 
-/// One array of an MMU cache.
+/// The parameters of one array of an MMU cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WalkArray {
-    /// In a split cache the level whose entries it holds, from 2 on; otherwise 0.
+    /// In a split cache the level whose entries it holds, from 2 up; otherwise 0.
     pub level: u8,
-    /// Entries; of a path cache, paths.
+    /// The number of entries; in a path cache, of paths.
     pub entries: u32,
-    /// Ways of a set.
+    /// The number of ways per set.
     pub ways: u32,
 }
 
-/// The shape of an MMU cache.
+/// The parameters of an MMU cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalkCacheParams {
-    /// How it is tagged and divided.
+    /// The design: how the cache is tagged and divided.
     pub design: Design,
     /// One array, or one per level; a level without an array is not cached.
     pub arrays: Vec<WalkArray>,
-    /// Which entry of a full set goes.
+    /// The policy that chooses the entry to replace in a full set.
     pub replacement: Policy,
-    /// Start of the sequence of [`Policy::Random`].
+    /// The seed of [`Policy::Random`].
     pub seed: u64,
-    /// Whether pages come in too, as entries for tables of level 0: what a TLB holds. Only of
+    /// Whether the cache also holds pages, as entries for tables of level 0, like a TLB. Only with
     /// [`Design::Utc`].
     pub pages: bool,
-    /// The tree that is walked.
+    /// The properties of the tree that is walked.
     pub tree: TreeShape,
 }
 
@@ -67,7 +67,7 @@ impl WalkCacheParams {
         self.arrays.first().copied().ok_or((none, GeometryError::Empty))
     }
 
-    /// By level: what `build` makes of the level's array.
+    /// For each level, the result of `build` for the level's array.
     pub(super) fn split<T>(
         &self,
         build: impl Fn(WalkArray) -> Result<T, (WalkArray, GeometryError)>,

@@ -1,12 +1,13 @@
-//! Tables by the prefix of the virtual addresses that they are valid for: the array of the
+//! Tables tagged by the prefix of the virtual addresses for which they are valid: the array of
 //! translation caches.
 //!
 //! ```text
 //!   tag: ASID, va >> shift, shift  |  data: the table      the longest prefix that fits wins
 //! ```
 //!
-//! Prefixes may have any length, so that guarded tables fit as well as those whose levels have
-//! fixed ones: none at all for a guarded table's node that every address passes (a shift of 64). Only lengths that are in the array are looked for.
+//! Prefixes can have any length, which suits guarded tables as well as trees whose levels have fixed
+//! prefixes. A guarded table's node that every address passes has an empty prefix (a shift of 64). Only
+//! lengths that occur in the array are searched for.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::Node;
@@ -20,16 +21,16 @@ pub(super) struct PrefixArray {
     sets: SetArray,
     slots: Box<[Option<Prefixed>]>,
     policy: AnyReplacement,
-    /// By shift: how many entries have it.
+    /// For each shift, the number of entries with it.
     live: Box<[u32; SHIFTS]>,
-    /// The bits of the shifts of which there are any.
+    /// A bit mask of the shifts that occur.
     live_shifts: u128,
 }
 
-/// Shifts are 0 to 64.
+/// The number of shifts, which are 0 to 64.
 const SHIFTS: usize = 65;
 
-/// A table and the addresses that it is valid for.
+/// A table, and the addresses for which it is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Prefixed {
     prefix: u64,
@@ -68,8 +69,8 @@ impl PrefixArray {
         None
     }
 
-    /// Takes in `node`, read from a table of `level` on the way to `va`. The caller has not
-    /// found it here.
+    /// Inserts `node`, which was read from a table of `level` on the path to `va`. The caller has
+    /// not found it here.
     #[inline]
     pub(super) fn insert(&mut self, va: VirtAddr, asid: Asid, node: Node, level: u8) {
         debug_assert_eq!(self.find(va, asid, node.shift), None, "it would be here twice");
@@ -89,7 +90,7 @@ impl PrefixArray {
         self.policy.inserted_at(slot, FromTable { level, host: asid == Asid::HOST });
     }
 
-    /// Forgets what is valid for an address of `range` in `asid`.
+    /// Removes the tables that are valid for an address of `range` in `asid`.
     pub(super) fn flush_range(&mut self, range: VirtRange, asid: Asid) {
         let (first, last) = (range.start(), range.last());
         self.flush_where(|held| {
@@ -98,17 +99,17 @@ impl PrefixArray {
         });
     }
 
-    /// Forgets what is valid in `asid`.
+    /// Removes the tables that are valid in `asid`.
     pub(super) fn flush_asid(&mut self, asid: Asid) {
         self.flush_where(|held| held.asid == asid);
     }
 
-    /// Forgets everything but what is valid for a host.
+    /// Removes everything except what is valid for a host.
     pub(super) fn clear(&mut self) {
         self.flush_where(|held| held.asid != Asid::HOST);
     }
 
-    /// Forgets the pages that have an address of `range` in `asid`; tables stay.
+    /// Removes the pages that overlap `range` in `asid`; tables stay.
     pub(super) fn flush_pages(&mut self, range: VirtRange, asid: Asid) {
         let (first, last) = (range.start(), range.last());
         self.flush_where(|held| {

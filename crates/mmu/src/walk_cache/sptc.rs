@@ -1,5 +1,5 @@
-//! The split page-table cache (B10 §4.2.1): a page-table cache for each level, so that entries
-//! of different levels do not compete.
+//! The split page-table cache (B10 §4.2.1): a separate page-table cache for each level, so that
+//! entries of different levels do not compete.
 //!
 //! ```text
 //!   L2   125 | 0ae | 508  ...        one array a level, each with its own
@@ -16,13 +16,13 @@ use crate::GeometryError;
 /// A split page-table cache.
 #[derive(Clone, Debug)]
 pub struct Sptc {
-    /// By level.
+    /// The array of each level.
     arrays: Box<[Option<EntryArray>]>,
     searches: u64,
 }
 
 impl Sptc {
-    /// An empty cache, or what is wrong with which array.
+    /// An empty cache. The error has the array that cannot be built, and why.
     pub fn new(params: &WalkCacheParams) -> Result<Sptc, (WalkArray, GeometryError)> {
         let arrays = params.split(|array| EntryArray::new(array, params))?;
         Ok(Sptc { arrays, searches: 0 })

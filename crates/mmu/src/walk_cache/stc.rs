@@ -1,5 +1,5 @@
-//! The split translation cache (B10 §4.2.2): a translation cache for each level, as Intel's
-//! paging-structure caches.
+//! The split translation cache (B10 §4.2.2): a separate translation cache for each level, like
+//! Intel's paging-structure caches.
 //!
 //! ```text
 //!   L2 entries   0b9 00c 0ae | 508      searched first: the longest prefix
@@ -7,7 +7,8 @@
 //!   L4 entries   0b9         | 042      and these
 //! ```
 //!
-//! Whatever answers ends the search; the arrays above it are neither searched nor used.
+//! The search ends at the first array that has an entry; the arrays of higher levels are then
+//! neither searched nor counted as used.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -18,13 +19,13 @@ use crate::GeometryError;
 /// A split translation cache.
 #[derive(Clone, Debug)]
 pub struct Stc {
-    /// By level of the entry: what leads to tables of the level below.
+    /// For each level of an entry: the array of tables of the level below.
     arrays: Box<[Option<PrefixArray>]>,
     searches: u64,
 }
 
 impl Stc {
-    /// An empty cache, or what is wrong with which array.
+    /// An empty cache. The error has the array that cannot be built, and why.
     pub fn new(params: &WalkCacheParams) -> Result<Stc, (WalkArray, GeometryError)> {
         let arrays = params.split(|array| PrefixArray::new(array, params))?;
         Ok(Stc { arrays, searches: 0 })

@@ -1,16 +1,17 @@
-//! The translation-path cache (B10 §4.2.3): each entry holds all tables on the way of one walk.
+//! The translation-path cache (B10 §4.2.3): each entry holds all tables on the path of one walk.
 //!
 //! ```text
 //!   L4  L3  L2  |  tables of L3  L2  L1      va (0b9, 00c, 0ae, ..) starts at 508,
 //!   0b9 00c 0ae |          042  125  508     va (0b9, 00c, 0de, ..) at 125
 //! ```
 //!
-//! A walk looks for its whole path, then for shorter and shorter parts of it. Only a walk that
-//! learnt nothing uses the path that served it; any other leaves a path of its own, so that `n`
-//! entries are the last `n` paths walked (B10 lemma A.1.1). A walk that finds no page has no path:
-//! it uses none and leaves none. A path that ends in a large page is shorter, and part of a longer
-//! one if that is here. All parts of a path lie in the set of its last but one table, so that one
-//! set is searched. An entry goes as a whole where a flush concerns any part of it.
+//! A walk first looks for its whole path, then for ever shorter parts of it. A walk that inserted
+//! nothing new counts as a use of the path that served it; any other walk inserts its own path.
+//! Therefore `n` entries are the last `n` paths walked (B10 lemma A.1.1). A walk that finds no page
+//! has no path: it neither uses nor inserts one. A path that ends in a large page is shorter, and
+//! is a part of a longer path if one is present. All parts of a path are in the set of its last but
+//! one table, so that only one set is searched. A flush that concerns any part of an entry removes
+//! the whole entry.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -28,30 +29,31 @@ pub struct Tpc {
     set_shift: u8,
     searches_max: u8,
     searches: u64,
-    /// The walk under way, and, where guest and host share the cache, the host's within it.
+    /// The current walk and, if guest and host share the cache, the host's walk inside it.
     under_way: [UnderWay; 2],
 }
 
-/// A walk under way.
+/// The state of a walk in progress.
 #[derive(Clone, Debug, Default)]
 struct UnderWay {
     nodes: Vec<Node>,
-    /// How many of the nodes a path gave, and its slot while it is there.
+    /// How many of the nodes were given by a path; the next field has the slot of that path while
+    /// it is present.
     served: usize,
     by: Option<usize>,
 }
 
-/// A path: the tables from below the root down, and an address that they are valid for.
+/// A path: the tables from below the root down, and an address for which they are valid.
 #[derive(Clone, Debug)]
 struct Path {
     va: VirtAddr,
     asid: Asid,
-    /// Empty where there is no path.
+    /// The tables; empty if there is no path.
     nodes: Vec<Node>,
 }
 
 impl Tpc {
-    /// An empty cache, or what is wrong with its array.
+    /// An empty cache. The error has the array that cannot be built, and why.
     pub fn new(params: &WalkCacheParams) -> Result<Tpc, (WalkArray, GeometryError)> {
         let array = params.unified()?;
         let sets = SetArray::new(array.entries.into(), array.ways).map_err(|e| (array, e))?;
@@ -93,7 +95,7 @@ impl Tpc {
         self.sets.set_of(va.get() >> self.set_shift)
     }
 
-    /// Takes the paths out of which any node `goes`.
+    /// Removes the paths that contain a node for which `goes` returns true.
     fn flush_where(&mut self, goes: impl Fn(&Path, &Node) -> bool) {
         for (slot, path) in self.slots.iter_mut().enumerate() {
             if path.nodes.iter().any(|node| goes(path, node)) {
@@ -105,7 +107,7 @@ impl Tpc {
     }
 }
 
-/// Which of the walks under way is one in `asid`.
+/// The index of the walk in progress for `asid`.
 fn of(asid: Asid) -> usize {
     usize::from(asid == Asid::HOST)
 }

@@ -1,5 +1,5 @@
-//! The unified page-table cache (B10 §4.2.1): a small data cache for entries of the upper
-//! levels, as AMD's page walk cache.
+//! The unified page-table cache (B10 §4.2.1): a small data cache for entries of the upper levels,
+//! like AMD's page walk cache.
 //!
 //! ```text
 //!   base of table | index | next table          the walk looks up L4, then L3, then L2:
@@ -22,7 +22,7 @@ pub struct Uptc {
 }
 
 impl Uptc {
-    /// An empty cache, or what is wrong with its array.
+    /// An empty cache. The error has the array that cannot be built, and why.
     pub fn new(params: &WalkCacheParams) -> Result<Uptc, (WalkArray, GeometryError)> {
         Ok(Uptc { array: EntryArray::new(params.unified()?, params)?, searches: 0 })
     }

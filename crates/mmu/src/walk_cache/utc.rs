@@ -8,10 +8,10 @@
 //!   0b9 |  x |  x |  042
 //! ```
 //!
-//! Levels that a walk skips are not used by it: their entries grow old and make room. The array
-//! is searched for the longest prefix first, once a level. Where it holds pages too, as a TLB does, a
-//! page has the longest prefix of all and answers for the whole walk; where prefixes have any length (a
-//! guarded table), as a ternary memory would, at once.
+//! The entries of levels that a walk skips do not count as used: they age and are replaced. The array
+//! is searched for the longest prefix first, once per level. If it also holds pages, as a TLB does, a
+//! page has the longest prefix and replaces the whole walk. If prefixes can have any length (a guarded
+//! table), one search finds the longest, as in a ternary content-addressable memory.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -23,15 +23,15 @@ use crate::GeometryError;
 #[derive(Clone, Debug)]
 pub struct Utc {
     array: PrefixArray,
-    /// The most searches for one walk.
+    /// The largest number of searches per walk.
     searches_max: u8,
     searches: u64,
-    /// Whether it holds pages too, which one more search looks for.
+    /// Whether it also holds pages, which takes one more search.
     pages: bool,
 }
 
 impl Utc {
-    /// An empty cache, or what is wrong with its array.
+    /// An empty cache. The error has the array that cannot be built, and why.
     pub fn new(params: &WalkCacheParams) -> Result<Utc, (WalkArray, GeometryError)> {
         let array = PrefixArray::new(params.unified()?, params)?;
         Ok(Utc { array, searches_max: params.searches_max(), searches: 0, pages: params.pages })

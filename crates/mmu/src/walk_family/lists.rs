@@ -1,4 +1,4 @@
-//! Arrays that see different uses: for each a list of its own, in the order of use.
+//! Arrays that see different uses: each has a list of its own, in the order of use.
 //!
 //! ```text
 //!   node 7:  held by   members 5, 2, 0        its slot in each:  5: slot 9   2: slot 1   0: slot 0
@@ -8,39 +8,40 @@
 //!              ^-------------------------/     head there
 //! ```
 //!
-//! Whom a use concerns is a word of members, and so is who holds a node: one load answers for all
-//! of them. Empty slots are older than all others.
+//! A word with one bit per member says which members a use concerns, and another one which members
+//! hold a node: one load gives the answer for all of them. Empty slots are older than all others.
 
 use super::{WalkCacheFamily, entry_of};
 
 const MEMBERS: usize = WalkCacheFamily::MEMBERS_MAX;
 
-/// No node has this number.
+/// The value for no node.
 const EMPTY: u32 = u32::MAX;
 
-/// The nodes that arrays hold, for each array in its own order.
+/// The nodes that the arrays hold, in a separate order of use for each array.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
-    /// Those that have entries at all.
+    /// The members that have entries.
     members: u64,
-    /// By member: where its slots begin, and which of them was used last.
+    /// For each member: the position of its first slot; the next field has its most recently used
+    /// slot.
     starts: [u16; MEMBERS],
     heads: [u8; MEMBERS],
     slots: Box<[Slot]>,
-    /// By node.
+    /// For each node, the members that hold it.
     places: Vec<Places>,
 }
 
-/// A slot of an array in the ring of that array.
+/// A slot of an array, as an element of the array's ring.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     node: u32,
-    /// The slots that were used next after it, and last before it.
+    /// The slot used next after this one; the following field has the one used last before it.
     newer: u8,
     older: u8,
 }
 
-/// Who holds a node, and in which slot.
+/// The members that hold a node, and the slot in each.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     held: u64,
@@ -52,7 +53,7 @@ impl Places {
 }
 
 impl Lists {
-    /// For arrays of so many `entries`.
+    /// Empty arrays with these numbers of `entries`.
     pub(super) fn new(entries: &[u32]) -> Lists {
         let (mut members, mut starts) = (0, [0; MEMBERS]);
         let mut slots = Vec::new();
@@ -75,7 +76,7 @@ impl Lists {
         self.places.get(node as usize).map_or(0, |places| places.held)
     }
 
-    /// Those `among` the arrays that hold `node` use it. Gives them.
+    /// Records a use of `node` in those of `among` that hold it. Returns them.
     #[inline]
     pub(super) fn touch(&mut self, node: u32, among: u64) -> u64 {
         let Some(places) = self.places.get(node as usize) else { return 0 };
@@ -91,7 +92,7 @@ impl Lists {
         hit
     }
 
-    /// Those `among` the arrays that have entries, none of which holds `node`, take it in.
+    /// Inserts `node` into those of `among` that have entries; none of them holds it.
     #[inline]
     pub(super) fn insert(&mut self, node: u32, among: u64) {
         let into = among & self.members;
@@ -114,7 +115,7 @@ impl Lists {
         self.places[node as usize] = places;
     }
 
-    /// `node` is forgotten.
+    /// Removes `node` from all arrays.
     pub(super) fn remove(&mut self, node: u32) {
         let Some(places) = self.places.get_mut(node as usize) else { return };
         for member in bits(std::mem::take(&mut places.held)) {
@@ -130,7 +131,7 @@ impl Lists {
     }
 }
 
-/// Moves `slot`, which is not the head, to the end of the ring: next to the head.
+/// Moves `slot`, which is not the head, to the end of the ring, next to the head.
 #[inline]
 fn move_behind(ring: &mut [Slot], slot: u8, head: u8) {
     let [slot_at, head_at] = [slot, head].map(usize::from);
@@ -144,7 +145,7 @@ fn move_behind(ring: &mut [Slot], slot: u8, head: u8) {
     ring[head_at].newer = slot;
 }
 
-/// The places of the bits of `word`.
+/// The positions of the bits set in `word`.
 #[inline]
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

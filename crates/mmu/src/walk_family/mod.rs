@@ -1,4 +1,5 @@
-//! MMU caches that are alike but for their size, as one structure over one stream of walks.
+//! A family of MMU caches that differ only in size, simulated as one structure for one stream of
+//! walks.
 //!
 //! ```text
 //!   member         2  1  0        entries 4, 2, 1: a bit a member
@@ -7,16 +8,16 @@
 //!         L2 node  0  1  1        (of translation caches: all above where they start)
 //! ```
 //!
-//! Each member does exactly what an [`AnyWalkCache`](crate::AnyWalkCache) of its parameters does.
-//! What a cache of LRU holds follows from the order of uses:
+//! Each member behaves exactly like an [`AnyWalkCache`](crate::AnyWalkCache) with its parameters.
+//! The contents of a cache with LRU follow from the order of uses:
 //!
-//! * Where a walk uses the same entries whatever the size is, one stack serves all (`stack`): the
-//!   page-table caches, the paths, the lowest level of split translation caches.
-//! * A translation cache does not use what it skips, and how much it skips depends on its size:
-//!   members have lists of their own, over nodes that know all who hold them (`lists`).
+//! * If a walk uses the same entries in all sizes, one stack serves all members (`stack`): page-table
+//!   caches, path caches, and the lowest level of split translation caches.
+//! * A translation cache does not use what it skips, and how much it skips depends on its size. Members
+//!   then have their own lists, over nodes that record which members hold them (`lists`).
 //!
-//! Nodes come as small numbers, the same one for a table on the way to the same addresses until
-//! it is forgotten.
+//! Nodes are identified by small numbers. A table on the path to given addresses keeps its number
+//! until it is flushed.
 
 mod lists;
 mod page_table;
@@ -29,7 +30,7 @@ use page_table::PageTableCaches;
 use path::PathCaches;
 use translation::TranslationCaches;
 
-/// An entry on the way of a walk that leads to a table.
+/// An entry on the path of a walk that leads to a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// The number of the table's node.
@@ -40,7 +41,7 @@ pub struct Step {
     pub to: u8,
 }
 
-/// Members of one design, as the bits of words.
+/// The members, which are of one design, as bits of words.
 #[derive(Clone, Debug)]
 pub struct WalkCacheFamily {
     caches: Caches,
@@ -54,13 +55,13 @@ enum Caches {
 }
 
 impl WalkCacheFamily {
-    /// A member is a bit of a word.
+    /// The most members, since each is a bit of a word.
     pub const MEMBERS_MAX: usize = u64::BITS as usize;
-    /// A slot of an array is a byte.
+    /// The most entries of a member, since the number of a slot is one byte.
     pub const ENTRIES_MAX: u32 = 1 << u8::BITS;
 
-    /// Whether a cache of these parameters can be a member where pages are of one size, or of
-    /// several (`mixed`).
+    /// Whether a cache with these parameters can be a member, if pages are of one size or, with
+    /// `mixed`, of several.
     pub fn takes(params: &WalkCacheParams, mixed: bool) -> bool {
         let small = |entries: u32| (1..=Self::ENTRIES_MAX).contains(&entries);
         // Where tables are valid for any length of prefix they may change places under one, and
@@ -73,8 +74,9 @@ impl WalkCacheFamily {
             && params.arrays.iter().all(|array| small(array.entries) && array.ways == array.entries)
     }
 
-    /// Empty caches of `members`, the first in the lowest bit, for pages as [`Self::takes`] has
-    /// them. `None` if they are none or too many, not of one design, or such as no family takes.
+    /// Empty caches for `members`, the first in the lowest bit, with `mixed` as in [`Self::takes`].
+    /// `None` if there are no members or too many, if their designs differ, or if one cannot be a
+    /// member.
     pub fn new(members: &[&WalkCacheParams], mixed: bool) -> Option<WalkCacheFamily> {
         let first = members.first()?;
         let alike = |one: &&WalkCacheParams| {
@@ -91,8 +93,8 @@ impl WalkCacheFamily {
         Some(WalkCacheFamily { caches })
     }
 
-    /// A walk along `way`, from the root down, that has `found` a page or not. `held` is given,
-    /// by step, the members that need not fetch the entry.
+    /// A walk along the path `way`, from the root down; `found` says whether it found a page.
+    /// `held` receives, for each step, the members that need not read the entry.
     #[inline]
     pub fn walk(&mut self, way: &[Step], found: bool, held: &mut [u64]) {
         match &mut self.caches {
@@ -102,9 +104,9 @@ impl WalkCacheFamily {
         }
     }
 
-    /// What leads to `nodes` goes. They are all the nodes of a range of addresses, of a space or
-    /// at all, with those above them. Page-table caches, whose tags do not say which addresses an
-    /// entry is for, forget everything.
+    /// Flushes the entries that lead to `nodes`, which must be all nodes of a range of addresses,
+    /// of a space or of everything, with those above them. Page-table caches, whose tags do not say
+    /// which addresses an entry is for, remove everything.
     pub fn forget(&mut self, nodes: &[u32]) {
         match &mut self.caches {
             Caches::PageTable(caches) => caches.clear(),
@@ -123,8 +125,8 @@ impl WalkCacheFamily {
     }
 }
 
-/// By level, what `build` makes of the entries that each member has for it; 0 is no array. Only
-/// unified arrays are at level 0.
+/// For each level, the result of `build` for the number of entries that each member has there; 0
+/// means no array. Level 0 is used by unified arrays.
 fn by_level<T>(
     members: &[&WalkCacheParams],
     build: impl Fn(usize, &[u32]) -> T,
@@ -141,7 +143,7 @@ fn by_level<T>(
     (0..=levels).map(of_level).collect()
 }
 
-/// The element of `node` in `table`, which grows to have it.
+/// The element of `node` in `table`, which is extended if necessary.
 #[inline]
 fn entry_of<T: Clone>(table: &mut Vec<T>, node: u32, new: T) -> &mut T {
     let index = node as usize;

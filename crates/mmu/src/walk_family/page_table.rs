@@ -1,5 +1,5 @@
-//! The page-table caches of all sizes, unified or split: a walk looks for each of its entries, so
-//! that all members see the same uses.
+//! Page-table caches of all sizes, unified or split: a walk looks up each of its entries, so that
+//! all members see the same uses.
 
 use super::{Step, by_level, stack::Stack};
 use crate::WalkCacheParams;
@@ -7,7 +7,8 @@ use crate::WalkCacheParams;
 /// See [`Uptc`](crate::Uptc) and [`Sptc`](crate::Sptc).
 #[derive(Clone, Debug)]
 pub(super) struct PageTableCaches {
-    /// By level of the table that holds the entries; the only one at level 0 if all are together.
+    /// The stack for each level of the table that holds the entries; a unified cache has a single
+    /// one, at level 0.
     stacks: Box<[Option<Stack>]>,
     split: bool,
 }

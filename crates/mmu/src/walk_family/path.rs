@@ -1,12 +1,12 @@
-//! The path caches of all sizes: `n` entries are the last `n` paths walked (B10 lemma A.1.1).
+//! Path caches of all sizes: `n` entries are the last `n` paths walked (B10 lemma A.1.1).
 //!
 //! ```text
 //!   stack   path of x,  of y,  of z           latest path through a table: of those that a
 //!   depth     0          1      2             member holds, if it holds any
 //! ```
 //!
-//! A path is known by its last table. All paths that have been walked to a page end at tables of
-//! one level, as all pages of a machine have one size.
+//! A path is identified by its last table. All paths that lead to a page end at tables of the same
+//! level, since all pages of the machine have the same size.
 
 use super::{Step, entry_of, stack::Stack};
 use crate::WalkCacheParams;
@@ -15,9 +15,9 @@ use crate::WalkCacheParams;
 #[derive(Clone, Debug)]
 pub(super) struct PathCaches {
     paths: Stack,
-    /// By node: the path through it that was walked last, if it is remembered.
+    /// For each node, the path through it that was walked last, if it is still held.
     latest: Vec<Option<u32>>,
-    /// By path: its first node, without which none of it stays.
+    /// For each path, its first node: if that is flushed, the whole path is removed.
     firsts: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Arrays of several sizes that see the same uses: one LRU stack.
+//! Arrays of several sizes that see the same uses, as one LRU stack.
 //!
 //! ```text
 //!   depth     0   1   2   3   4         an array of n entries holds the first n
@@ -9,28 +9,28 @@
 //!   use d     d   f   e   a   c         the hole is filled: nobody loses c
 //! ```
 //!
-//! LRU has the inclusion property (Mattson, Gecsei, Slutz and Traiger 1970): who holds a node are
-//! the arrays with more entries than it lies deep. An entry that is forgotten leaves a hole, as
-//! deep as it lay: the arrays that held it have room for one more, and no others.
+//! LRU has the inclusion property (Mattson, Gecsei, Slutz and Traiger 1970): a node at depth d is
+//! held by exactly the arrays with more than d entries. A flushed entry leaves a hole at its depth:
+//! the arrays that held it have an empty slot, and no others.
 
 use super::entry_of;
 
-/// No node has this number.
+/// The value for a hole: no node has this number.
 const HOLE: u32 = u32::MAX;
 
-/// The nodes that arrays hold, the last used first.
+/// The nodes that the arrays hold, the most recently used first.
 #[derive(Clone, Debug)]
 pub(super) struct Stack {
     nodes: Vec<u32>,
     holes: usize,
-    /// By node: whether it is here.
+    /// For each node, whether it is in the stack.
     present: Vec<bool>,
-    /// By depth: the arrays with more entries.
+    /// For each depth, the arrays with more entries than that.
     larger: Box<[u64]>,
 }
 
 impl Stack {
-    /// For arrays of so many `entries`.
+    /// An empty stack for arrays with these numbers of `entries`.
     pub(super) fn new(entries: &[u32]) -> Stack {
         let depths = 0..entries.iter().copied().max().unwrap_or(0);
         let larger = |depth| {
@@ -45,7 +45,7 @@ impl Stack {
         }
     }
 
-    /// Uses `node`: who does not hold it takes it in. Gives the arrays that held it.
+    /// Uses `node`: the arrays that do not hold it insert it. Returns the arrays that held it.
     #[inline]
     pub(super) fn touch(&mut self, node: u32) -> u64 {
         let present = std::mem::replace(entry_of(&mut self.present, node, false), true);
@@ -77,7 +77,7 @@ impl Stack {
         self.depth(node).map_or(0, |depth| self.larger[depth])
     }
 
-    /// `node` is forgotten.
+    /// Removes `node`, which leaves a hole.
     pub(super) fn remove(&mut self, node: u32) {
         if self.holding(node) == 0 {
             return;
@@ -89,12 +89,12 @@ impl Stack {
         }
     }
 
-    /// The nodes that are here.
+    /// The nodes in the stack.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> {
         self.nodes.iter().copied().filter(|node| *node != HOLE)
     }
 
-    /// Everything is forgotten.
+    /// Removes all nodes.
     pub(super) fn clear(&mut self) {
         for node in self.nodes.drain(..).filter(|node| *node != HOLE) {
             self.present[node as usize] = false;
@@ -107,7 +107,8 @@ impl Stack {
         self.nodes.iter().position(|held| *held == node)
     }
 
-    /// The depth down to which all nodes move for a new one; the last one goes if all is taken.
+    /// The depth down to which all nodes are moved for a new one; if there is no hole, the last
+    /// node is dropped.
     #[inline]
     fn make_room(&mut self) -> usize {
         if self.nodes.len() < self.larger.len() {

@@ -1,5 +1,5 @@
-//! The translation caches of all sizes, unified or split: a walk uses the lowest entry that its
-//! member holds and takes in those below it.
+//! Translation caches of all sizes, unified or split: a walk uses the lowest entry that a member
+//! holds, and inserts the entries below it.
 
 use super::{Step, by_level, lists::Lists, stack::Stack};
 use crate::WalkCacheParams;
@@ -7,19 +7,20 @@ use crate::WalkCacheParams;
 /// See [`Utc`](crate::Utc) and [`Stc`](crate::Stc).
 #[derive(Clone, Debug)]
 pub(super) struct TranslationCaches {
-    /// By level of the table that holds the entries; the only one at level 0 if all are together.
+    /// The array for each level of the table that holds the entries; a unified cache has a single
+    /// one, at level 0.
     arrays: Box<[Option<Array>]>,
     split: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Array {
-    /// Of the lowest level alone: what every walk either uses or takes in.
+    /// The lowest level of a split cache, whose entry every walk either uses or inserts.
     Lowest(Stack),
     Other(Lists),
 }
 
-/// The lowest level whose entries lead on.
+/// The lowest level whose entries lead to tables.
 const LOWEST: usize = 2;
 
 impl TranslationCaches {

@@ -4,22 +4,24 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 
-/// Physical memory as a kernel has it: all of it mapped in one piece, so that a physical address
-/// is an offset. Reads and writes go there without a check, as those of a kernel do; the frames
-/// for tables come from stacks, one for each size.
+/// Physical memory as in a kernel: all of it is mapped in one piece, so that a physical address is
+/// an offset. Reads and writes are not checked, as in a kernel. Frames for tables come from stacks,
+/// one for each size.
 pub(crate) struct Arena {
     start: *mut u8,
     bytes: u64,
-    /// Never given out so far. The first frame never is: its address means nothing in an entry.
+    /// The address of the first frame that was never handed out. Frame 0 is never handed out: its
+    /// address has no meaning in an entry.
     next: u64,
     free: Vec<Vec<PhysAddr>>,
 }
 
-/// A kernel's direct map of an [`Arena`], beside whom it takes frames from: what is added to a
-/// physical address. The sum is one of numbers, as in the tables that ours are compared with.
+/// A kernel's direct map of an [`Arena`], beside the allocator of its frames: the number to add to
+/// a physical address. The sum is computed on integers, as in the tables that ours are compared
+/// with.
 ///
-/// All accesses are plain if no walker runs. With `WALKERS` they are atomic, and the exchanges are
-/// locked instructions: a walker that sets a bit loses none and overwrites none.
+/// If no walker runs, all accesses are plain. With `WALKERS` they are atomic, and the exchanges are
+/// locked instructions: bits that a walker sets are not lost.
 #[derive(Clone, Copy)]
 pub(crate) struct DirectMap<const WALKERS: bool>(usize);
 
@@ -27,7 +29,7 @@ const ALIGN: usize = 2 << 20;
 const FIRST_FRAME: u64 = 4096;
 
 impl Arena {
-    /// Memory of `bytes` bytes.
+    /// A memory of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Arena {
         let layout = Arena::layout(bytes);
         // SAFETY: the layout is not empty.
@@ -51,13 +53,13 @@ impl Arena {
         DirectMap(self.start.expose_provenance())
     }
 
-    /// Takes all frames back.
+    /// Frees all frames.
     pub(crate) fn reset(&mut self) {
         self.next = FIRST_FRAME;
         self.free.iter_mut().for_each(Vec::clear);
     }
 
-    /// Where physical memory starts in the host's.
+    /// The host's address of physical address 0.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
@@ -97,7 +99,7 @@ impl<const WALKERS: bool> DirectMap<WALKERS> {
     }
 }
 
-/// Writes a pair of accesses of one size: plain, or with relaxed order where walkers run.
+/// Defines a pair of accesses of one size: plain, or with relaxed order if walkers run.
 macro_rules! accesses {
     ($($read:ident $write:ident $value:ty, $atomic:ty;)*) => {$(
         #[inline]
@@ -122,7 +124,7 @@ macro_rules! accesses {
     )*};
 }
 
-/// Writes the exchanges of one size: locked where walkers run.
+/// Defines the exchanges of one size: with locked instructions if walkers run.
 macro_rules! exchanges {
     ($($swap:ident $invert:ident $compare:ident $read:ident $write:ident $value:ty, $atomic:ty;)*)
     => {$(
@@ -170,8 +172,8 @@ macro_rules! exchanges {
     )*};
 }
 
-/// Page tables address nothing but the frames that they were given, all of which lie in the arena,
-/// and each access is aligned to its size.
+/// Page tables access only the frames that they were given, all of which are in the arena, and each
+/// access is aligned to its size.
 impl<const WALKERS: bool> Memory for DirectMap<WALKERS> {
     accesses! {
         read_u64 write_u64 u64, AtomicU64;

@@ -7,12 +7,12 @@ use crate::work::{Order, PAGE_BYTES, REGION_PAGES};
 /// Entries in a table of the lowest level.
 const TABLE_ENTRIES: u64 = 512;
 
-/// What a locked instruction costs: one loop over the entries of all pages that changes each by a
+/// The cost of a locked instruction: a loop over the entries of all pages that changes each by a
 /// plain store, and one that changes each by a compare-and-exchange.
 pub(crate) struct Lock {
-    /// Tables of the lowest level, as any contender has them.
+    /// Tables of the lowest level, as in any contender.
     entries: Vec<AtomicU64>,
-    /// Where the entries of the pages are, in the order in which single pages are worked on.
+    /// The indices of the pages' entries, in the order in which single pages are worked on.
     order: Vec<u32>,
     plain: Duration,
     locked: Duration,
@@ -41,7 +41,7 @@ impl Lock {
         *locked = time(&exchange).min(*locked);
     }
 
-    /// How much longer than a plain store an exchange takes, in nanoseconds.
+    /// The additional nanoseconds of an exchange, compared with a plain store.
     pub(crate) fn nanoseconds(&self) -> f64 {
         let extra = self.locked.saturating_sub(self.plain);
         extra.as_secs_f64() * 1e9 / self.order.len() as f64

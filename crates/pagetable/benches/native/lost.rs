@@ -1,5 +1,5 @@
-//! What plain stores lose: a walker sets the accessed and the dirty bit of a page after the OS has
-//! read its entry and before the OS stores the new one.
+//! What plain stores lose: a walker may set the accessed and dirty bits of a page after the
+//! operating system has read its entry and before it stores the new one.
 //!
 //! ```text
 //!   OS      reads the entry                    stores the frame with new rights
@@ -7,9 +7,9 @@
 //!   entry   clean              dirty           clean: what was written is never written back
 //! ```
 //!
-//! The walker is this crate's walk with marks, on the peer's own table. One thread takes the steps
+//! The walker is this crate's walk with marks, on the peer's own table. One thread does the steps
 //! in this order, so that the result is the same in every run. `x86_64` stores the flags that its
-//! caller has read before; `page_table_multiarch` stores flags that know neither bit.
+//! caller has read before; `page_table_multiarch` stores flags that have neither bit.
 
 use addr::{Kind, Memory, PhysAddr, VirtAddr};
 use page_table_entry::x86_64::X64PTE;
@@ -26,7 +26,7 @@ const ARENA_BYTES: u64 = 4 << 20;
 const PAGE: u64 = 0x10_0000_0000;
 const FRAME: u64 = 1 << 32;
 
-/// A table of x86-64's format that a walker can be let into.
+/// A table of x86-64's format on which a walker can run.
 pub(crate) trait Walked: Table {
     fn memory(&self) -> DirectMap<true>;
     fn root(&self) -> PhysAddr;
@@ -35,8 +35,8 @@ pub(crate) trait Walked: Table {
 /// Prints which tables keep the bits.
 ///
 /// # Panics
-/// If a table with the exchange loses one, or a peer as it is loses none: then what this file
-/// says is no longer so.
+/// A table with the exchange loses a bit, or an unchanged peer loses none: then the text of this
+/// file is out of date.
 pub(crate) fn show() {
     println!("accessed and dirty bits that a walker sets just before the store of `protect`");
     line(
@@ -58,7 +58,7 @@ fn line(name: &str, mut table: impl Walked, expected: u64) {
     assert_eq!(kept, expected, "{name}: bits of the entry after the store");
 }
 
-/// Which of the bits the entry has after a page was written to and then made read-only.
+/// Which of the bits an entry has after its page was written to and then made read-only.
 fn kept(table: &mut impl Walked) -> u64 {
     table.create();
     table.map(PAGE, FRAME, 1);

@@ -1,31 +1,31 @@
-//! How fast page tables are on this host, in nanoseconds per page of 4 KiB.
+//! Measures how fast page tables are on this host, in nanoseconds per page of 4 KiB.
 //!
 //! ```text
 //!   cargo bench -p pagewalk-pagetable [-- [--smoke] [--shuffled] [NAME]]
 //! ```
 //!
 //! Every contender does the same work in the same run: regions of 256 pages are mapped page by
-//! page, walked in a shuffled order, made read-only and unmapped, and then once more a region at
-//! a time. All have their tables in memory that is mapped in one piece, as in a kernel; loops are
-//! compiled for each table, as its users would be, and what must be flushed goes into a black box.
+//! page, walked in a shuffled order, made read-only and unmapped; then the same is done a region at
+//! a time. All tables are in memory that is mapped in one piece, as in a kernel. Loops are compiled
+//! for each table, as in its users, and required flushes go into a black box.
 //!
-//! Everything is measured both ways: with plain loads and stores, which is right where no walker
-//! runs, and *with walkers*, where the accessed and dirty bits of a present entry may change at
-//! any time and the entry is therefore changed by a locked instruction. The column `locked` is
-//! what such an instruction costs more than a plain store, on the entries of the same pages in the
-//! same order.
+//! Everything is measured in two ways: with plain loads and stores, which is correct if no walker
+//! runs; and *with walkers*, where the accessed and dirty bits of a present entry may change at any
+//! time and entries are therefore changed by a locked instruction. The column `locked` has the
+//! additional cost of such an instruction over a plain store, on the entries of the same pages in
+//! the same order.
 //!
-//! A line shows the least that an operation took in any round, for what else runs here only adds
-//! to it. The last column is a sum of what the walks found: the same for all. With NAME, the tables
-//! run whose name begins so; with `--shuffled`, single pages are mapped, protected and unmapped in
-//! the order of the walks too, so that no page is a neighbour of the one before.
+//! A line has the least time of each operation over all rounds, as other load on the host only adds
+//! to it. The last column is a sum of the results of the walks: the same for all. With NAME, only
+//! tables whose names begin with NAME run. With `--shuffled`, single pages are mapped, protected
+//! and unmapped in the order of the walks too, so that no page is adjacent to the one before.
 //!
-//! The two tables of the registry are beside ours of their formats: x86-64's, and for
-//! `page_table_multiarch` Sv39 and AArch64 too. As they are, they change entries by
-//! plain stores and lose bits ([`lost`] shows it); with walkers, a wrapper here gives them the same
-//! exchange as ours. They keep tables that have become empty and look for no page in the way beyond
-//! the one that they map. For a walk they look a page up: they give no references, and
-//! `page_table_multiarch` takes any address for a canonical one.
+//! The two page tables in the Rust registry are measured beside ours of the same formats: x86-64's,
+//! and for `page_table_multiarch` Sv39 and AArch64 too. Unchanged, they change entries by plain
+//! stores and lose bits ([`lost`] shows it). With walkers, a wrapper here gives them the same
+//! exchange as ours. They keep empty tables, and do not check for mapped pages in the way except
+//! the one that they map. In place of a walk they look a page up: they report no references, and
+//! `page_table_multiarch` takes any address as canonical.
 
 mod arena;
 mod lock;
@@ -69,16 +69,16 @@ fn main() {
     }
 }
 
-/// A contender and how its line is called.
+/// A contender, with the name of its line.
 type Named = (String, Box<dyn Contender>);
 
-/// What was measured: each operation of each contender, and a locked instruction.
+/// The measurements: each operation of each contender, and a locked instruction.
 struct Measured {
     took: Vec<(String, [f64; OPERATIONS.len()])>,
     locked: f64,
 }
 
-/// Runs the contenders in turn, prints a line for each, and gives what each operation took.
+/// Runs the contenders in turn, and prints a line for each. Returns the time of each operation.
 fn run(order: &Order, rounds: u32, contenders: Vec<Named>) -> Measured {
     let mut lock = Lock::new(order);
     let mut contenders: Vec<_> =
@@ -105,8 +105,9 @@ fn run(order: &Order, rounds: u32, contenders: Vec<Named>) -> Measured {
     Measured { took: contenders.into_iter().map(line).collect(), locked }
 }
 
-/// Prints how ours stands to its peers, if it has some: how many times as long as ours they took the same way, and
-/// how many locked instructions more than the peer as it is ours takes with walkers.
+/// Prints how our table compares with its peers, if it has any: their times over ours in the same way of
+/// measuring, and the difference between ours with walkers and the unchanged peer in units of locked
+/// instructions.
 fn compare(Measured { took, locked }: &Measured) {
     let line = |what: &str, name: &str, ratio: &dyn Fn(usize) -> f64| {
         print!("{what:<34}");
@@ -136,7 +137,7 @@ fn named(name: &str, contender: impl Contender + 'static) -> Named {
     (name.to_owned(), Box::new(contender))
 }
 
-/// A table of ours, and peers of its format: as they are, and then with walkers.
+/// Our table, and peers of its format: unchanged, and with walkers.
 fn ours<P: PageTable + 'static>(
     name: &str,
     make: impl Fn() -> P,
@@ -150,7 +151,7 @@ fn ours<P: PageTable + 'static>(
     all
 }
 
-/// The table of `page_table_multiarch` with such entries, both ways.
+/// The table of `page_table_multiarch` with such entries, in both ways.
 fn multiarch<E: Entry>() -> [Named; 2] {
     [
         named("crate page_table_multiarch", Multiarch::<E, false>::new(ARENA_BYTES)),
@@ -161,7 +162,8 @@ fn multiarch<E: Entry>() -> [Named; 2] {
     ]
 }
 
-/// Every organisation, both ways, with its peers, each made when those before it are gone.
+/// Every format in both ways, with its peers. Each group is made after those before it were
+/// dropped.
 fn all() -> impl Iterator<Item = Vec<Named>> {
     fn both<P: PageTable + 'static>(name: &str, make: impl Fn() -> P) -> Vec<Named> {
         ours(name, make, [vec![], vec![]])

@@ -9,15 +9,15 @@ use crate::{
     work::{PAGE_BYTES, Table, unmapped},
 };
 
-/// What a table has before the first round: no space.
+/// The space of a table before the first round: none.
 const NO_SPACE: Space = Space::new(0, PhysAddr::new(0));
 
-/// A table of this crate, in memory where walkers run or where none does.
+/// A table of this crate, in memory with or without walkers.
 pub(crate) struct Ours<P, const WALKERS: bool> {
     table: P,
     arena: Arena,
     memory: DirectMap<WALKERS>,
-    /// That of the round.
+    /// The space of the round.
     space: Space,
 }
 
@@ -41,7 +41,7 @@ impl<P: PageTable + 'static, const WALKERS: bool> Ours<P, WALKERS> {
         self.flush(flush.expect("it can be unmapped"));
     }
 
-    /// Hands what must be flushed to a black box.
+    /// Passes required flushes to a black box.
     #[inline(always)]
     fn flush(&mut self, flush: Flush) {
         match flush.scope() {

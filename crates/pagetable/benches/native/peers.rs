@@ -1,9 +1,10 @@
-//! The page tables of the Rust registry: `x86_64`'s `OffsetPageTable`, and that of
-//! `page_table_multiarch`. Both work in an [`Arena`] of their own, as ours do.
+//! The page tables in the Rust registry: `x86_64`'s `OffsetPageTable`, and that of
+//! `page_table_multiarch`. Each uses its own [`Arena`], as ours do.
 //!
-//! Both change entries by plain loads and stores, which is wrong where walkers run. With `WALKERS`
-//! a thin wrapper gives them the exchange that a kernel needs: rights by a compare-and-exchange
-//! that keeps the accessed and dirty bits, removal by a swap whose result has them.
+//! Both change entries by plain loads and stores, which is wrong if walkers run. With `WALKERS`, a
+//! thin wrapper gives them the exchange that a kernel needs: rights are changed by a
+//! compare-and-exchange that keeps the accessed and dirty bits, and entries are removed by a swap
+//! that returns them.
 
 mod entries;
 mod multiarch;
@@ -13,5 +14,5 @@ pub(crate) use entries::{A64, Coded, Entry, Rv64};
 pub(crate) use multiarch::{Exchanged, Multiarch};
 pub(crate) use offset::Offset;
 
-/// The accessed and the dirty bit of x86-64: what walkers set.
+/// The accessed and dirty bits of x86-64, which walkers set.
 pub(crate) const MARKS: u64 = 1 << 5 | 1 << 6;

@@ -1,31 +1,30 @@
 use std::time::{Duration, Instant};
 
-/// What is timed, a page each: one by one, then a region of pages at once.
+/// The operations that are timed, per page: first page by page, then a region of pages at once.
 pub(crate) const OPERATIONS: [&str; 7] =
     ["map", "walk", "protect", "unmap", "map 256", "protect 256", "unmap 256"];
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// Pages of a region; they lie in one table of the lowest level.
+/// The number of pages of a region, which are in one table of the lowest level.
 pub(crate) const REGION_PAGES: u64 = 256;
-/// From the start of one region to that of the next.
+/// The distance from the start of one region to that of the next.
 const STRIDE: u64 = 16 << 20;
 const FIRST: u64 = 0x10_0000_0000;
-/// The frames of pages: beyond all tables, and within what entries of four bytes can name.
+/// The address of the frames of pages: beyond all tables, and within the reach of 4-byte entries.
 const FRAMES: u64 = 1 << 32;
 
 /// The pages that every contender maps, walks, protects and unmaps.
 pub(crate) struct Order {
     regions: Vec<u64>,
-    /// All pages in the order in which they are worked on one by one.
+    /// All pages in the order of the operations page by page.
     pages: Vec<u64>,
-    /// All pages in the order in which they are walked.
+    /// All pages in the order of the walks.
     walked: Vec<u64>,
 }
 
-/// A page table under the clock. A whole round is compiled for it, so that no call through a table
-/// of functions is timed.
+/// A page table to be timed. A whole round is compiled for it, so that no virtual call is timed.
 pub(crate) trait Contender {
-    /// [`Order::round`].
+    /// Runs [`Order::round`].
     fn round(&mut self, order: &Order) -> (Took, u64);
 }
 
@@ -35,24 +34,24 @@ impl<T: Table> Contender for T {
     }
 }
 
-/// What each operation took in a round.
+/// The time of each operation in a round.
 pub(crate) type Took = [Duration; OPERATIONS.len()];
 
-/// A page table that can do the work.
+/// A page table that supports the operations.
 pub(crate) trait Table {
     fn create(&mut self);
     fn destroy(&mut self);
-    /// Maps `pages` pages from `start` on, as one operation if it has one.
+    /// Maps `pages` pages from `start` on, as one operation if the table has one.
     fn map(&mut self, start: u64, frame: u64, pages: u64);
-    /// Where `addr` lies.
+    /// The physical address of `addr`.
     fn walk(&mut self, addr: u64) -> u64;
-    /// Makes them read-only.
+    /// Makes the pages read-only.
     fn protect(&mut self, start: u64, pages: u64);
     fn unmap(&mut self, start: u64, pages: u64);
 }
 
 impl Order {
-    /// Work on so many regions; page by page in order, or in the order of the walks.
+    /// The work on this number of regions; page by page in order, or in the order of the walks.
     pub(crate) fn new(regions: u64, shuffled: bool) -> Order {
         let regions: Vec<u64> = (0..regions).map(|n| FIRST + n * STRIDE).collect();
         let in_order: Vec<u64> = regions.iter().flat_map(|&region| pages(region)).collect();
@@ -63,7 +62,7 @@ impl Order {
         Order { regions, pages, walked }
     }
 
-    /// One round: what each operation took, and a sum of what the walks found.
+    /// Runs one round. Returns the time of each operation, and a sum of the results of the walks.
     fn round(&self, table: &mut impl Table) -> (Took, u64) {
         let Order { regions, pages, walked } = self;
         table.create();
@@ -83,18 +82,18 @@ impl Order {
         ([map, walk, protect, unmap, map_region, protect_region, unmap_region], sum)
     }
 
-    /// All pages in the order in which they are worked on one by one.
+    /// All pages in the order of the operations page by page.
     pub(crate) fn pages(&self) -> &[u64] {
         &self.pages
     }
 
-    /// The number of the region that a page lies in.
+    /// The number of the region of a page.
     pub(crate) fn region_of(&self, page: u64) -> u64 {
         (page - FIRST) / STRIDE
     }
 }
 
-/// Where a walk ends that found nothing.
+/// Called by a walk that found nothing.
 #[cold]
 pub(crate) fn unmapped() -> ! {
     panic!("a page of the work is not mapped")
@@ -108,8 +107,8 @@ fn frame_of(page: u64) -> u64 {
     FRAMES + (page - FIRST)
 }
 
-/// Compiled for each piece of work by itself: together they would want more registers than there
-/// are.
+/// Times a piece of work. Each piece is compiled separately: together they would need more
+/// registers than there are.
 #[inline(never)]
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();

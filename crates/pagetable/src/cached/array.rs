@@ -1,4 +1,4 @@
-//! The array: where a page is looked for, entered, and thrown out.
+//! The array of entries: lookup, insertion and eviction of a page.
 
 use addr::{Kind, Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
@@ -7,12 +7,12 @@ use super::{Cached, Changed, Hit, Key};
 use crate::pte::{Pte, Width};
 use crate::{Leads, Mapping, PageTable, Reference, Space, Translation, Usage};
 
-/// References to the cache are of this level, below those of any table.
+/// The level in references to the cache. It is below the levels of any table.
 const LEVEL: u8 = 0;
 const INVALID: u64 = 0;
 
 impl<T: PageTable> Cached<T> {
-    /// Looks into the one or two buckets for `key`.
+    /// Looks for `key` in its one or two buckets.
     #[inline]
     pub(super) fn probe(
         &self,
@@ -41,7 +41,7 @@ impl<T: PageTable> Cached<T> {
         None
     }
 
-    /// Enters what a walk of the table behind has found.
+    /// Inserts what a walk of the table behind the cache has found.
     pub(super) fn fill(
         &self,
         key: Key,
@@ -69,7 +69,8 @@ impl<T: PageTable> Cached<T> {
         each(reference(place, 8, true));
     }
 
-    /// Brings the other page of a pair along: the table behind has it in the same place.
+    /// Inserts the other page of a pair as well, if the table behind the cache maps it: both share
+    /// one entry.
     fn fill_other(
         &self,
         place: PhysAddr,
@@ -92,8 +93,8 @@ impl<T: PageTable> Cached<T> {
         }
     }
 
-    /// The place for a new page: where its tag is already (and what else is there stays), else
-    /// a free one, else somebody's.
+    /// The place for a new page: an entry that already has its tag (whose other page then stays),
+    /// otherwise a free one, otherwise a victim.
     fn place(&self, key: Key, code: u64, memory: &impl Memory) -> (PhysAddr, bool) {
         let Key { base, addr, id, .. } = key;
         let (mut free, mut first) = (None, base);
@@ -114,13 +115,13 @@ impl<T: PageTable> Cached<T> {
         (free.unwrap_or_else(|| self.layout.victim(first, addr)), false)
     }
 
-    /// The entries of `space`, if it exists.
+    /// The cache's entries of `space`, if the space exists.
     pub(super) fn entries(&self, space: Space) -> Option<Entries> {
         let (base, id) = self.base.zip(self.tags.of(space))?;
         Some(Entries { layout: self.layout, width: self.width(), base, id })
     }
 
-    /// Throws out what the cache holds of the pages `changed`.
+    /// Evicts the entries of the pages in `changed`.
     pub(super) fn forget(&self, space: Space, changed: &Changed, memory: &mut impl Memory) {
         if let Some(entries) = self.entries(space) {
             entries.forget(changed, memory);
@@ -133,13 +134,13 @@ pub(super) struct Entries {
     layout: Layout,
     width: Width,
     base: PhysAddr,
-    /// The space's tag.
+    /// The tag that stands for the space.
     id: u64,
 }
 
 impl Entries {
-    /// Throws out what the cache holds of the pages `changed`; all of the space if they are as many
-    /// as a sweep would look at.
+    /// Evicts the entries of the pages in `changed`, or all of the space's entries if there are so
+    /// many pages that a sweep of the array costs less.
     pub(super) fn forget(&self, changed: &Changed, memory: &mut impl Memory) {
         let shift = self.layout.unit.shift();
         let units = |range: VirtRange| {
@@ -156,7 +157,7 @@ impl Entries {
         }
     }
 
-    /// Throws out the pages in `range` of the entries for `addr`.
+    /// Evicts those pages of the entries for `addr` that lie in `range`.
     fn forget_at(&self, addr: VirtAddr, range: VirtRange, memory: &mut impl Memory) {
         for bucket in self.layout.buckets(self.base, addr, self.id) {
             for place in self.layout.places(bucket) {
@@ -168,7 +169,7 @@ impl Entries {
         }
     }
 
-    /// Throws out the pages of an entry that lie in `range`.
+    /// Evicts those pages of one entry that lie in `range`.
     fn forget_entry(&self, place: PhysAddr, tag: u64, range: VirtRange, memory: &mut impl Memory) {
         if let Some(size) = self.layout.page_of_pair(tag) {
             let unit = self.layout.unit;
@@ -185,7 +186,7 @@ impl Entries {
     }
 }
 
-/// Throws out all that the cache at `base` holds of the spaces with these tags.
+/// Evicts all entries, in the cache at `base`, of the spaces for whose tags `gone` returns true.
 pub(super) fn forget_all(
     layout: &Layout,
     base: PhysAddr,

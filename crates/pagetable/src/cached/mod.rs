@@ -16,19 +16,20 @@
 //!     +-----------------------------------------------------+
 //! ```
 //!
-//! Three structures of the literature are this one in different shapes: the *software TLB*
-//! (Bala, Kaashoek, Weihl 1994; E99 §2.4), direct-mapped with pairs; the *TSB* of SPARC,
-//! direct-mapped with single pages; and the *hashed table of the PowerPC*, two buckets of eight
-//! for each page, of which the kernel keeps the rest elsewhere. All spaces share the array; an
-//! entry's tag has a number that stands for its space (`tags`).
+//! Three structures of the literature have this form and differ in parameters. The *software TLB*
+//! (Bala, Kaashoek, Weihl 1994; E99 §2.4) is direct-mapped, with pairs of pages. The *TSB* of SPARC
+//! is direct-mapped, with single pages. The *hashed table of the PowerPC* has two buckets of eight
+//! entries for each page; pages that do not fit are only in a table of the kernel. All spaces share
+//! the array: an entry's tag includes a number that stands for its space (`tags`).
 //!
-//! A superpage is entered once for each of the pages or pairs that is asked for; `size` is its
-//! place among the page sizes of the table behind. What the OS changes there is thrown out
-//! here: nothing stale is found.
+//! A superpage is inserted once for each of its base pages (or pairs) that is looked up; `size` is
+//! its index among the page sizes of the table behind the cache. When the OS changes the table
+//! behind the cache, the operation evicts the changed pages here: a lookup never finds a stale
+//! entry.
 //!
-//! Processors may not walk the table while it is changed ([`PageTable::walks_beside_changes`]). An entry is two words,
-//! which a walk that misses writes one after the other; and such a walk could enter what it has found in the table behind
-//! after the OS has changed it and has thrown it out here.
+//! Processors may not walk the table while it is changed ([`PageTable::walks_beside_changes`]), for two
+//! reasons. An entry is two words, which a walk that misses writes one after the other. And such a walk could
+//! insert a page that it has read before the OS changed it, after the OS has evicted it here.
 
 mod array;
 mod shape;
@@ -51,10 +52,10 @@ pub use shape::CacheShape;
 use shape::Layout;
 use tags::Tags;
 
-/// A page table `T` behind a cache of its translations.
+/// A page table `T` with a cache of its translations in front.
 ///
-/// A walk that hits has references of level 0 alone; after those of a miss come the walk of the
-/// table behind and the writes of the new entry.
+/// A walk that hits has only references of level 0. A walk that misses has references of level 0,
+/// then those of the walk in the table behind the cache, then the writes of the new entry.
 #[derive(Debug)]
 pub struct Cached<T> {
     behind: T,
@@ -65,12 +66,12 @@ pub struct Cached<T> {
     tags: Tags,
 }
 
-/// What is looked up.
+/// The key of a lookup.
 #[derive(Clone, Copy)]
 struct Key {
     base: PhysAddr,
     space: Space,
-    /// The space's tag.
+    /// The tag that stands for the space.
     id: u64,
     addr: VirtAddr,
 }
@@ -81,10 +82,11 @@ struct Hit {
     page: Page,
 }
 
-/// Pages that were changed, as ranges of adjacent ones: those between them may be many.
+/// Pages that were changed, as maximal ranges of adjacent pages: single pages can be too many to
+/// list.
 #[derive(Default)]
 struct Changed {
-    /// The one that grows; a single one takes no list.
+    /// The range that is being extended; a single range allocates no list.
     last: Option<VirtRange>,
     before: Vec<VirtRange>,
 }
@@ -108,13 +110,13 @@ impl Changed {
 }
 
 impl<T: PageTable> Cached<T> {
-    /// A cache of that shape in front of `behind`, which has no spaces yet.
+    /// A cache of the given shape in front of `behind`, which must not have spaces yet.
     pub fn new(shape: CacheShape, behind: T) -> Result<Cached<T>, Geometry> {
         let layout = Layout::new(&shape, behind.page_sizes())?;
         Ok(Cached { behind, shape, layout, base: None, spaces: 0, tags: Tags::default() })
     }
 
-    /// The table behind the cache.
+    /// The table behind the cache, which has all mappings.
     pub const fn behind(&self) -> &T {
         &self.behind
     }
@@ -133,7 +135,8 @@ impl<T: PageTable> Cached<T> {
         sizes.get(code).copied().unwrap_or(sizes[0])
     }
 
-    /// Lets `change` change the table behind and throws out of the cache what it has changed.
+    /// Lets `change` change the table behind the cache, then evicts the changed pages from the
+    /// cache.
     fn changing<M: Memory>(
         &mut self,
         space: Space,

@@ -3,20 +3,21 @@ use addr::{PageSize, PhysAddr, VirtAddr};
 use crate::Geometry;
 use crate::pte::Width;
 
-/// What distinguishes one cache of translations from another.
+/// The parameters of a cache of translations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheShape {
     /// Bytes of the array of entries, 16 each; a power of two.
     pub table_bytes: u64,
     /// Entries in a bucket, a power of two up to 16; 1 is direct-mapped.
     pub bucket_entries: u64,
-    /// Whether a page may also lie in a second bucket.
+    /// Whether a page may also be in a second bucket.
     pub second_bucket: bool,
-    /// Whether an entry holds a pair of base pages in four bytes each, read field by field by a
-    /// refill handler, or one page in eight, read at once.
+    /// Whether an entry holds a pair of base pages, four bytes each, which a refill handler reads
+    /// one field at a time; otherwise it holds one page in eight bytes, read at once.
     pub pairs: bool,
-    /// Whether walks of the table behind set usage bits that must not be missed: then the first
-    /// store to a page goes to that table, and the other page of a pair is not brought along.
+    /// Whether walks of the table behind the cache set usage bits that must not be missed. If so,
+    /// the first store to a page always walks that table, and a miss inserts only the missed page
+    /// of a pair.
     pub keeps_usage: bool,
 }
 
@@ -37,8 +38,8 @@ impl CacheShape {
     pub const TSB_1M: CacheShape =
         CacheShape { table_bytes: 1 << 20, pairs: false, ..CacheShape::S8K };
 
-    /// The hashed table of the PowerPC (B10 §5.2): buckets of eight, a second one elsewhere, and
-    /// half as many buckets as `memory_bytes` has frames of 4 KiB.
+    /// The hashed table of the PowerPC (B10 §5.2): each page has two buckets of eight entries.
+    /// There are half as many buckets as `memory_bytes` has frames of 4 KiB.
     pub const fn powerpc(memory_bytes: u64) -> CacheShape {
         let places = (memory_bytes / PageSize::SIZE_4K.bytes()).saturating_mul(4);
         let table_bytes = match places.saturating_mul(ENTRY_BYTES).checked_next_power_of_two() {
@@ -60,12 +61,13 @@ impl CacheShape {
     }
 }
 
-/// Where entries lie and what their tags look like: a checked [`CacheShape`] for certain pages.
+/// The positions of entries and the layout of their tags: a checked [`CacheShape`] for given page
+/// sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) table: PageSize,
     pub(super) entries: u64,
-    /// What an entry with a tag of its own covers at least: a base page or a pair.
+    /// The memory that one tag covers at least: a base page or a pair.
     pub(super) unit: PageSize,
     /// The size of each page of a pair.
     page_of_pair: Option<PageSize>,
@@ -111,8 +113,8 @@ impl Layout {
         1 << self.id_bits
     }
 
-    /// The buckets, from `base`, in which the page at `addr` may lie: the second is what the
-    /// first is not in any bit.
+    /// The addresses of the buckets, in the array at `base`, in which the page at `addr` may be.
+    /// The index of the second bucket is the bitwise complement of the first's.
     #[inline]
     pub(super) fn buckets(
         &self,
@@ -130,32 +132,32 @@ impl Layout {
         core::iter::once(nth(hash)).chain(second)
     }
 
-    /// The places of a bucket.
+    /// The addresses of a bucket's entries.
     #[inline]
     pub(super) fn places(&self, bucket: PhysAddr) -> impl Iterator<Item = PhysAddr> + use<> {
         (0..self.bucket_entries).map(move |n| bucket.wrapping_add(n * ENTRY_BYTES))
     }
 
-    /// Which place of a full bucket makes room for the page at `addr`.
+    /// The entry of a full bucket that is replaced by the page at `addr`.
     pub(super) const fn victim(&self, bucket: PhysAddr, addr: VirtAddr) -> PhysAddr {
         let mixed = (addr.get() >> self.unit.shift()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         bucket.wrapping_add((mixed & (self.bucket_entries - 1)) * ENTRY_BYTES)
     }
 
-    /// The tag of the entry with the page that holds `addr`, of the size numbered `code`.
+    /// The tag of the entry for the page that holds `addr`, whose size has the index `code`.
     #[inline]
     pub(super) const fn tag(&self, addr: VirtAddr, code: u64, id: u64) -> u64 {
         let low = id << (CODE_SHIFT + self.code_bits) | code << CODE_SHIFT | VALID;
         addr.align_down(self.unit).get() | low
     }
 
-    /// The number of the page size in an entry with this tag.
+    /// The index of the page size in a tag.
     #[inline]
     pub(super) const fn code(&self, tag: u64) -> u64 {
         tag >> CODE_SHIFT & ((1 << self.code_bits) - 1)
     }
 
-    /// The size of the pages in an entry with this tag, if they are a pair: base pages alone are paired.
+    /// The size of the pages of an entry with this tag, if they are a pair: only base pages are paired.
     pub(super) fn page_of_pair(&self, tag: u64) -> Option<PageSize> {
         self.page_of_pair.filter(|_| self.code(tag) == 0)
     }
@@ -166,14 +168,14 @@ impl Layout {
         tag == self.tag(addr, self.code(tag), id)
     }
 
-    /// The number of the space in the tag of an entry, if that is in use.
+    /// The number that stands for the space in a tag, if the entry is in use.
     pub(super) fn id(&self, tag: u64) -> Option<u64> {
         let ids = (1 << self.id_bits) - 1;
         (tag & VALID != 0).then_some(tag >> (CODE_SHIFT + self.code_bits) & ids)
     }
 }
 
-/// Where in the entry at `place` the page entry for `addr` lies, where it holds a page of
+/// The address, in the entry at `place`, of the page entry for `addr`, if the entry is for pages of
 /// `size`.
 #[inline]
 pub(super) const fn pte_at(
@@ -190,7 +192,7 @@ pub(super) const fn pte_at(
     place.wrapping_add(PTE_AT + index * 4)
 }
 
-/// The bytes of the page entries at `place`.
+/// The address of the page entries in the entry at `place`.
 pub(super) const fn ptes_of(place: PhysAddr) -> PhysAddr {
     place.wrapping_add(PTE_AT)
 }

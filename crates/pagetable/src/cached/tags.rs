@@ -4,9 +4,9 @@
 //!   unused --create--> in use --destroy--> retired --sweep of the array--> free --create--> in use
 //! ```
 //!
-//! A space that ends leaves its entries where they are: no other space has its tag. Only when
-//! every tag has been given out does one sweep clear the entries of all the retired ones, so that
-//! ending a space costs next to nothing however large the cache is.
+//! A space that ends leaves its entries in the array: no other space has its tag. When every tag
+//! has been assigned, one sweep clears the entries of all retired tags. Ending a space is therefore
+//! cheap, however large the cache is.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::Space;
 
 #[derive(Debug, Default)]
 pub(super) struct Tags {
-    /// By number of the space.
+    /// The tag of each space, by the space's number.
     of_space: Vec<Option<u64>>,
     unused_from: u64,
     retired: Vec<u64>,
@@ -22,14 +22,14 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// The tag of `space`, if that exists.
+    /// The tag of `space`, if the space exists.
     #[inline]
     pub(super) fn of(&self, space: Space) -> Option<u64> {
         self.of_space.get(space.id() as usize).copied().flatten()
     }
 
-    /// Gives `space` a tag, one of fewer than `max`. Where only retired ones are left, `sweep`
-    /// clears the entries of those that it says yes to.
+    /// Assigns a tag below `max` to `space`. If only retired tags are left, it first calls `sweep`,
+    /// which clears all entries whose tag the given predicate accepts.
     pub(super) fn assign(
         &mut self,
         space: Space,
@@ -51,7 +51,7 @@ impl Tags {
         self.of_space[index] = self.free.pop();
     }
 
-    /// Takes the tag of a space that has ended.
+    /// Retires the tag of a space that has ended.
     pub(super) fn retire(&mut self, space: Space) {
         let tag = self.of_space.get_mut(space.id() as usize).and_then(Option::take);
         self.retired.extend(tag);

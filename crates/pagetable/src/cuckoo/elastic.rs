@@ -6,9 +6,9 @@
 //!                             the place i of a way is i or i + (places now) in the next one
 //! ```
 //!
-//! A table that fills up gets ways of twice the size. Each insertion moves one place of every
-//! way over: what a way holds below `P` is in the next one. Since the next one's index has one
-//! bit more and else the same, the two places that a moved line could go to are still empty.
+//! A table that fills up gets ways of twice the size. Each insertion moves one line of every way:
+//! lines below `P` have moved to the larger way. The index into the larger way is the old index
+//! with one more bit, so the two places to which a line can move are still empty.
 
 use alloc::vec::Vec;
 
@@ -23,15 +23,16 @@ use crate::{Flush, Translation};
 const PAGES_SHIFT: u32 = PAGES.trailing_zeros();
 
 const KICKS_MAX: usize = 64;
-/// A table is too full when more than this many of ten places are taken (0.6 in the paper).
+/// A table grows when it has at least this many lines per ten places (0.6 in the paper).
 const FULL_TENTHS: u64 = 6;
 
-/// The table of one page size.
+/// The table of the pages of one size.
 #[derive(Debug)]
 pub(crate) struct Elastic {
     size: PageSize,
     now: Ways,
-    /// The ways that take over, and how many places of each way have been moved.
+    /// The larger ways, while lines move there, and how many places of each old way have been
+    /// moved.
     next: Option<(Ways, u64)>,
     lines: u64,
 }
@@ -64,7 +65,7 @@ impl Elastic {
         self.now.bytes() + self.next.as_ref().map_or(0, |(next, _)| next.bytes())
     }
 
-    /// Gives up all frames, which ride in `flush`.
+    /// Hands all frames over to `flush`, which frees them after the flush.
     pub(super) fn put_all(self, flush: &mut Flush) {
         self.now.put_all(flush);
         if let Some((next, _)) = self.next {
@@ -105,8 +106,8 @@ impl Elastic {
         }
     }
 
-    /// Where the entry of the page at `addr` lies in the line at `place`, if the line is that of
-    /// its cluster; a line without pages is nobody's.
+    /// The address of the entry for the page at `addr`, in the line at `place`, if that line is in
+    /// use and belongs to the page's cluster.
     #[inline]
     pub(super) fn entry_in(
         &self,
@@ -120,12 +121,12 @@ impl Elastic {
         same.then(|| place.wrapping_add(index * 8))
     }
 
-    /// Where the entry of the page at `addr` lies, if its line is there.
+    /// The address of the entry for the page at `addr`, if its line exists.
     pub(super) fn entry(&self, addr: VirtAddr, memory: &impl Memory) -> Option<PhysAddr> {
         self.places(addr).find_map(|place| self.entry_in(place, addr, memory))
     }
 
-    /// Gives each entry of a page in `range` that is mapped.
+    /// Calls `each` for the entry of every mapped page in `range`.
     pub(super) fn gather(
         &self,
         range: VirtRange,
@@ -165,7 +166,7 @@ impl Elastic {
         }
     }
 
-    /// Enters the pages of `run`, none of which is there: all of them or none.
+    /// Inserts all pages of `run`, or none if a frame is missing. None of them may be mapped.
     pub(super) fn insert(
         &mut self,
         run: &Run,
@@ -210,19 +211,19 @@ impl Elastic {
         Ok(())
     }
 
-    /// Where the page at `addr` is in its line.
+    /// The index, in its line, of the page at `addr`.
     fn index(&self, addr: VirtAddr) -> usize {
         (addr.get() >> self.size.shift() & (PAGES - 1)) as usize
     }
 
-    /// The entry of `page` with its part of the line's tag.
+    /// The entry of `page` together with this entry's part of the line's tag.
     fn word(&self, page: Translation) -> u64 {
         let Translation { page, frame, rights, global, .. } = page;
         let part = tag_part(self.cluster(page.start()), self.index(page.start()) as u64);
         Width::Wide.pte(frame, rights, global).bits() | part
     }
 
-    /// Gives up the line of the page whose entry lies at `at`, if it has no page any more.
+    /// Frees the line in which the entry at `at` lies, if the line has no page any more.
     pub(super) fn release(&mut self, at: PhysAddr, memory: &mut impl Memory) {
         let place = PhysAddr::new(at.get() & !(LINE_BYTES - 1));
         if !Line::read(place, memory).is_used() {
@@ -231,7 +232,8 @@ impl Elastic {
         }
     }
 
-    /// Adds one line, growing by and by.
+    /// Inserts one line. If the table is too full it starts to grow; while it grows, each insertion
+    /// moves one line of every way.
     fn add_line(
         &mut self,
         line: Line,
@@ -258,7 +260,7 @@ impl Elastic {
         Ok(())
     }
 
-    /// Adds lines: where they are, or, if that would make the table grow, in a larger one.
+    /// Inserts lines into the table as it is, or, if they would make it grow, into a larger table.
     fn add_lines(
         &mut self,
         lines: &[Line],
@@ -280,8 +282,8 @@ impl Elastic {
         self.rebuild(lines, memory, frames, flush)
     }
 
-    /// Puts all lines and `more` into a new table that is large enough. The frames of the old
-    /// one ride in `flush`; an error leaves it as it was.
+    /// Moves all lines and `more` into a new table that is large enough. The frames of the old
+    /// table are in `flush`; an error leaves the old table as it was.
     fn rebuild(
         &mut self,
         more: &[Line],
@@ -310,13 +312,13 @@ impl Elastic {
         }
     }
 
-    /// Where lines lie, used or not.
+    /// The addresses of all places, used or not, that can hold a line.
     fn lines_at(&self) -> impl Iterator<Item = PhysAddr> + '_ {
         let moved = self.next.as_ref().map_or(0, |(_, moved)| *moved);
         self.now.lines(moved).chain(self.next.iter().flat_map(|(next, _)| next.lines(0)))
     }
 
-    /// Moves the next place of each way over.
+    /// Moves the line in the next place of each way to the larger way.
     fn move_over(&mut self, memory: &mut impl Memory) {
         let Some((next, moved)) = &mut self.next else { return };
         for way in 0..self.now.bases.len() {
@@ -329,15 +331,15 @@ impl Elastic {
         *moved += 1;
     }
 
-    /// Lets the old ways go after the last place has been moved; they ride in `flush`.
+    /// When the last place has been moved, removes the old ways; their frames are in `flush`.
     fn finish_growing(&mut self, flush: &mut Flush) {
         if let Some((next, _)) = self.next.take_if(|(_, moved)| *moved == self.now.places) {
             core::mem::replace(&mut self.now, next).put_all(flush);
         }
     }
 
-    /// Puts `line` into one of its places, kicking others to one of theirs; whether it worked.
-    /// If not, all is as it was.
+    /// Puts `line` into one of its places, which may kick other lines to another of their places.
+    /// Returns whether it succeeded; if not, nothing has changed.
     fn settle(&self, line: Line, memory: &mut impl Memory) -> bool {
         let ways = self.now.bases.len();
         let mut homeless = line;

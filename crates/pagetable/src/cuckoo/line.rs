@@ -1,4 +1,4 @@
-//! A line: what a walk reads of a way at once.
+//! A line: the entries of eight adjacent pages, which a walk reads together.
 
 use addr::{Memory, PhysAddr};
 
@@ -12,7 +12,8 @@ const TAG_SHIFT: u32 = 52;
 const TAG_BITS: u32 = 7;
 const TAG: u64 = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
 
-/// Eight adjacent pages' entries with the number of the cluster in their upper bits.
+/// The entries of eight adjacent pages (a cluster); their upper bits together hold the number of
+/// the cluster.
 #[derive(Clone, Copy)]
 pub(super) struct Line(pub(super) [u64; PAGES as usize]);
 
@@ -27,7 +28,7 @@ impl Line {
         }
     }
 
-    /// The line of `cluster` without pages.
+    /// An empty line for `cluster`.
     pub(super) fn of(cluster: u64) -> Line {
         Line(core::array::from_fn(|n| tag_part(cluster, n as u64)))
     }
@@ -37,7 +38,7 @@ impl Line {
         parts.fold(0, |cluster, word| cluster << TAG_BITS | (word & TAG) >> TAG_SHIFT)
     }
 
-    /// Whether the line at `place` is this one's cluster's.
+    /// Whether the line at `place` is in use and belongs to the same cluster as this one.
     pub(super) fn is_at(self, place: PhysAddr, memory: &impl Memory) -> bool {
         let there = Line::read(place, memory);
         there.is_used() && there.cluster() == self.cluster()
@@ -48,12 +49,13 @@ impl Line {
     }
 }
 
-/// What the entry of the page numbered `n` in `cluster` has of its tag.
+/// The part of the tag of `cluster` that is stored in the entry of its page `n`.
 pub(super) const fn tag_part(cluster: u64, n: u64) -> u64 {
     cluster >> (n as u32 * TAG_BITS) << TAG_SHIFT & TAG
 }
 
-/// What is left of an entry whose page goes: its part of the tag of a line that may stay.
+/// The entry after its page is unmapped: it keeps its part of the tag, since other pages may still
+/// use the line.
 pub(super) const fn emptied(pte: Pte) -> Pte {
     Pte::from_bits(pte.bits() & TAG)
 }

@@ -11,18 +11,18 @@
 //!     +-----+-------------+--------------------+-----+-----------+---+
 //! ```
 //!
-//! A line has the entries of eight adjacent pages, and in their upper bits the number of the
-//! cluster, the lowest bits in the first entry. It is in one of its places, one in each way;
-//! where all are taken, it kicks another line out to one of that one's. A space has a table of
-//! its own for each page size that it uses. A table grows by and by, without a walk ever reading
-//! more than one line of a way.
+//! A line has the entries of eight adjacent pages (a cluster). Their upper bits together hold the
+//! number of the cluster, with its lowest bits in the first entry. Each line has one possible place
+//! in each way. If all of these are taken, it kicks out another line, which moves to another of its
+//! own places. A space has a table of its own for each page size that it uses. A table grows
+//! gradually, and a walk never reads more than one line of a way meanwhile.
 //!
-//! A walk reads all ways of all page sizes in use. The cuckoo walk tables of the paper, which
-//! tell most of these probes that they are in vain, are not part of this table.
+//! A walk reads all ways of the tables of all page sizes in use. The paper's cuckoo walk tables,
+//! which avoid most of these probes, are not modelled.
 //!
-//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A line is eight
-//! words, which [`Memory`] writes one after the other, and a line that another one has kicked out is nowhere until it has
-//! its new place.
+//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A line
+//! is eight words, which [`Memory`] writes one after the other, and a line that has been kicked out is in no
+//! place until it is written to its new one.
 
 mod elastic;
 mod line;
@@ -54,11 +54,11 @@ pub struct ElasticCuckoo {
     spaces: Spaces<Tables>,
 }
 
-/// The tables of a space; that of base pages comes first and is always there.
+/// The tables of a space, one per page size; that of base pages comes first and always exists.
 type Tables = Vec<Elastic>;
 
 impl ElasticCuckoo {
-    /// Tables of `ways` ways, 2 to 8 (3 in the paper), each of `way_bytes` at first.
+    /// Tables of `ways` ways, 2 to 8 (3 in the paper), each of `way_bytes` bytes initially.
     pub fn new(ways: u64, way_bytes: u64) -> Result<ElasticCuckoo, Geometry> {
         Geometry::in_range("ways", ways, 2, WAYS_MAX)?;
         let min = PageSize::SIZE_4K.bytes();

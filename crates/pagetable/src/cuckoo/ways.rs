@@ -40,12 +40,12 @@ impl Ways {
         self.bases[way].wrapping_add(index * LINE_BYTES)
     }
 
-    /// How many lines there is place for.
+    /// How many lines all ways together have places for.
     pub(super) fn lines_max(&self) -> u64 {
         self.places * self.bases.len() as u64
     }
 
-    /// Gives up the frames, which ride in `flush`.
+    /// Hands the frames over to `flush`, which frees them after the flush.
     pub(super) fn put_all(self, flush: &mut Flush) {
         for base in self.bases {
             flush.add_table(base, frame_size(self.places));
@@ -63,7 +63,7 @@ impl Ways {
         self.bases.len() as u64 * self.places * LINE_BYTES
     }
 
-    /// The places, from `first` on in each way.
+    /// The addresses of the places from number `first` on, in each way.
     pub(super) fn lines(&self, first: u64) -> impl Iterator<Item = PhysAddr> + '_ {
         let ways = 0..self.bases.len();
         ways.flat_map(move |way| (first..self.places).map(move |index| self.at(way, index)))

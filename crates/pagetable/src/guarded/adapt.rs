@@ -1,4 +1,4 @@
-//! Nodes that take the size which suits what is mapped.
+//! Nodes whose size adapts to what is mapped.
 //!
 //! ```text
 //!      [ . . ]            [ . . . . ]       grow: a node absorbs the nodes just below it
@@ -6,13 +6,14 @@
 //!    [a b] [c d]          a b   c d         take apart: a node too large for what is left in it
 //! ```
 //!
-//! A page that parts from another puts a node of two entries there, the smallest. It and the
-//! nodes above it may then grow. A node of `2^k` entries that becomes one of `2^(k+j)` frees the
-//! nodes whose index bits it has taken over; it does so for the largest `j` that takes hardly more
-//! bytes than before: an eighth, 128 at most. So where pages are sparse the table takes less than
-//! one whose nodes all have two entries, which is the least of all fixed sizes there, and where
-//! they are dense its nodes are full and large. The eighth buys a shorter way: the nodes far
-//! up are few, and on the way to every page.
+//! When a new page's address diverges from that of a mapped page, a node of two entries, the
+//! smallest size, is inserted where they diverge. That node and the nodes above it may then grow. A
+//! node of `2^k` entries that grows to `2^(k+j)` entries absorbs and frees the nodes whose index
+//! bits it takes over. It grows by the largest `j` for which the total takes at most an eighth more
+//! bytes than before, and at most 128 bytes more. Where pages are sparse, the table therefore takes
+//! less memory than one whose nodes all have two entries, the best of the fixed sizes there; where
+//! pages are dense, its nodes are full and large. The extra eighth shortens walks: nodes near the
+//! root are few, and every walk passes them.
 
 use alloc::vec::Vec;
 
@@ -23,30 +24,31 @@ use super::entry::{ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
 use super::{Guarded, INDEX_BITS_MAX};
 use crate::{Flush, Space};
 
-/// A growth may take so much of the bytes before it in addition ...
+/// When a node grows, the additional memory may be at most one eighth of the bytes taken before.
 const SLACK_PART: u64 = 8;
-/// ... and no more than so many. Measured on the spaces of the tests: without any, programs are
-/// refilled by more references than with G16; without a bound, some sparse spaces take more than
-/// with the best fixed size.
+/// When a node grows, the additional memory may be at most this many bytes. Measured on the spaces
+/// of the tests: without any additional memory, refilling the TLB for programs takes more
+/// references than with G16; without this bound, some sparse spaces take more memory than with the
+/// best fixed size.
 const SLACK_BYTES_MAX: u64 = 128;
 
-/// How a node would grow: what it would take over, and what of that would be left.
+/// How a node would grow: the nodes that it absorbs, and what would remain of them.
 struct Growth {
     grown: Table,
-    /// What is in the node now.
+    /// The entries of the grown node.
     entries: Vec<Entry>,
-    /// Nodes that go, the smaller one that has grown among them.
+    /// The nodes that are removed, including the smaller node that grows.
     nodes: Vec<Table>,
-    /// Nodes that come for what is left of those that are taken over in part: pieces of these.
+    /// New nodes for the remaining parts of nodes that are absorbed only in part.
     parts: Vec<Table>,
 }
 
 impl Guarded {
-    /// Lets the nodes on the way to `addr` grow, from the last upwards. Where no frame is free
-    /// for it, nothing grows.
+    /// Lets the nodes on the path to `addr` grow, from the lowest upwards. A node for which no
+    /// frame is free does not grow.
     ///
-    /// The nodes that go are the pool's again only at the end, so that none of them is another
-    /// node by the time the token is handed out; their frames ride in it.
+    /// Removed nodes return to the pool only at the end, so that none is reused before the token is
+    /// returned; the frames that become empty are in the token.
     pub(super) fn grow(
         &mut self,
         space: Space,
@@ -73,7 +75,8 @@ impl Guarded {
         }
     }
 
-    /// Lets the node behind the entry at `place` grow, if it should; the nodes that it replaces.
+    /// Lets the node behind the entry at `place` grow, if it should. Returns the nodes that it
+    /// replaces.
     fn grow_node(
         &mut self,
         space: Space,
@@ -93,7 +96,8 @@ impl Guarded {
         None
     }
 
-    /// Lets the node behind the entry at `place` grow; the nodes that are no longer linked.
+    /// Replaces the node behind the entry at `place` by its grown version. Returns the nodes that
+    /// are no longer linked.
     fn replace(
         &mut self,
         space: Space,
@@ -117,7 +121,7 @@ impl Guarded {
         Some(nodes)
     }
 
-    /// Nodes for all of `wanted`, or none.
+    /// Allocates nodes for all of `wanted`, or none.
     fn take_all(
         &mut self,
         space: Space,
@@ -142,8 +146,8 @@ impl Guarded {
         Some(taken.into_iter().map(|(start, _)| start).collect())
     }
 
-    /// Takes the node behind the entry at `place` apart into nodes of two entries, if those take
-    /// fewer bytes and the pool has them.
+    /// Splits the node behind the entry at `place` into nodes of two entries, if those take fewer
+    /// bytes and the pool has them free.
     pub(super) fn take_apart(
         &mut self,
         space: Space,
@@ -162,7 +166,8 @@ impl Guarded {
         self.pools(space)[table.index_bits() as usize].put(table.start, flush);
     }
 
-    /// A tree of nodes of two entries over `entries`, which ascend; the pool has the nodes.
+    /// Builds a tree of nodes of two entries over `entries`, which ascend, from free nodes of the
+    /// pool.
     fn binary(&mut self, space: Space, entries: &[Entry], memory: &mut impl Memory) -> Entry {
         let (first, last) = (entries[0], entries[entries.len() - 1]);
         let differing = first.start().get() ^ last.start().get();
@@ -179,7 +184,8 @@ impl Guarded {
 }
 
 impl Growth {
-    /// What it takes for `table`, with `entries`, to choose by all bits down to `low`.
+    /// The growth of `table`, which holds `entries`, to a node whose index reaches down to bit
+    /// `low`.
     fn new(table: Table, low: u32, entries: Vec<Entry>, memory: &impl Memory) -> Growth {
         let grown = Table { low, ..table };
         let mut growth = Growth { grown, entries, nodes: Vec::from([table]), parts: Vec::new() };
@@ -189,7 +195,7 @@ impl Growth {
         growth
     }
 
-    /// Takes over what `entry` leads to, as far as the new index bits reach.
+    /// Absorbs the node behind `entry`, as far as the new index bits reach.
     fn absorb(&mut self, entry: Entry, memory: &impl Memory) {
         let low = self.grown.low;
         let Some(table) = entry.table().filter(|table| table.shift > low) else { return };
@@ -204,7 +210,7 @@ impl Growth {
         }
     }
 
-    /// The most that what comes may take.
+    /// The most bytes that the new nodes together may take.
     fn bytes_max(&self) -> u64 {
         let before = bytes(&self.nodes);
         before + (before / SLACK_PART).min(SLACK_BYTES_MAX)
@@ -219,8 +225,8 @@ fn bytes(tables: &[Table]) -> u64 {
     tables.iter().map(|table| table.len() * ENTRY_BYTES).sum()
 }
 
-/// Enters what `entry` leads to into `grown`, into new nodes for `parts` where it is more than
-/// one page: the mirror of [`Growth::absorb`].
+/// Writes what `entry` leads to into `grown`, with new nodes for remaining `parts` of more than one
+/// page: the counterpart of [`Growth::absorb`].
 fn scatter<'a>(
     grown: Table,
     entry: Entry,
@@ -258,7 +264,7 @@ fn scatter<'a>(
     }
 }
 
-/// The pieces of `table` that lie each under one entry of `grown`.
+/// The parts of `table` that lie under one entry of `grown` each.
 fn parts(grown: Table, table: Table) -> impl Iterator<Item = Table> + use<> {
     let part = Table { shift: grown.low, ..table };
     let bytes = part.len() * ENTRY_BYTES;

@@ -1,4 +1,4 @@
-//! Nodes come where pages part and go where they no longer do.
+//! Nodes are inserted where the addresses of pages diverge, and removed where they no longer do.
 //!
 //! ```text
 //!   insert 0110 beside a guard of 0101:        remove 0110 again:
@@ -18,27 +18,30 @@ use crate::pages::{Found, Run, exchange};
 use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
 
-/// Where the way to an address ends.
+/// The end of the path to an address.
 pub(super) struct End {
-    /// The node whose entry for the address leads no further.
+    /// The last node on the path: its entry for the address leads no further.
     pub(super) table: Table,
-    /// The entry that leads to that node; the root entry's own place for the root.
+    /// The address of the entry that leads to that node; for the root, the root entry's own
+    /// address.
     from: PhysAddr,
     pub(super) entry: Option<Entry>,
 }
 
 /// A page that was removed.
 pub(super) struct Removed {
-    /// Its last entry.
+    /// The page's entry as it was last.
     pub(super) last: Pte,
-    /// The entry that leads to the node out of which a page went, if that node is still there.
+    /// The address of the entry that leads to the node from which the page was removed, if that
+    /// node still exists.
     pub(super) from: Option<PhysAddr>,
 }
 
 impl Guarded {
-    /// Maps pages where none are, all or none.
+    /// Maps all pages of `run`, or none if one of them is refused. None may be mapped.
     ///
-    /// Nodes grow after the last page, so that no page that is refused has moved one.
+    /// Nodes grow only after the last page, so that a refused page leaves all nodes where they
+    /// were.
     pub(super) fn add_all(
         &mut self,
         space: Space,
@@ -70,7 +73,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Maps a page where none is. Says whether a new node stands on the way to it.
+    /// Maps a page that is not mapped. Returns whether a new node was inserted on the path to it.
     fn add(
         &mut self,
         space: Space,
@@ -117,7 +120,7 @@ impl Guarded {
         Ok(false)
     }
 
-    /// Removes a page that is there.
+    /// Unmaps a page that is mapped.
     pub(super) fn take_out(
         &mut self,
         space: Space,
@@ -149,7 +152,8 @@ impl Guarded {
         Removed { last, from: None }
     }
 
-    /// Where a node stands that tells apart addresses which differ in bit `differing`.
+    /// The position of a node that tells apart two addresses whose highest differing bit is
+    /// `differing`.
     pub(super) fn table_around(&self, differing: u32) -> Table {
         let low = differing - (differing - PAIR_SHIFT) % self.index_bits;
         let shift = (low + self.index_bits).min(ALL_SHIFT);
@@ -166,7 +170,7 @@ impl Guarded {
     }
 }
 
-/// Follows the entries for `addr` as far as they match.
+/// Follows the entries for `addr` as far as their guards match.
 pub(super) fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
     let mut table = Guarded::root_table(space);
     let mut from = table.start;
@@ -181,7 +185,8 @@ pub(super) fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
     }
 }
 
-/// The entries on the way to `addr` that lead to nodes, from the root's on.
+/// The addresses of the entries on the path to `addr` that lead to nodes, starting with the root
+/// entry.
 pub(super) fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<PhysAddr> {
     let mut table = Guarded::root_table(space);
     let mut places = Vec::new();
@@ -194,7 +199,7 @@ pub(super) fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<
     }
 }
 
-/// Fills a new external node: one page's entry and note, those of the other zero.
+/// Fills a new external node with the entry and note of one page, and zeros for its other page.
 pub(super) fn write_external(
     leaf: Entry,
     addr: VirtAddr,
@@ -205,7 +210,7 @@ pub(super) fn write_external(
     write_page(leaf, addr, page, memory);
 }
 
-/// Writes the entry of the page that holds `addr` to an external node, and its note.
+/// Writes the entry and the note of the page that holds `addr` to an external node.
 pub(super) fn write_page(
     leaf: Entry,
     addr: VirtAddr,
@@ -217,7 +222,8 @@ pub(super) fn write_page(
     PTE.write(at, pte, memory);
 }
 
-/// Where the other page entry of an external node lies; a superpage's node has none there.
+/// The address of the other page entry of an external node of two pages; in the node of one
+/// superpage it is unused.
 const fn other_of_pair(at: PhysAddr) -> PhysAddr {
     PhysAddr::new(at.get() ^ 4)
 }

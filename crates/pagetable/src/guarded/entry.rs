@@ -14,14 +14,15 @@ const INDEX_AT: u32 = 2;
 const INDEX_MASK: u64 = 0xf;
 const PAIR: u64 = 1 << 1;
 
-/// An entry that is not empty: what follows, and for which addresses.
+/// An entry that is not empty: the node or external node that it leads to, and the addresses for
+/// which it is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     pub(super) pointer: PhysAddr,
     guard: u64,
 }
 
-/// A node: its entries choose by the address bits from `low` to `shift`.
+/// A node: the address bits from `low` to `shift` are its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Table {
     pub(super) start: PhysAddr,
@@ -51,8 +52,8 @@ impl Entry {
         Entry::new(table.start, addr, table.shift, u64::from(table.index_bits()) << INDEX_AT)
     }
 
-    /// The entry for an external node at `pointer` with the page that holds `addr`, or with it
-    /// and the other one of its pair.
+    /// The entry for an external node at `pointer`, valid for `page`, or for both base pages of its
+    /// pair.
     pub(super) fn leaf(pointer: PhysAddr, page: Page) -> Entry {
         if page.size() == PageSize::SIZE_4K {
             Entry::new(pointer, page.start(), PAIR_SHIFT, PAIR)
@@ -67,19 +68,19 @@ impl Entry {
         Entry { pointer, guard: addr.get() & prefix & PREFIX | shift | low_bits }
     }
 
-    /// log2 of the bytes that what follows covers.
+    /// log2 of the bytes of virtual memory for which the entry is valid.
     #[inline]
     pub(super) const fn shift(self) -> u32 {
         (self.guard >> SHIFT_AT & SHIFT_MASK) as u32 + 1
     }
 
-    /// The first byte of that.
+    /// The first address for which the entry is valid.
     #[inline]
     pub(super) const fn start(self) -> VirtAddr {
         VirtAddr::new(self.guard & !low_bytes(self.shift()))
     }
 
-    /// All of it.
+    /// All addresses for which the entry is valid.
     pub(super) fn range(self) -> VirtRange {
         let last = self.start().get() | low_bytes(self.shift());
         VirtRange::new(self.start(), 1)
@@ -87,14 +88,14 @@ impl Entry {
             .hull(VirtRange::new(VirtAddr::new(last), 1).unwrap_or(VirtRange::ALL))
     }
 
-    /// The highest bit in which `addr` differs from the guard, if it does.
+    /// The highest bit in which `addr` differs from the guard, or `None` if it matches.
     #[inline]
     pub(super) fn mismatch(self, addr: VirtAddr) -> Option<u32> {
         let differing = (addr.get() ^ self.guard) & !low_bytes(self.shift());
         differing.checked_ilog2()
     }
 
-    /// The node that it leads to, unless that is an external one.
+    /// The node that the entry leads to, or `None` if it is an external node.
     #[inline]
     pub(super) const fn table(self) -> Option<Table> {
         let index_bits = (self.guard >> INDEX_AT & INDEX_MASK) as u32;
@@ -105,7 +106,7 @@ impl Entry {
         Some(Table { start: self.pointer, shift, low: shift - index_bits })
     }
 
-    /// The page in the external node that holds `addr`, and where its entry lies.
+    /// The page that holds `addr` in the external node, and the address of its entry.
     #[inline]
     pub(super) const fn page(self, addr: VirtAddr) -> (Page, PhysAddr) {
         if self.guard & PAIR == 0 {
@@ -126,7 +127,7 @@ impl Table {
         self.shift - self.low
     }
 
-    /// Where the entry for `addr` lies.
+    /// The address of the entry for `addr` in this node.
     #[inline]
     pub(super) fn entry_at(self, addr: VirtAddr) -> PhysAddr {
         let index = addr.get().checked_shr(self.low).unwrap_or(0) & ((1 << self.index_bits()) - 1);
@@ -137,12 +138,12 @@ impl Table {
         self.start.wrapping_add(index * ENTRY_BYTES)
     }
 
-    /// The number of entries.
+    /// The number of entries of the node.
     pub(super) const fn len(self) -> u64 {
         1 << self.index_bits()
     }
 
-    /// The entries in use, in order; those that a superpage takes together come once.
+    /// The entries in use, in order; a superpage's identical entries are given once.
     pub(super) fn entries<M: Memory>(self, memory: &M) -> impl Iterator<Item = Entry> + '_ {
         let mut before = None;
         (0..self.len()).filter_map(move |index| {
@@ -153,7 +154,7 @@ impl Table {
         })
     }
 
-    /// Writes `entry` to the places of all that it covers here; `None` empties those of `old`.
+    /// Writes `entry` to all places of this node that `covered` takes up; `None` empties them.
     pub(super) fn fill(self, covered: Entry, entry: Option<Entry>, memory: &mut impl Memory) {
         let places = 1 << covered.shift().saturating_sub(self.low);
         let first = self.entry_at(covered.start());

@@ -17,24 +17,24 @@
 //!      63                       12 11      6 5     2  1    0
 //! ```
 //!
-//! An entry is valid for the addresses that agree with its guard in the bits from `shift` up.
-//! What it leads to chooses by the next `index` bits below; 0 means an external node with a
-//! pair of base pages or one superpage. The guard repeats the bits that the indices before it
-//! have checked, so that one comparison decides and an entry can be moved up or down unchanged.
+//! An entry is valid for the addresses that agree with its guard in all bits from `shift` up. The
+//! node that it leads to is indexed by the next `index` bits below; 0 means an external node, with
+//! a pair of base pages or one superpage. The guard includes the bits that previous indices have
+//! checked. One comparison is therefore enough, and an entry can move up or down unchanged.
 //!
-//! A node stands where two mapped pages part, and nowhere else: every node holds at least two
-//! entries. Inserting a page whose address leaves a guard in the middle splits it by a new node;
-//! removing the last but one entry of a node merges guards by moving the one that is left up to
-//! where the node was.
+//! There is a node exactly where the addresses of mapped pages diverge, so that every node holds at
+//! least two entries. When a new page's address differs from a guard in the guard's middle, a new
+//! node splits the guard there. When only one entry of a node is left, it moves up to where the
+//! node was, which merges two guards.
 //!
-//! Nodes of Gn stand at multiples of log2 n bits from the bottom; those of an adaptive table
-//! ([`Guarded::adaptive`]) anywhere, in any size. A superpage is an entry that
-//! ends early; one that covers several places of a node is entered in each of them, with one
-//! external node and so one set of usage bits for all.
+//! In a table Gn, the lowest index bit of every node is a multiple of log2 n. In an adaptive table
+//! ([`Guarded::adaptive`]) nodes have any position and size. A superpage is an entry at which walks
+//! end early. If it covers several places of a node, each of them has the entry, and all lead to
+//! one external node with one set of usage bits.
 //!
-//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). An entry is two
-//! words, which [`Memory`] writes one after the other: a walk in between would follow the new pointer with the old guard,
-//! or the reverse.
+//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). An
+//! entry is two words, which [`Memory`] writes one after the other: a walk in between would follow the new
+//! pointer with the old guard, or the old pointer with the new guard.
 
 mod adapt;
 mod edit;
@@ -61,7 +61,7 @@ const PTE: Width = Width::Narrow;
 const NODE_ENTRIES_MIN: u64 = 2;
 const NODE_ENTRIES_MAX: u64 = 256;
 const INDEX_BITS_MAX: usize = 8;
-/// How far behind a page's entry its note lies.
+/// The distance in bytes from a page's entry to its note.
 const NOTE: u64 = 8;
 const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
 
@@ -69,7 +69,7 @@ const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
 /// 1 GiB.
 #[derive(Debug)]
 pub struct Guarded {
-    /// Nodes stand at multiples of this many bits.
+    /// Index bits of each node begin at a multiple of this many bits.
     index_bits: u32,
     adaptive: bool,
     walk_sets_usage: bool,
@@ -77,12 +77,12 @@ pub struct Guarded {
     spaces: Spaces<Pools>,
 }
 
-/// The nodes of a space, by their index bits. Those of 0 bits are external nodes and the root
-/// entry.
+/// The nodes of a space, in one pool for each number of index bits. The pool for 0 bits has
+/// external nodes and the root entry.
 type Pools = [Pool; INDEX_BITS_MAX + 1];
 
 impl Guarded {
-    /// The table G`node_entries` of E99: every node holds that many entries, 2 to 256.
+    /// The table G`node_entries` of E99: every node has `node_entries` entries, 2 to 256.
     pub fn new(node_entries: u64) -> Result<Guarded, Geometry> {
         Geometry::power_of_two(
             "entries in a node",
@@ -99,8 +99,8 @@ impl Guarded {
         })
     }
 
-    /// A table whose nodes hold 2 to 256 entries, as what is mapped there suggests: they get as
-    /// large as they can without taking more bytes than small ones.
+    /// A table whose nodes have 2 to 256 entries each, depending on what is mapped: as many as
+    /// possible without taking more memory than small nodes.
     pub fn adaptive() -> Guarded {
         let table = Guarded::new(NODE_ENTRIES_MIN).expect("nodes of two entries can be");
         Guarded { adaptive: true, ..table }
@@ -115,7 +115,7 @@ impl Guarded {
         self.spaces.own_mut(space)
     }
 
-    /// The root entry, as a node of one entry.
+    /// The root entry, represented as a node of one entry.
     const fn root_table(space: Space) -> Table {
         Table { start: space.root(), shift: ALL_SHIFT, low: ALL_SHIFT }
     }
@@ -133,7 +133,7 @@ impl Guarded {
         if low < ALL_SHIFT { low } else { ALL_SHIFT }
     }
 
-    /// Gives the pages in `range` below `table`.
+    /// Appends to `found` the pages in `range` below `table`.
     fn gather_table(
         &self,
         table: Table,
@@ -159,12 +159,12 @@ impl Guarded {
     }
 }
 
-/// Where the note of the page is whose entry lies at `at`.
+/// The address of the note of the page whose entry lies at `at`.
 const fn note_at(at: PhysAddr) -> PhysAddr {
     at.wrapping_add(NOTE)
 }
 
-/// Gives the pages in `range` of an external node.
+/// Appends to `found` the pages in `range` of an external node.
 fn gather_external(entry: Entry, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
     let (first, _) = entry.page(range.start());
     for page in range.pages(first.size()) {

@@ -1,4 +1,5 @@
-//! Pages get another size in place: what is to follow is built aside, and one entry leads there.
+//! Pages get another size in place: the new nodes are built first, and then one entry is changed to
+//! lead to them.
 //!
 //! ```text
 //!   split   [a|2M] --> external            the entry of the superpage leads to a new node instead:
@@ -8,8 +9,8 @@
 //!   merge   [n|2M] --> n: [b|4K] [c|4K] ...   and back, to an external node of one page
 //! ```
 //!
-//! A superpage that takes several places of a node is exchanged place by place. What an entry led to stays as
-//! it is until no entry leads there any more; only then are the usage bits read for the last time.
+//! A superpage that takes up several places of a node is replaced in one place after the other. The old
+//! external node stays until no entry leads to it; only then are its usage bits read for the last time.
 
 use alloc::vec::Vec;
 
@@ -22,26 +23,26 @@ use crate::pages::{Found, exchange};
 use crate::pte::Pte;
 use crate::{Error, Flush, Mapping, Space, Translation};
 
-/// What becomes of an entry.
+/// A change of an entry.
 enum Change {
-    /// All places in the node that the entry covers.
+    /// Write the entry to all places in the node that it covers.
     Fill(Table, Entry),
-    /// The entry at this place.
+    /// Write the entry to this address.
     Put(PhysAddr, Entry),
 }
 
-/// A replacement that is prepared: nothing in it can fail any more.
+/// A prepared replacement: applying it cannot fail.
 #[derive(Default)]
 struct Prepared {
     changes: Vec<Change>,
-    /// What no entry leads to after the changes.
+    /// The entries whose nodes are unlinked by the changes.
     gone: Vec<Entry>,
-    /// Nodes that were taken, with the bits of their indices.
+    /// The nodes that were allocated, with the number of their index bits.
     taken: Vec<(PhysAddr, u32)>,
 }
 
 impl Guarded {
-    /// [`crate::pages::Pages::replace`].
+    /// See [`crate::pages::Pages::replace`].
     pub(super) fn replace_pages(
         &mut self,
         space: Space,
@@ -88,7 +89,7 @@ impl Guarded {
         Ok(last)
     }
 
-    /// Lets the nodes around new pages take the size that suits them.
+    /// Lets the nodes around new pages adapt their size.
     fn adapt(
         &mut self,
         space: Space,
@@ -106,7 +107,7 @@ impl Guarded {
         }
     }
 
-    /// Builds all that is to come. What was taken for it is in `prepared`, after an error too.
+    /// Builds the replacement. The nodes allocated for it are in `prepared`, even after an error.
     fn prepare(
         &mut self,
         space: Space,
@@ -199,7 +200,8 @@ impl Guarded {
         Ok(())
     }
 
-    /// New nodes for `pages` of one size, which are adjacent, and the entry that leads to them.
+    /// Builds nodes for `pages`, which are adjacent and of one size, and returns the entry that
+    /// leads to them.
     fn build(
         &mut self,
         space: Space,
@@ -260,7 +262,7 @@ impl Guarded {
         Ok(node)
     }
 
-    /// Gives the pools back what `entry` leads to.
+    /// Returns the nodes behind `entry` to their pools.
     fn put_below(
         &mut self,
         space: Space,

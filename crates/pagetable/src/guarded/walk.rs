@@ -7,8 +7,8 @@ use super::{
 use crate::pages::{Found, conclude};
 use crate::{Fault, Leads, Node, Reference, Space, Translation, Tree, TreeShape};
 
-/// The root entry counts as a table of the highest level; the external nodes, which no walk
-/// can start at, as the lowest.
+/// The root entry counts as a table of the highest level. External nodes, at which no walk can
+/// start, have the lowest level.
 impl Tree for Guarded {
     fn shape(&self) -> TreeShape {
         TreeShape {

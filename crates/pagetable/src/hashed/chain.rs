@@ -1,4 +1,4 @@
-//! A bucket with its overflow chain, and what the entries in it hold.
+//! A bucket with its overflow chain, and the contents of the entries in it.
 
 use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
@@ -8,9 +8,10 @@ use crate::pages::{Found, read_of};
 use crate::pte::Pte;
 
 pub(super) const NEXT: u64 = 8;
-/// In the place of a link or of a tag: there is none.
+/// The value of a link that leads nowhere, and of a tag of an unused entry.
 pub(super) const NONE: u64 = 0;
-/// What a link has beside the address of its entry, which is a multiple of eight: an entry may lie at address 0.
+/// The bit that is set in every link that leads to an entry. It tells the link to an entry at address 0 from
+/// no link; entry addresses are multiples of eight.
 const LINKED: u64 = 1;
 
 /// The link to the entry at `node`.
@@ -18,12 +19,13 @@ pub(super) const fn link_to(node: PhysAddr) -> u64 {
     node.get() | LINKED
 }
 
-/// Where a link leads.
+/// The address of the entry that a link leads to.
 pub(super) fn linked(link: u64) -> Option<PhysAddr> {
     (link != NONE).then(|| PhysAddr::new(link & !LINKED))
 }
 
-/// An entry as reached in a chain, used or not; the first one comes before itself.
+/// An entry reached in a chain, used or not. `before` is the entry that links to it; for the first
+/// entry, which lies in the bucket, it is the entry itself.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub(super) node: PhysAddr,
@@ -37,7 +39,7 @@ impl Link {
     }
 }
 
-/// The entries of the chain from `bucket`.
+/// The entries of the chain that begins at `bucket`.
 pub(super) fn chain<M: Memory>(bucket: PhysAddr, memory: &M) -> impl Iterator<Item = Link> + '_ {
     let first = Link { node: bucket, before: bucket, tag: memory.read_u64(bucket) };
     core::iter::successors(Some(first), |link| {
@@ -67,8 +69,8 @@ pub(super) fn move_to_front(
 }
 
 impl Layout {
-    /// What the entry of `code` at `node` says of the page that holds `addr`, which it covers;
-    /// the page need not be mapped.
+    /// The page entry, for the page that holds `addr`, in the table entry of `code` at `node`. The
+    /// table entry covers `addr`; the page need not be mapped.
     #[inline]
     pub(super) fn page_in(
         &self,
@@ -89,7 +91,8 @@ impl Layout {
         Found::new(page, at, self.width().read(at, memory))
     }
 
-    /// Writes what [`Layout::page_in`] says, and the page's note; the frame of a partial subblock is there.
+    /// Writes the page entry that [`Layout::page_in`] reads, and the page's note. The frame of a partial
+    /// subblock must have been written before.
     pub(super) fn set_page(
         &self,
         node: PhysAddr,
@@ -108,8 +111,8 @@ impl Layout {
         }
     }
 
-    /// The mapped pages of the entry at `link` that lie in `range`, whole or in part. A replicated
-    /// page is given once, with the first of its copies there.
+    /// The mapped pages of the entry at `link` that overlap `range`. A replicated page is returned
+    /// once, with the first of its copies in the entry.
     pub(super) fn pages_in<'a, M: Memory>(
         &'a self,
         link: Link,
@@ -126,20 +129,21 @@ impl Layout {
             .filter(|found| found.pte.is_mapped())
     }
 
-    /// The frame of the first page that a partial-subblock entry has room for.
+    /// The frame of the first page of a partial-subblock entry, whether or not that page is mapped.
     #[inline]
     pub(super) fn block(&self, node: PhysAddr, memory: &impl Memory) -> PhysAddr {
         self.width().frame(self.width().read(node.wrapping_add(HEADER_BYTES), memory))
     }
 
-    /// Sets that frame.
+    /// Sets the frame of the first page of a partial-subblock entry.
     pub(super) fn set_block(&self, node: PhysAddr, frame: PhysAddr, memory: &mut impl Memory) {
         let entry = self.width().pte(frame, addr::Rights::NONE, false);
         self.width().write(node.wrapping_add(HEADER_BYTES), entry, memory);
     }
 
-    /// The frame of the first page of its cluster if the page at `addr` in `frame` is placed in
-    /// memory as in its cluster, so that it may be part of a subblock.
+    /// The frame of the cluster's first page, if the page at `addr` in `frame` has the same offset
+    /// in an aligned block of frames as in its cluster: only such a page can be part of a partial
+    /// subblock.
     pub(super) fn block_of(&self, addr: VirtAddr, frame: PhysAddr) -> Option<PhysAddr> {
         let cluster: PageSize = self.span(0);
         (frame.offset_in(cluster) == addr.align_down(PageSize::SIZE_4K).offset_in(cluster))

@@ -6,15 +6,15 @@ use super::shape::{HashedShape, LARGER_MAX, WalkedBy};
 use crate::Geometry;
 use crate::pte::Width;
 
-/// Where things lie in entries, and what tags look like: a checked [`HashedShape`].
+/// The positions of fields in entries, and the layout of tags: a checked [`HashedShape`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) table: PageSize,
     pub(super) buckets: u64,
-    /// From a bucket to the next.
+    /// Bytes from one bucket to the next.
     stride: u64,
     entry_pages: u64,
-    /// By code, what entries hold; of those after the last a tag never speaks.
+    /// The contents of the entries of each code; elements from `codes` on are unused.
     held: [Held; CODES_MAX],
     codes: usize,
     code_bits: u32,
@@ -24,27 +24,27 @@ pub(super) struct Layout {
     walker: WalkedBy,
 }
 
-/// What the entries of one code hold.
+/// The contents of the entries of one code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    /// The size of each page; of a replicated one larger than `span`.
+    /// The size of each page. For a replicated page it is larger than `span`.
     pub(super) page: PageSize,
-    /// What the entry covers, as its tag says.
+    /// The size of the aligned range of addresses that an entry covers.
     pub(super) span: PageSize,
     pub(super) form: Form,
-    /// By which number of the page an entry is hashed: 0 for that of the cluster, else the
-    /// place of its size among the larger ones, from 1.
+    /// Which number an entry is hashed by. 0: the number of its cluster. n: its page number in
+    /// units of the n-th of the larger page sizes.
     pub(super) probe: usize,
 }
 
-/// What follows the header of an entry.
+/// The layout of an entry after its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
-    /// An entry for each page of a cluster.
+    /// A page entry for each page of a cluster.
     Full,
-    /// One frame for all pages of a cluster, and a byte of flags for each.
+    /// One frame for all pages of a cluster, and one byte of flags for each page.
     Partial,
-    /// An entry for one page.
+    /// One page entry.
     Single,
 }
 
@@ -52,30 +52,32 @@ impl Form {
     pub(super) const ALL: [Form; 3] = [Form::Full, Form::Partial, Form::Single];
 }
 
-/// Ways to hash an address: by its cluster, and by each larger page.
+/// The number of ways to hash an address: by its cluster, and by its page number for each larger
+/// size.
 pub(super) const PROBES_MAX: usize = 1 + LARGER_MAX;
 
-/// The code of entries for base pages, one after the other.
+/// The code of entries with a page entry for each base page.
 pub(super) const FULL: usize = 0;
 
 pub(super) const BASE: PageSize = PageSize::SIZE_4K;
 const VALID: u64 = 1;
 const CODE_SHIFT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 16;
-/// A page's entry, with its note where it has one.
+/// The bytes of a page entry, including the note where there is one.
 const PAGE_BYTES: u64 = 8;
 const NOTE_BYTES: u64 = 4;
 const ENTRY_PAGES_MAX: u64 = 256;
-/// Base pages, eight superpages up to the largest cluster, larger ones, partial subblocks.
+/// The largest number of codes: base pages, eight sizes of superpages up to the largest cluster,
+/// the larger page sizes, and partial subblocks.
 const CODES_MAX: usize = 16;
 const PAGE_SHIFT_MAX: u64 = 51;
 
-/// The bytes of an entry with all pages of a cluster.
+/// The bytes of an entry that has a page entry for each page of its cluster.
 const fn full_bytes(entry_pages: u64) -> u64 {
     HEADER_BYTES.saturating_add(entry_pages.saturating_mul(PAGE_BYTES))
 }
 
-/// The bytes of memory for a bucket: those of its entry, up to a power of two.
+/// The bytes of a bucket with padding: those of its entry, rounded up to a power of two.
 pub(super) const fn bucket_bytes(entry_pages: u64) -> u64 {
     full_bytes(entry_pages).next_power_of_two()
 }
@@ -111,7 +113,7 @@ impl Layout {
         &self.held[..self.codes]
     }
 
-    /// The page sizes with entries, ascending.
+    /// The supported page sizes, ascending.
     pub(super) fn sizes(&self) -> Vec<PageSize> {
         let pages = self.codes().iter().filter(|held| held.form != Form::Partial);
         pages.map(|held| held.page).collect()
@@ -122,14 +124,14 @@ impl Layout {
         1 << self.id_bits
     }
 
-    /// What entries of `code` hold.
+    /// The contents of the entries of `code`.
     #[inline]
     pub(super) const fn held(&self, code: usize) -> Held {
         self.held[code]
     }
 
-    /// The code of entries for pages of `size`, which it holds; base pages have entries of
-    /// [`Layout::partial`] as well.
+    /// The code of the entries for pages of `size`. Base pages can also be in entries of the code
+    /// [`Layout::partial`].
     pub(super) fn code_of(&self, size: PageSize) -> usize {
         self.codes().iter().position(|held| held.page == size).unwrap_or(FULL)
     }
@@ -140,18 +142,19 @@ impl Layout {
         self.replicated && size > self.held[FULL].span
     }
 
-    /// The code of partial-subblock entries, if there are such.
+    /// The code of partial-subblock entries, if the shape has them.
     pub(super) fn partial(&self) -> Option<usize> {
         self.codes().iter().position(|held| held.form == Form::Partial)
     }
 
-    /// What one chain is for, of the entries hashed by `probe`.
+    /// The size of the range of addresses that are hashed together by `probe`.
     pub(super) fn span(&self, probe: usize) -> PageSize {
         let hashed = self.codes().iter().find(|held| held.probe == probe);
         hashed.map_or(BASE, |held| held.span)
     }
 
-    /// The bytes of an entry outside the array. Hardware wants one that is not packed inside one line of a cache.
+    /// The bytes of an entry outside the array of buckets. For hardware, an entry is aligned so that it lies
+    /// within one cache line, unless entries are packed.
     pub(super) const fn bytes(&self, form: Form) -> u64 {
         match (form, self.walker) {
             (Form::Full, WalkedBy::Hardware) if !self.packed => bucket_bytes(self.entry_pages),
@@ -161,7 +164,7 @@ impl Layout {
         }
     }
 
-    /// How wide the entries of pages are.
+    /// The width of a page entry.
     #[inline]
     pub(super) const fn width(&self) -> Width {
         match self.walker {
@@ -170,8 +173,8 @@ impl Layout {
         }
     }
 
-    /// The bytes that a walk reads at the start of an entry, and whether the page's entry is
-    /// among them.
+    /// The bytes that a walk reads at the start of an entry, and whether they include the page
+    /// entry.
     #[inline]
     pub(super) const fn header_read(&self) -> (u8, bool) {
         match self.walker {
@@ -181,10 +184,11 @@ impl Layout {
         }
     }
 
-    /// The first entry of the chain for `addr` among the entries hashed by `probe`.
+    /// The address of the bucket for `addr` when hashed by `probe`.
     ///
-    /// Folding to twelve bits and less sends neighbors to different buckets, and so regions
-    /// that start at round addresses; multiplying by the golden ratio spreads both evenly.
+    /// In the hash for software, folding down to twelve bits and fewer sends adjacent clusters, and
+    /// regions that start at round addresses, to different buckets. In the hash for hardware,
+    /// multiplication by the golden ratio spreads both evenly.
     #[inline]
     pub(super) fn bucket(&self, base: PhysAddr, addr: VirtAddr, id: u64, probe: usize) -> PhysAddr {
         let span = if probe == 0 { self.held[FULL].span } else { self.span(probe) };
@@ -204,13 +208,13 @@ impl Layout {
         self.nth_bucket(base, hash & (self.buckets - 1))
     }
 
-    /// The first entry of chain number `n`.
+    /// The address of bucket number `n`.
     #[inline]
     pub(super) const fn nth_bucket(&self, base: PhysAddr, n: u64) -> PhysAddr {
         base.wrapping_add(n * self.stride)
     }
 
-    /// The tag of an entry of `code` that covers `addr`.
+    /// The tag of the entry of `code` that covers `addr`.
     #[inline]
     pub(super) const fn tag(&self, addr: VirtAddr, code: usize, id: u64) -> u64 {
         let low = id << (CODE_SHIFT + self.code_bits) | (code as u64) << CODE_SHIFT | VALID;
@@ -222,7 +226,7 @@ impl Layout {
         (tag >> CODE_SHIFT) as usize & ((1 << self.code_bits) - 1)
     }
 
-    /// Whether `tag` is of an entry of the space numbered `id`.
+    /// Whether `tag` is of an entry in use of the space numbered `id`.
     #[inline]
     pub(super) const fn is_of(&self, tag: u64, id: u64) -> bool {
         let ids = (1 << self.id_bits) - 1;
@@ -235,14 +239,14 @@ impl Layout {
         tag == self.tag(addr, self.code(tag), id)
     }
 
-    /// Which page of its cluster `addr` lies in.
+    /// The index, in its cluster, of the base page that holds `addr`.
     #[inline]
     pub(super) const fn index(&self, addr: VirtAddr) -> u64 {
         addr.offset_in(self.held[FULL].span) >> BASE.shift()
     }
 
-    /// Where in an entry of `code` at `node` the page entry for `addr` lies, or its flags where
-    /// pages share a frame.
+    /// The address of the page entry for `addr` in the entry of `code` at `node`; in a partial
+    /// subblock, of the page's flags.
     #[inline]
     pub(super) const fn pte_at(&self, node: PhysAddr, code: usize, addr: VirtAddr) -> PhysAddr {
         let first = node.wrapping_add(HEADER_BYTES);
@@ -261,8 +265,8 @@ impl Layout {
         }
     }
 
-    /// Where the note is that belongs to the page entry at `at` in an entry of `code`. Entries that hardware
-    /// reads have none, and the pages of a partial subblock would have to share one.
+    /// The address of the note that belongs to the page entry at `at` in an entry of `code`. There is none
+    /// in entries that hardware reads, nor in a partial subblock, whose pages would have to share one.
     #[inline]
     pub(super) const fn note_at(&self, at: PhysAddr, code: usize) -> Option<PhysAddr> {
         match (self.walker, self.held[code].form) {
@@ -275,7 +279,7 @@ impl Layout {
     }
 }
 
-/// By code, what the entries of `shape` hold, with base pages first.
+/// The contents of the entries of each code for `shape`; code 0 is that of base pages.
 fn held(shape: &HashedShape) -> Result<Vec<Held>, Geometry> {
     let cluster_shift = BASE.shift() + shape.entry_pages.trailing_zeros();
     let size = |shift: u32| PageSize::from_shift(shift as u8).unwrap_or(BASE);

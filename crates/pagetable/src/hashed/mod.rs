@@ -25,30 +25,32 @@
 //!     +------------------------------------------+
 //! ```
 //!
-//! The first entry of each chain lies in the bucket itself; it may be empty while others
-//! follow. With two pages an entry is E99's of 32 bytes, with eight its C128k (80 bytes, buckets
-//! padded to 128 unless they are packed). `code` says whether an entry is full, single or a partial
-//! subblock, and its page size; `id` is the space's number where spaces share the table, and 0
-//! elsewhere.
+//! The first entry of each chain lies in the bucket itself; it may be unused while the overflow
+//! chain has entries. With two pages an entry is that of E99 (32 bytes), with eight that of C128k
+//! (80 bytes, in buckets padded to 128 unless they are packed). `code` encodes the entry's form
+//! (full, single or partial subblock) and its page size. `id` is the space's number if spaces share
+//! the table, and 0 otherwise.
 //!
 //! A superpage no larger than a cluster has a small entry in the chain of that cluster. A larger
-//! one is hashed by the number of a page of its own size, in the same array: a walk that does
-//! not find its address by the cluster tries the larger sizes in turn, each at the cost of a
-//! chain. The kernel counts the entries by size, so sizes that no page has are not tried. Pages
-//! that are placed in memory as in their cluster take a partial-subblock entry; the first that
-//! is not starts a full one beside it. The pointers into the mapping tree are the pages' notes
-//! ([`crate::PageTable::has_notes`]); that of a subblock, which its pages share, stays zero.
+//! superpage is hashed by its page number, in units of its own size, in the same array. A walk that
+//! finds nothing in the cluster's chain therefore tries the larger sizes one after the other, at
+//! the cost of a chain each. The kernel counts the entries of each size, so that walks skip sizes
+//! without pages. Pages whose frames are placed like the pages in their cluster share a
+//! partial-subblock entry; the first page that is placed otherwise starts a full entry beside it.
+//! The pointers into the mapping tree are the pages' notes ([`crate::PageTable::has_notes`]). In a
+//! partial subblock, whose pages would share one, the note is always zero.
 //!
-//! Walked by hardware and sized by physical memory, it is an inverted table of the Itanium's
-//! kind ([`HashedShape::inverted`]): entries of eight bytes, no pointers of the kernel's, 32 bytes an
-//! entry with one page, which is read at once.
+//! If hardware walks the table and physical memory determines its size, it is an inverted table like
+//! the Itanium's ([`HashedShape::inverted`]). Its page entries have eight bytes and no pointers of
+//! the kernel. An entry with one page has 32 bytes, which are read at once.
 //!
-//! A range is found by its clusters, or, where it has more of them than there are buckets, by
-//! a sweep over the table.
+//! A range operation looks up each cluster of the range or, if there are more clusters than
+//! buckets, sweeps over the whole table.
 //!
-//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A run of pages is
-//! entered page by page; where a frame is missing for a later one, those before are taken out again, and a walk could
-//! have found them in between. A walk that moves what it has hit to the front of its chain writes three pointers.
+//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A run
+//! of pages is inserted page by page; if a frame is missing for a later page, the earlier pages are removed
+//! again, and a walk could have found them in between. A walk that moves the entry it hit to the front of its
+//! chain writes three pointers, one after the other.
 
 mod chain;
 mod layout;
@@ -76,12 +78,12 @@ pub struct Hashed {
     layout: Layout,
     sizes: Vec<PageSize>,
     spaces: Spaces<Option<Store>>,
-    /// Of all spaces, if they share one.
+    /// The table of all spaces, if they share one.
     shared: Option<Store>,
 }
 
 impl Hashed {
-    /// A table of that shape, without spaces.
+    /// A table of the given shape, without spaces.
     pub fn new(shape: HashedShape) -> Result<Hashed, Geometry> {
         let layout = Layout::new(&shape)?;
         let sizes = layout.sizes();
@@ -92,13 +94,13 @@ impl Hashed {
         if self.shape.shared { u64::from(space.id()) } else { 0 }
     }
 
-    /// The store of a space that exists.
+    /// The buckets and entries of a space that exists.
     fn store(&mut self, space: Space) -> &mut Store {
         let store = self.shared.as_mut().or_else(|| self.spaces.own_mut(space).as_mut());
         store.expect("a space has a store of its own or shares one")
     }
 
-    /// The ways to hash an address by which the table has entries, in the order in which a walk
+    /// The ways to hash an address for which the table has entries, in the order in which a walk
     /// tries them.
     #[inline]
     fn probes(&self, space: Space) -> impl Iterator<Item = usize> + use<> {

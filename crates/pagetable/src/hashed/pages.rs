@@ -1,4 +1,4 @@
-//! Pages in the table: how they are entered, found and taken out.
+//! Pages in the table: insertion, lookup and removal.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Unfit};
 
 impl Hashed {
-    /// Enters a page, or its copy for `addr`.
+    /// Inserts a page, or the copy of a replicated page for `addr`.
     pub(super) fn enter(
         &mut self,
         space: Space,
@@ -54,7 +54,7 @@ impl Hashed {
         Ok(())
     }
 
-    /// Enters a page, with all of its copies if it is replicated, or nothing of it.
+    /// Inserts a page, with all copies if it is replicated. If that fails, nothing is inserted.
     fn insert_page(
         &mut self,
         space: Space,
@@ -69,7 +69,8 @@ impl Hashed {
         self.enter(space, page, whole.start(), memory, frames)
     }
 
-    /// Takes out the page of `size` that holds `addr`, or its copy for `addr`, if it is there; what it was.
+    /// Removes the page of `size` that holds `addr` (of a replicated page, its copy for `addr`) if it is
+    /// mapped. Returns the page entry as it was.
     pub(super) fn take_out(
         &mut self,
         space: Space,
@@ -87,7 +88,7 @@ impl Hashed {
 }
 
 impl Pages for Hashed {
-    /// The space's store, unless all share one.
+    /// The space's buckets and entries, unless all spaces share one table.
     type Own = Option<Store>;
 
     fn sizes(&self) -> &[PageSize] {

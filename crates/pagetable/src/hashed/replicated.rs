@@ -8,9 +8,10 @@
 //!                  [2M PTE]     [2M PTE]     [2M PTE]   each has the page's size in its tag
 //! ```
 //!
-//! A walk, which does not know how large the page is that it looks for, finds it at the first try.
-//! The table is as large and as scattered as with base pages, and what changes a page changes all
-//! of its copies. A walk marks the copy that it finds: the page's usage is that of all together.
+//! A walk, which does not know the size of the page that it looks for, finds it at the first try.
+//! The table is as large and as scattered as with base pages, and an operation on a page changes
+//! all of its copies. A walk sets usage bits in the copy that it finds; the page's usage is that of
+//! all copies together.
 
 use addr::{Frames, Memory, Page, VirtAddr};
 
@@ -20,15 +21,15 @@ use crate::pages::{Found, exchange, write_note};
 use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
 
-/// For which addresses a page has copies. The first of an entry is the last to be taken out: by it
-/// the entry is known to be in use.
+/// The addresses for which a page has copies. Copies are removed from the last to the first, so
+/// that the first copy in an entry keeps the entry in use until the end.
 fn copies(page: Page) -> impl DoubleEndedIterator<Item = VirtAddr> {
     let count = page.size().count_of(BASE);
     (0..count).map(move |n| page.start().wrapping_add(n * BASE.bytes()))
 }
 
 impl Hashed {
-    /// Enters all copies of a page, or none.
+    /// Inserts all copies of a page, or none.
     pub(super) fn enter_copies(
         &mut self,
         space: Space,
@@ -47,7 +48,8 @@ impl Hashed {
         Ok(())
     }
 
-    /// Takes out the copies of a page that are there; what the page was.
+    /// Removes the existing copies of a page. Returns the page's entry as it was, with the usage of
+    /// all copies.
     pub(super) fn take_out_copies(
         &mut self,
         space: Space,
@@ -61,7 +63,8 @@ impl Hashed {
         gone.reduce(|pte, copy| pte.with_usage(copy.usage()))
     }
 
-    /// Exchanges the copies of a page; what the page was, if one of them changed.
+    /// Exchanges all copies of a page as [`exchange`] does. Returns the page's entry as it was, if
+    /// a copy changed.
     pub(super) fn exchange_copies(
         &self,
         space: Space,
@@ -78,7 +81,7 @@ impl Hashed {
         before.map(|before| before.with_usage(found.pte.usage()))
     }
 
-    /// Writes the note of all copies of a page.
+    /// Writes the note beside all copies of a page.
     pub(super) fn write_notes(
         &self,
         space: Space,
@@ -93,7 +96,7 @@ impl Hashed {
         }
     }
 
-    /// What was found of a page, with the usage of all of its copies if it has some.
+    /// `found` with the usage of all copies, if the page is replicated.
     pub(super) fn with_usage(&self, space: Space, found: Found, memory: &impl Memory) -> Found {
         if !self.layout.is_replicated(found.page.size()) {
             return found;

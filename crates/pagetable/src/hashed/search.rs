@@ -1,4 +1,4 @@
-//! Where in the table pages and entries are.
+//! Lookup of pages and entries in the table.
 
 use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
@@ -9,7 +9,7 @@ use crate::pages::Found;
 use crate::{Flush, Space};
 
 impl Hashed {
-    /// The page that holds `addr`, and the entry that it is in; of a replicated one the copy for
+    /// The page that holds `addr`, and the entry that it is in; of a replicated page, its copy for
     /// `addr`.
     pub(super) fn locate(
         &self,
@@ -20,8 +20,8 @@ impl Hashed {
         self.locate_if(space, addr, memory, |_| true)
     }
 
-    /// [`Hashed::locate`] of a page of `size`: one of another size may have the same address while it is being
-    /// replaced.
+    /// [`Hashed::locate`] for a page of `size`: while a page is being replaced, one of another size has the
+    /// same address.
     pub(super) fn locate_sized(
         &self,
         space: Space,
@@ -51,7 +51,8 @@ impl Hashed {
         })
     }
 
-    /// The entry of `code` that covers `addr`, with pages or room for some.
+    /// The address of the entry of `code` that covers `addr`, if there is one; the page at `addr`
+    /// need not be mapped.
     pub(super) fn entry(
         &self,
         space: Space,
@@ -64,8 +65,8 @@ impl Hashed {
         chain(bucket, memory).find(|link| link.tag == tag).map(|link| link.node)
     }
 
-    /// Which entry a page that is nowhere is to be in, or its copy for `addr`: the code, and where
-    /// it is if it exists.
+    /// The entry into which a page that is not mapped yet goes (of a replicated page, its copy for
+    /// `addr`): the entry's code, and its address if it exists already.
     pub(super) fn room(
         &self,
         space: Space,
@@ -89,7 +90,7 @@ impl Hashed {
         (code, node)
     }
 
-    /// Takes the entry at `link` out of its chain.
+    /// Removes the entry at `link` from its chain.
     pub(super) fn release(
         &mut self,
         space: Space,
@@ -108,7 +109,7 @@ impl Hashed {
         self.store(space).count_out(held.probe);
     }
 
-    /// Gives the entries of the space numbered `id` that may cover a byte of `range`.
+    /// Calls `each` for the entries of `space` that may cover a byte of `range`.
     pub(super) fn links(
         &self,
         space: Space,

@@ -2,50 +2,51 @@ use addr::PageSize;
 
 use super::layout::bucket_bytes;
 
-/// Who walks a hashed table, and so what an entry looks like and how it is read.
+/// Who walks a hashed table; this determines the layout of entries and how they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkedBy {
-    /// A refill handler of a 32-bit kernel on a 64-bit machine (E99): four bytes for a page's
-    /// entry and four for the kernel's pointer, read one field at a time. The number of the
-    /// cluster is folded into the number of a bucket by a few shifts.
+    /// A refill handler of a 32-bit kernel on a 64-bit machine (E99). A page entry has four bytes
+    /// and the kernel's pointer four; the handler reads one field at a time. It hashes the cluster
+    /// number by a few shifts.
     Software,
-    /// A walker in the way of the Itanium (B10 §5.1): eight bytes for a page's entry. It reads
-    /// tag and chain at once, with one page per entry the page's entry too. The number of the
-    /// cluster is multiplied and so spread over all buckets.
+    /// A hardware walker like the Itanium's (B10 §5.1). A page entry has eight bytes. The walker
+    /// reads tag and link at once and, with one page per entry, the page entry too. It hashes the
+    /// cluster number by multiplication, which spreads clusters over all buckets.
     Hardware,
 }
 
-/// How many sizes of pages larger than an entry's a table can hold.
+/// How many page sizes larger than an entry a table can have.
 pub(super) const LARGER_MAX: usize = 2;
 
-/// What distinguishes one hashed table from another.
+/// The parameters of a hashed table.
 ///
-/// The constants are those of E99 §3.2: 8 KiB and 128 KiB with two pages per entry, and
-/// clustered with eight, one table per space, the hit moved to the front.
+/// The constants are the tables of E99 §3.2: 8 KiB and 128 KiB with two pages per entry, and a
+/// clustered table with eight. Each has one table per space, and a walk moves the entry that it
+/// hits to the front of its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashedShape {
     /// Bytes of the array of buckets, a power of two.
     pub table_bytes: u64,
-    /// Base pages in one entry, a power of two up to 256: 2 is the hashed table of E99, more
-    /// is a clustered one.
+    /// Base pages per entry, a power of two up to 256. 2 is the hashed table of E99; with more
+    /// pages the table is a clustered one.
     pub entry_pages: u64,
     /// Whether pages of 2, 4, ... up to `entry_pages` base pages have entries of their own.
     pub superpages: bool,
-    /// Pages larger than an entry's, ascending. Each size that is in use has chains of its own
-    /// in the same array, by the number of its pages, and costs a walk a further probe.
+    /// Page sizes larger than an entry, ascending. Each size in use has chains of its own in the
+    /// same array, hashed by its page numbers, and costs a walk one more probe.
     pub larger_sizes: [Option<PageSize>; LARGER_MAX],
-    /// Whether those pages are entered once for each of their base pages instead: *replicated*.
-    /// A walk then finds every page in the chain of its cluster.
+    /// Whether pages of these larger sizes are *replicated* instead: inserted once for each of
+    /// their base pages. A walk then finds every page in the chain of its cluster.
     pub replicated: bool,
-    /// Whether pages of an entry that are placed in their frames as in the entry share one
-    /// frame's number: a partial-subblock entry.
+    /// Whether pages of an entry whose frames are placed like the pages in the entry share one
+    /// frame number: a partial-subblock entry.
     pub partial_subblocks: bool,
-    /// Whether all spaces are in one table, told apart by their number in the tag.
+    /// Whether all spaces share one table, with the space's number in the tag.
     pub shared: bool,
-    /// Whether a walk that hits in a chain moves the entry to its front.
+    /// Whether a walk moves the entry that it hits to the front of its chain.
     pub move_to_front: bool,
-    /// Whether entries follow each other in the array without padding, so that some cross the lines of a cache.
-    /// The array takes as much memory as with padding, up to a power of two.
+    /// Whether entries follow each other in the array without padding, so that some cross a cache-line
+    /// boundary. The array's size is the same, rounded up to a power of two.
     pub packed: bool,
     /// Whether walks set usage bits.
     pub walk_sets_usage: bool,
@@ -80,9 +81,9 @@ impl HashedShape {
         ..HashedShape::H8K
     };
 
-    /// The chains from which Solaris fills a TSB: clusters of eight pages, shared by all spaces,
-    /// in so many buckets that a chain has four entries when `memory_bytes` are all mapped (its
-    /// `HMENT_HASHAVELEN`), but 128 KiB of them at least.
+    /// The chains from which Solaris fills a TSB: clusters of eight pages, shared by all spaces.
+    /// There are as many buckets as give chains of four entries when all of `memory_bytes` is
+    /// mapped (Solaris's `HMENT_HASHAVELEN`), and at least 128 KiB of them.
     pub const fn behind_tsb(memory_bytes: u64) -> HashedShape {
         let clusters = memory_bytes / PageSize::SIZE_4K.bytes() / HashedShape::C128K.entry_pages;
         let bytes = (clusters / 4).saturating_mul(bucket_bytes(HashedShape::C128K.entry_pages));
@@ -94,9 +95,9 @@ impl HashedShape {
         HashedShape { table_bytes, shared: true, ..HashedShape::C128K }
     }
 
-    /// The inverted table of B10 §5.1: shared by all spaces, with twice as many places as
-    /// `memory_bytes` has frames of 4 KiB, so half full at most, and 1, 2 or 16 translations
-    /// under one tag.
+    /// The inverted table of B10 §5.1, shared by all spaces, with 1, 2 or 16 pages per tag
+    /// (`entry_pages`). It has room for twice as many pages as `memory_bytes` has frames of 4 KiB,
+    /// so that it is at most half full.
     pub const fn inverted(memory_bytes: u64, entry_pages: u64) -> HashedShape {
         let entry_pages = if entry_pages == 0 { 1 } else { entry_pages };
         let places = (memory_bytes / PageSize::SIZE_4K.bytes()).saturating_mul(2);
@@ -121,7 +122,7 @@ impl HashedShape {
         }
     }
 
-    /// This shape, with pages of 2 MiB and 1 GiB too.
+    /// This shape, with pages of 2 MiB and 1 GiB as well.
     pub const fn with_large_pages(self) -> HashedShape {
         let larger_sizes = [Some(PageSize::SIZE_2M), Some(PageSize::SIZE_1G)];
         HashedShape { larger_sizes, ..self }

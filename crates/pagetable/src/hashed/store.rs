@@ -4,13 +4,13 @@ use super::layout::{Form, Layout, PROBES_MAX};
 use crate::pool::Pool;
 use crate::{Flush, Footprint};
 
-/// An array of buckets with the nodes of its chains.
+/// An array of buckets with the entries of its overflow chains.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(super) base: PhysAddr,
-    /// By form.
+    /// The entries of overflow chains, by form.
     pools: [Pool; Form::ALL.len()],
-    /// Entries in use, by the way they are hashed.
+    /// The number of entries in use, by the way they are hashed.
     entries: [u64; PROBES_MAX],
 }
 
@@ -21,7 +21,7 @@ impl Store {
         Store { base, pools, entries: [0; PROBES_MAX] }
     }
 
-    /// Where entries of that form come from beyond the array.
+    /// The pool of entries of this form outside the array.
     pub(super) fn pool(&mut self, form: Form) -> &mut Pool {
         &mut self.pools[form as usize]
     }
@@ -34,7 +34,8 @@ impl Store {
         self.entries[probe] -= 1;
     }
 
-    /// The ways to hash that have entries; the first where there are none at all.
+    /// For each way to hash, whether there are entries; if there are none at all, true for the
+    /// first.
     #[inline]
     pub(super) fn probes(&self) -> [bool; PROBES_MAX] {
         let mut used = self.entries.map(|entries| entries > 0);
@@ -42,7 +43,7 @@ impl Store {
         used
     }
 
-    /// What the nodes of the chains take.
+    /// The memory that the entries of overflow chains take.
     pub(super) fn footprint(&self) -> Footprint {
         self.pools.iter().fold(Footprint::default(), |mut sum, pool| {
             sum += pool.footprint();
@@ -50,7 +51,7 @@ impl Store {
         })
     }
 
-    /// Gives up all nodes.
+    /// Frees all entries of overflow chains; their frames are in `flush`.
     pub(super) fn put_all(self, flush: &mut Flush) {
         self.pools.into_iter().for_each(|pool| pool.put_all(flush));
     }

@@ -1,4 +1,4 @@
-//! The contract over single pages: what tables have in common that reach any page directly.
+//! The contract of tables that reach any page directly: operations on single pages.
 //!
 //! ```text
 //!   map     = nothing there (gather), then insert all or none
@@ -9,8 +9,8 @@
 //!   Pages: find, gather, insert, remove, look_up         a hashed, an inverted, a guarded table
 //! ```
 //!
-//! An organisation says where the entry of a page is, makes room for one and takes it away;
-//! ranges, errors and tokens are dealt with in `ranges`.
+//! An organisation finds the entry of a page, inserts one and removes it. The module `ranges`
+//! implements ranges, errors and tokens for all of them.
 
 mod ranges;
 
@@ -22,18 +22,19 @@ use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Leads, Mapping, Reference, Space, Translation, Usage};
 
-/// A page's entry: where it is, and what it was when it was read.
+/// A page's entry: its address, and its value when it was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) page: Page,
     pub(crate) at: PhysAddr,
     pub(crate) pte: Pte,
-    /// Whether only the flags lie there, in one byte: pages that share the frame's entry.
+    /// Whether `at` is the address of one byte of flags: in a partial subblock, whose pages share
+    /// the frame.
     pub(crate) flags_only: bool,
 }
 
 impl Found {
-    /// The entry of `page`, which lies at `at` whole.
+    /// The entry of `page`, whose complete entry is at `at`.
     #[inline]
     pub(crate) const fn new(page: Page, at: PhysAddr, pte: Pte) -> Found {
         Found { page, at, pte, flags_only: false }
@@ -45,14 +46,15 @@ impl Found {
 pub(crate) struct Run<'a> {
     first: Translation,
     count: u64,
-    /// Where their frames are not adjacent, or they are not: all of them, ascending.
+    /// All pages, ascending, if they or their frames are not adjacent; otherwise empty.
     listed: &'a [Translation],
-    /// The note of each page; none where all are 0.
+    /// The note of each page; empty if all notes are 0.
     notes: &'a [u32],
 }
 
 impl<'a> Run<'a> {
-    /// `count` adjacent pages in adjacent frames, the first as `first` says, which a table can hold.
+    /// `count` adjacent pages in adjacent frames, the first of them `first`. The table supports
+    /// their size and their frames.
     pub(crate) const fn new(first: Translation, count: u64, notes: &'a [u32]) -> Run<'a> {
         Run { first, count, listed: &[], notes }
     }
@@ -68,7 +70,7 @@ impl<'a> Run<'a> {
         self.first.page.size()
     }
 
-    /// The page, if it is only one.
+    /// The page, if there is exactly one.
     pub(crate) fn single(&self) -> Option<Translation> {
         (self.count == 1).then_some(self.first)
     }
@@ -90,22 +92,22 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The base pages of this answer, each with its note.
+    /// The pages of the run, each with its note.
     pub(crate) fn noted_pages(&self) -> impl Iterator<Item = (Translation, u32)> {
         let note = |n: usize| self.notes.get(n).copied().unwrap_or(0);
         self.pages().enumerate().map(move |(n, page)| (page, note(n)))
     }
 }
 
-/// A page table as single pages. Every operation is about a space that exists.
+/// A page table seen as single pages. Every operation is about a space that exists.
 pub(crate) trait Pages {
-    /// What is kept for each space.
+    /// The data of each space.
     type Own;
 
-    /// The page sizes that it holds, ascending.
+    /// The supported page sizes, ascending.
     fn sizes(&self) -> &[PageSize];
 
-    /// How wide the entries of pages are.
+    /// The width of a page entry.
     fn width(&self) -> Width;
 
     /// Whether entries of pages have notes: [`crate::PageTable::has_notes`].
@@ -113,7 +115,7 @@ pub(crate) trait Pages {
         false
     }
 
-    /// Where the note of a page lies, if it has one.
+    /// The address of a page's note, if its entry has one.
     fn note_at(&self, _found: &Found) -> Option<PhysAddr> {
         None
     }
@@ -122,24 +124,25 @@ pub(crate) trait Pages {
 
     fn spaces_mut(&mut self) -> &mut Spaces<Self::Own>;
 
-    /// What an empty space starts with: its root, and what is kept for it.
+    /// Creates the root and the data of a new, empty space.
     fn open(
         &mut self,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(PhysAddr, Self::Own), Error>;
 
-    /// Gives up what was kept for a space that has just ended.
+    /// Frees the data of a space that has just ended.
     fn close(&mut self, space: Space, own: Self::Own, memory: &mut impl Memory, flush: &mut Flush);
 
     /// The entry of the page that holds `addr`.
     fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found>;
 
-    /// Every page that lies in `range`, whole or in part, in any order.
+    /// Appends to `found` every page that overlaps `range`, in any order.
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
 
-    /// Maps the pages of `run`, of a size and with frames that fit, where no page of that size is: all of them or
-    /// none. `flush` is told of nodes that move; after an error it has been told nothing.
+    /// Maps the pages of `run`: all of them, or none after an error. Their size and frames are supported, and
+    /// no page of that size is mapped there. Nodes that move are added to `flush`, which an error leaves
+    /// unchanged.
     fn insert(
         &mut self,
         space: Space,
@@ -149,12 +152,11 @@ pub(crate) trait Pages {
         flush: &mut Flush,
     ) -> Result<(), Error>;
 
-    /// Has the pages of `after` in place of those of `before`, which are mapped, have other sizes and lead to
-    /// the same frames: all of them, or none where no frame is left. What those of `before` were at last, in
-    /// order.
+    /// Replaces the pages `before`, which are mapped, by the pages `after`, which have other sizes and the
+    /// same frames. Nothing changes if no frame is left. Returns the last entries of `before`, in order.
     ///
-    /// A walk finds one or the other at every moment, and bits that it sets are in what this returns or in
-    /// the new entries.
+    /// A walk finds the old or the new page at every moment. Usage bits that it sets are in the returned
+    /// entries or in the new ones.
     fn replace(
         &mut self,
         space: Space,
@@ -175,8 +177,8 @@ pub(crate) trait Pages {
         Ok(gone.collect())
     }
 
-    /// Removes one page, which is there, and returns its last entry. No other page's entry
-    /// moves, nor does it matter that a page of another size has the same addresses.
+    /// Unmaps one page, which is mapped, and returns its last entry. No other page's entry moves. A
+    /// page of another size may be mapped at the same addresses.
     fn remove(
         &mut self,
         space: Space,
@@ -185,7 +187,7 @@ pub(crate) trait Pages {
         flush: &mut Flush,
     ) -> Pte;
 
-    /// Replaces the entry of a page, in all places where it has one, as [`exchange`] does.
+    /// Replaces the entry of a page, at all addresses where it has one, as [`exchange`] does.
     fn exchange(
         &self,
         _space: Space,
@@ -196,12 +198,12 @@ pub(crate) trait Pages {
         exchange(self.width(), found, memory, new)
     }
 
-    /// Writes the note of a page, in all places where it has an entry.
+    /// Writes the note of a page beside all of its entries.
     fn write_note(&self, _space: Space, found: &Found, note: u32, memory: &mut impl Memory) {
         write_note(self, found, note, memory);
     }
 
-    /// [`crate::PageTable::walk`].
+    /// See [`crate::PageTable::walk`].
     fn look_up(
         &self,
         space: Space,
@@ -211,10 +213,10 @@ pub(crate) trait Pages {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault>;
 
-    /// What is taken for a space alone.
+    /// The memory that one space alone takes.
     fn taken_by(&self, own: &Self::Own) -> Footprint;
 
-    /// What is taken for all spaces together.
+    /// The memory that all spaces together take.
     fn taken_by_all(&self) -> Footprint {
         Footprint::default()
     }
@@ -232,8 +234,8 @@ pub(crate) fn write_note<P: Pages + ?Sized>(
     }
 }
 
-/// What a walk does with the entry that it has found and read: checks the rights and sets the
-/// usage bits where the walk does that, as a reference of its own.
+/// The last step of a walk, with the entry that it has found and read: checks the rights and, if
+/// walks do so, sets the usage bits by one more reference.
 #[inline]
 pub(crate) fn conclude(
     width: Width,
@@ -261,14 +263,14 @@ pub(crate) fn conclude(
     Ok(translation)
 }
 
-/// The reference of a walk that reads `bytes` at `addr` of a table without levels.
+/// The reference of a walk that reads `bytes` bytes at `addr`, in a table without levels.
 #[inline]
 pub(crate) const fn read_of(addr: PhysAddr, bytes: u8) -> Reference {
     Reference { addr, bytes, write: false, level: 1, leads: Leads::Nowhere }
 }
 
-/// Replaces an entry by what `new` makes of it, however often a walker sets bits meanwhile;
-/// what it was, unless `new` let it be.
+/// Replaces an entry by what `new` returns for it, and retries if a walker sets bits in between.
+/// Returns the old entry, or `None` if `new` returned `None`.
 pub(crate) fn exchange(
     width: Width,
     found: Found,

@@ -1,4 +1,4 @@
-//! Ranges, errors and tokens over single pages.
+//! Ranges, errors and tokens, implemented over single pages.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::{
     Error, Fault, Flush, Footprint, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
 };
 
-/// The pages in `range` by ascending address.
+/// The pages that overlap `range`, by ascending address.
 fn sorted<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Memory) -> Vec<Found> {
     let mut found = Vec::new();
     table.gather(space, range, memory, &mut found);
@@ -19,7 +19,7 @@ fn sorted<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Mem
     found
 }
 
-/// The pages of a range. One base page, which is the usual range, takes no list.
+/// The pages of a range. A single base page, the usual case, allocates no list.
 enum Gathered {
     One(Option<Found>),
     Many(Vec<Found>),
@@ -34,7 +34,7 @@ impl Gathered {
     }
 }
 
-/// The pages in `range`, whose ends must lie between pages.
+/// The pages in `range`, neither end of which may lie inside a page.
 fn whole<P: Pages>(
     table: &P,
     space: Space,
@@ -64,7 +64,7 @@ fn whole<P: Pages>(
     Ok(Gathered::Many(found))
 }
 
-/// Exchanges the entries of all pages in `range` that `new` wants to change.
+/// Exchanges the entries of those pages in `range` that `new` changes.
 fn edit<P: Pages>(
     table: &P,
     space: Space,
@@ -84,7 +84,8 @@ fn edit<P: Pages>(
     Ok(flush)
 }
 
-/// That the pages and frames are some, aligned, and what the table can hold; their range.
+/// Checks that there is at least one page, that pages and frames are aligned, and that the table
+/// supports them. Returns the range of the pages.
 fn check_run<P: Pages>(table: &P, first: Translation, count: u64) -> Result<VirtRange, Error> {
     let size = first.page.size();
     if !table.sizes().contains(&size) {
@@ -103,7 +104,7 @@ fn check_run<P: Pages>(table: &P, first: Translation, count: u64) -> Result<Virt
     Ok(range)
 }
 
-/// Whether all of a mapping lies before `page`.
+/// Whether `mapping` ends before the start of `page`.
 fn ends_before(mapping: &Mapping, page: Page) -> bool {
     VirtRange::of_page(mapping.translation.page).last() < page.start()
 }

@@ -1,4 +1,4 @@
-//! Mapping: first everything that can fail, then everything that changes.
+//! Mapping pages: first all steps that can fail, then all changes.
 //!
 //! ```text
 //!   survey:  descend where tables are, refuse what is in the way,
@@ -6,8 +6,8 @@
 //!   fill:    descend again, link tables out of the stock in the same order, write the entries
 //! ```
 //!
-//! A new table is zeroed and filled before it is linked, so that a walker never sees one half
-//! made, and an error has nothing to undo but frames that nobody has seen.
+//! A new table is zeroed and filled before it is linked, so that a walker never sees an incomplete
+//! table. After an error, nothing has to be undone except to free frames that are not linked yet.
 
 use alloc::vec::{self, Vec};
 
@@ -21,11 +21,12 @@ pub(super) struct Run<'a> {
     first: Translation,
     level: u8,
     part: Part,
-    /// The note of each page; none where all are 0.
+    /// The note of each page; empty if all notes are 0.
     notes: &'a [u32],
 }
 
-/// A survey under way: frames for the missing tables, in the order in which they are needed.
+/// The state of a survey. `stock` has frames for the missing tables, in the order in which they are
+/// needed.
 struct Survey<'a, M, A> {
     run: &'a Run<'a>,
     memory: &'a M,
@@ -33,7 +34,7 @@ struct Survey<'a, M, A> {
     stock: Vec<(PhysAddr, PageSize)>,
 }
 
-/// A filling under way.
+/// The state of a fill, which takes tables from `stock`.
 struct Fill<'a, M> {
     run: &'a Run<'a>,
     space: Space,
@@ -42,7 +43,8 @@ struct Fill<'a, M> {
 }
 
 impl Run<'_> {
-    /// The note of the page that begins at `start`, or, of one that the format replicates, 0.
+    /// The note of the page that begins at `start`; 0 for a page that the format replicates, as it
+    /// has no notes.
     fn note(&self, start: VirtAddr) -> u32 {
         let page = self.first.page;
         let number = (start.get() - page.start().get()) >> page.size().shift();
@@ -51,7 +53,7 @@ impl Run<'_> {
 }
 
 impl<F: Format> Radix<F> {
-    /// Maps so many pages from the first one on.
+    /// Maps `pages.1` pages, of which `pages.0` is the first.
     #[cold]
     #[inline(never)]
     pub(super) fn build(
@@ -71,7 +73,8 @@ impl<F: Format> Radix<F> {
         Ok(())
     }
 
-    /// Maps the pages of `run`, which all lie below `table`; how many of its entries came into use.
+    /// Maps the pages of `run`, which all lie below `table`. Returns how many more of the table's
+    /// entries are in use.
     pub(super) fn build_below(
         &self,
         table: Table,
@@ -93,7 +96,8 @@ impl<F: Format> Radix<F> {
         Ok(self.fill(table.level, table.start, run.part, &mut fill))
     }
 
-    /// That the pages and frames are some, aligned, and within what this format can hold.
+    /// Checks that there is at least one page, that pages and frames are aligned, and that the
+    /// format supports them.
     pub(super) fn check_run<'a>(
         &self,
         (first, count): (Translation, u64),
@@ -126,8 +130,8 @@ impl<F: Format> Radix<F> {
         Ok(Run { first, level, part: range.into(), notes })
     }
 
-    /// Looks for pages that are in the way in `part` below a table of `level`, and stocks
-    /// frames for the tables that are missing; the table itself may be one of them.
+    /// Checks that no page is mapped in `part` below a table of `level`, and allocates frames for
+    /// the missing tables, which may include this table.
     fn survey<M: Memory, A: Frames>(
         &self,
         level: u8,
@@ -167,7 +171,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Takes a frame for a table of `level`.
+    /// Allocates a frame for a table of `level`.
     fn stock_table<M, A: Frames>(
         &self,
         level: u8,
@@ -179,7 +183,7 @@ impl<F: Format> Radix<F> {
         Ok(self.check_table(frame, size)?)
     }
 
-    /// The first page of `slot`, which an entry in `table` of `level` stands for or leads to.
+    /// The first mapped page in `slot`, which is covered by a used entry in `table` of `level`.
     #[cold]
     fn page_in_the_way(
         &self,
@@ -198,7 +202,8 @@ impl<F: Format> Radix<F> {
         first
     }
 
-    /// Writes the entries of `part` into `table` and below; how many of its own came into use.
+    /// Writes the entries for `part` into `table` and the tables below it. Returns how many more of
+    /// this table's entries are in use.
     fn fill<M: Memory>(
         &self,
         level: u8,
@@ -226,7 +231,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Fills the table that the entry at `at` leads to; whether that table is new.
+    /// Fills the table that the entry at `at` leads to. Returns whether that table is new.
     fn fill_below<M: Memory>(
         &self,
         level: u8,

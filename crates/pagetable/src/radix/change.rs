@@ -2,13 +2,14 @@ use addr::{Memory, PhysAddr, Rights};
 
 use crate::{Format, Usage};
 
-/// What an operation does to the entries of pages.
+/// What an operation does to each page's entry.
 pub(super) trait Change<F>: Copy {
-    /// Whether pages go.
+    /// Whether the operation unmaps pages.
     const REMOVES: bool;
 
-    /// Changes the entry of a page at `at`, just read as `entry`, where walkers may set bits of it
-    /// at any time; if it changed, what it was then, with the bits of walkers.
+    /// Changes the page entry at `at`, which was just read as `entry`, while walkers may set bits
+    /// in it. Returns the entry as it was immediately before the change, or `None` if nothing
+    /// changed.
     fn apply(
         self,
         format: &F,
@@ -18,20 +19,20 @@ pub(super) trait Change<F>: Copy {
         memory: &mut impl Memory,
     ) -> Option<u64>;
 
-    /// Whether what hardware remembers of a page whose entry at `level` was `entry` is more than
-    /// is now allowed.
+    /// Whether hardware must flush a page whose entry at `level` was `entry`, since it may hold
+    /// more rights or usage bits than the page has after the change.
     fn must_flush(self, format: &F, level: u8, entry: u64) -> bool;
 }
 
-/// Unmapping.
+/// Unmaps pages.
 #[derive(Clone, Copy)]
 pub(super) struct Remove;
 
-/// Other rights.
+/// Changes the rights of pages.
 #[derive(Clone, Copy)]
 pub(super) struct Protect(pub(super) Rights);
 
-/// These usage bits no longer.
+/// Clears these usage bits of pages.
 #[derive(Clone, Copy)]
 pub(super) struct Clear(pub(super) Usage);
 

@@ -1,12 +1,14 @@
-//! How many entries of a table are in use: by the count in the entry that leads to it, or by a search.
+//! How many entries of a table are in use: either counted in the entry that leads to the table, or
+//! found by a search of the table.
 //!
 //! ```text
 //!   counted      [ table | population ] --> [ . x . . x ]     one number says when the last goes
 //!   not          [ table              ] --> [ . x . . x ]     whoever takes one looks for another
 //! ```
 //!
-//! Entries of 32 bits leave no room for a count, and RISC-V's must be zero there. The search begins behind what
-//! goes, so that pages that go in the order of their addresses cost a look at one neighbor each.
+//! Entries of 32 bits have no room for a count, and RISC-V requires zeros there. The search begins after the
+//! removed entry, so that removing pages in the order of their addresses reads only one further entry for
+//! each page.
 
 use core::ops::Range;
 
@@ -16,20 +18,21 @@ use super::{Part, Radix, Table};
 use crate::Format;
 
 impl<F: Format> Radix<F> {
-    /// How many entries are in use of the table that `entry` leads to, if that is counted.
+    /// The number of entries in use in the table that `entry` leads to, if the format counts them.
     #[inline(always)]
     pub(super) fn used(&self, entry: u64) -> Option<u64> {
         F::COUNTS.then(|| self.format.population(entry))
     }
 
-    /// The `entry` that leads to a table in which `by` entries more are in use, and which is not empty.
+    /// `entry` with `by` added to the number of entries in use in the table that it leads to, which
+    /// does not become empty.
     #[inline(always)]
     pub(super) fn recounted(&self, entry: u64, by: i64) -> Option<u64> {
         if F::COUNTS { self.format.recounted(entry, by) } else { Some(entry) }
     }
 
-    /// The `entry` that leads to `table`, from which `gone` entries of `part` have been removed; `None` where
-    /// the table is empty now.
+    /// The updated `entry` that leads to `table` after `gone` entries of `part` have been removed from the
+    /// table; `None` if the table is now empty.
     #[inline(always)]
     pub(super) fn less(
         &self,
@@ -50,8 +53,8 @@ impl<F: Format> Radix<F> {
         self.has_other(table.level, table.start, but, memory).then_some(entry)
     }
 
-    /// The `entry` that leads to a `table` of `level` once the entry at `at` is removed; `None` where
-    /// the table then is empty.
+    /// The updated `entry` that leads to a `table` of `level` when the entry at `at` is removed from
+    /// the table; `None` if the table is then empty.
     #[inline(always)]
     pub(super) fn less_one(
         &self,
@@ -71,7 +74,7 @@ impl<F: Format> Radix<F> {
         (has_next || self.has_other(level, table, first..end, memory)).then_some(entry)
     }
 
-    /// Tells the entry at `at` the population that `entry` has.
+    /// Writes the population of `entry` to the entry at `at`, if the format counts.
     #[inline(always)]
     pub(super) fn write_population(
         &self,
@@ -85,7 +88,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Where in a table of `level` the entries for `part` lie.
+    /// The offsets, in a table of `level`, of the entries for `part`.
     #[inline]
     pub(super) fn offsets(&self, level: u8, part: Part) -> Range<u64> {
         let offset = |addr| self.format.entry_offset(level, addr);
@@ -98,7 +101,7 @@ impl<F: Format> Radix<F> {
         u64::from(self.format.entry_bytes(level))
     }
 
-    /// Whether an entry of `table` is in use besides those at the offsets `but`.
+    /// Whether `table` has an entry in use outside the offsets `but`.
     #[cold]
     #[inline(never)]
     pub(super) fn has_other(
@@ -113,7 +116,7 @@ impl<F: Format> Radix<F> {
             || self.any_used(level, table, 0..but.start, memory)
     }
 
-    /// Whether an entry of `table` at these offsets is in use. No entry but zero is empty.
+    /// Whether `table` has an entry in use at these offsets. Exactly the zero entry is unused.
     fn any_used(
         &self,
         level: u8,

@@ -3,8 +3,8 @@ use addr::{Memory, VirtAddr, VirtRange};
 use super::{Part, Radix, Table, change::Change, single::Recent};
 use crate::{Entry, Error, Flush, Footprint, Format, Mapping, Space};
 
-/// An edit under way: what is done, who is told of each page as it was, the token, and what the
-/// tables took that went.
+/// The state of an edit: the change, the callback for each changed page, the token, and the memory
+/// of the tables removed so far.
 pub(super) struct Edit<'a, C, E> {
     pub(super) change: C,
     pub(super) each: &'a mut E,
@@ -13,7 +13,7 @@ pub(super) struct Edit<'a, C, E> {
 }
 
 impl<'a, C, E> Edit<'a, C, E> {
-    /// Before anything is done.
+    /// An edit that has not changed anything yet.
     pub(super) fn new(space: Space, change: C, each: &'a mut E) -> Edit<'a, C, E> {
         Edit { change, each, flush: Flush::nothing(space), freed: Footprint::default() }
     }
@@ -70,8 +70,8 @@ impl<F: Format> Radix<F> {
         Ok(edit.flush)
     }
 
-    /// That one end of `range` lies between pages: `inside` is its outermost byte there, and
-    /// `boundary` must be a base-page boundary.
+    /// Checks that one end of `range` does not lie inside a page. `inside` is the outermost byte of
+    /// the range at that end; `boundary` must be a base-page boundary.
     pub(super) fn check_end(
         &self,
         space: Space,
@@ -92,7 +92,8 @@ impl<F: Format> Radix<F> {
         if range.covers(VirtRange::of_page(page)) { Ok(()) } else { Err(Error::Splits { page }) }
     }
 
-    /// Edits the pages of `part` below `table`; how many of its entries it removed.
+    /// Edits the pages of `part` below `table`. Returns how many of the table's entries were
+    /// removed.
     pub(super) fn edit_table<C: Change<F>, E: FnMut(Mapping)>(
         &self,
         table: Table,
@@ -155,7 +156,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// [`Radix::edit_table`] of a table of level 1, below which there is no other. `part` begins and ends between pages.
+    /// [`Radix::edit_table`] for a table of level 1. The ends of `part` do not lie inside a page.
     fn edit_leaf<C: Change<F>, E: FnMut(Mapping)>(
         &self,
         table: Table,
@@ -205,7 +206,8 @@ impl<F: Format> Radix<F> {
         if C::REMOVES { changed } else { 0 }
     }
 
-    /// Hands the tables below `table` to the token, without looking at entries of base pages.
+    /// Adds the frames of all tables below `table` to the token, without reading entries of base
+    /// pages.
     pub(super) fn collect_tables(
         &self,
         table: Table,

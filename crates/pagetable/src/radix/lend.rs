@@ -7,10 +7,9 @@
 //!                                 +-----> table <------+        c is a copy of e
 //! ```
 //!
-//! A walk for an address in the area goes through the copy into tables of the other space, which
-//! stay that space's. A copy is nothing to the space that it was made for: no operation but a walk and a
-//! query ever looks into the area. Whoever copies takes back before the table that a copy leads to is
-//! free.
+//! A walk for an address in the area goes through the copy into tables that belong to the other space.
+//! No operation of the borrowing space except walks and queries looks into the area. Whoever makes a
+//! copy must take it back before the table that the copy leads to is freed.
 
 use addr::{Memory, PageSize, VirtAddr, VirtRange};
 

@@ -7,11 +7,11 @@
 //!          population = how many entries of the next table are in use
 //! ```
 //!
-//! A page larger than the base page is an entry that ends the walk at a higher level. Every
-//! table but the root holds at least one entry: the last one removed takes the table with it.
-//! The count that tells so is in the entry that leads to the table.
+//! A page larger than the base page is an entry that ends the walk at a higher level. Every table
+//! except the root holds at least one entry: removing the last one also removes the table. To
+//! detect the last one, the entry that leads to a table holds the table's number of entries in use.
 //!
-//! What an entry looks like is a [`Format`]; the algorithms stand in the files beside this one.
+//! The layout of an entry is a [`Format`]; the algorithms are in the files beside this one.
 
 mod build;
 mod change;
@@ -34,14 +34,14 @@ use crate::{Footprint, Format, Mapping, Space, Unfit};
 
 use single::Recent;
 
-/// The page table whose entries `F` lays out, with all of its spaces.
+/// The page table with entries in the format `F`, with all of its spaces.
 #[derive(Debug)]
 pub struct Radix<F> {
     format: F,
-    /// What the tables of each space take.
+    /// The memory that the tables of each space take.
     spaces: Spaces<Taken>,
     recent: Recent,
-    /// Whether the next operation may start there.
+    /// Whether the next operation may start at the table in `recent`.
     remembers: bool,
 }
 
@@ -51,8 +51,8 @@ impl<F: Format> Radix<F> {
         Radix { format, spaces: Spaces::new(), recent: Recent::NONE, remembers: true }
     }
 
-    /// This table, with the lowest table of the last operation not remembered: each operation descends from
-    /// the root, as in a kernel that keeps no table at hand between two of them.
+    /// This table, with every operation descending from the root: it does not remember the lowest table
+    /// that the last operation used.
     pub fn forgetful(self) -> Radix<F> {
         Radix { remembers: false, ..self }
     }
@@ -66,12 +66,12 @@ impl<F: Format> Radix<F> {
         Table { level: self.format.levels(), start: space.root(), entries: None }
     }
 
-    /// The frame that a table of `level` takes; no table shares one.
+    /// The size of the frame that a table of `level` takes; tables do not share frames.
     fn frame_size(&self, level: u8) -> PageSize {
         self.format.table_size(level).max(self.format.page_size(1))
     }
 
-    /// That entries can name a table in `frame`.
+    /// Checks that the address of a table in `frame` fits into entries.
     fn check_table(&self, frame: PhysAddr, size: PageSize) -> Result<(), Unfit> {
         let end = self.format.tables_end();
         match frame.checked_add(size.bytes()) {
@@ -92,7 +92,7 @@ impl<F: Format> Radix<F> {
         table.wrapping_add(self.format.entry_offset(level, addr))
     }
 
-    /// That `space`, which exists, takes so much more.
+    /// Adds `more` to the memory that the tables of `space`, which exists, take.
     fn takes(&self, space: Space, more: Footprint) {
         if let Some(taken) = self.spaces.own(space) {
             taken.table_bytes.fetch_add(more.table_bytes as usize, Ordering::Relaxed);
@@ -116,7 +116,8 @@ impl<F: Format> Radix<F> {
         *taken.frame_bytes.get_mut() -= less.frame_bytes as usize;
     }
 
-    /// The part of `range` from `start` that one entry of `level` covers.
+    /// The part of the addresses from `start` to `last` that lies under the same entry of `level`
+    /// as `start`.
     #[inline]
     fn part(&self, level: u8, start: VirtAddr, last: VirtAddr) -> Part {
         let mask = (1u64 << self.format.entry_shift(level)) - 1;
@@ -128,10 +129,12 @@ impl<F: Format> Radix<F> {
         self.mapping_used(entry, level, addr, entry)
     }
 
-    /// What an entry said that had the usage bits of `last` when it was changed.
+    /// The mapping that `entry` gives, with the usage bits of `last`: the entry's value when it was
+    /// changed.
     ///
-    /// All else is that of the entry as it was read: where nobody asks for the usage bits, the
-    /// exchange need not give the entry back, and the compiler takes a cheaper one.
+    /// Everything but the usage bits comes from `entry`, the value that was read first: where the
+    /// caller ignores the usage bits, the exchange need not return the old value, and the compiler
+    /// chooses a cheaper instruction.
     #[inline]
     fn mapping_used(&self, entry: u64, level: u8, addr: VirtAddr, last: u64) -> Mapping {
         Mapping {
@@ -161,14 +164,15 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The parts of `range` that this format covers.
+    /// The parts of `range` that this format maps.
     fn spanned(&self, range: VirtRange) -> impl Iterator<Item = Part> + '_ {
         let spans = self.format.spans().iter();
         spans.filter_map(move |span| span.intersection(range)).map(Part::from)
     }
 }
 
-/// What the tables of a space take: a [`Footprint`] that several operations change at once.
+/// The memory that the tables of a space take: a [`Footprint`] that several operations can change
+/// at the same time.
 #[derive(Debug)]
 struct Taken {
     table_bytes: AtomicUsize,
@@ -191,12 +195,13 @@ impl Taken {
     }
 }
 
-/// A table that an algorithm has come to.
+/// A table that an algorithm has reached.
 #[derive(Clone, Copy)]
 struct Table {
     level: u8,
     start: PhysAddr,
-    /// How many of its entries are in use, where that is known: not for the root.
+    /// How many of its entries are in use, if known: not for the root, nor in a format that does
+    /// not count.
     entries: Option<u64>,
 }
 
@@ -213,7 +218,7 @@ impl From<VirtRange> for Part {
     }
 }
 
-/// Where this is called, code goes behind what is likelier.
+/// Marks a branch as unlikely: the compiler moves code that calls this out of the hot path.
 #[cold]
 #[inline]
 pub(crate) fn seldom() {}

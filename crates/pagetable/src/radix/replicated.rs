@@ -1,30 +1,30 @@
-//! Pages that have several entries, side by side in one table: as many as the page is larger than what an
-//! entry covers (G98 section 6.2; Svnapot; the contiguous bit of AArch64).
+//! Replicated pages: pages that have several entries side by side in one table, one for each part of the
+//! size that an entry covers (G98 section 6.2; Svnapot; the contiguous bit of AArch64).
 //!
 //! ```text
 //!   64K page over 4K:   entry n     n + 1            n + 15      all in one table
 //!                       [f,  64K]   [f + 4K,  64K]   [f + 60K, 64K]
 //! ```
 //!
-//! A walk finds all that it must know in whichever entry it comes to, and a page's size changes in
-//! place. What changes a page changes all of its entries, and its usage is that of all together.
+//! A walk needs only the entry for its address, and a page's size is changed in place. An operation
+//! on a page changes all of its entries, and the page's usage is that of all entries together.
 
 use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::{Radix, change::Change, edit::Edit};
 use crate::{Format, Mapping, Usage};
 
-/// An edited page of several entries.
+/// The result of editing a page with several entries.
 pub(super) struct Copies {
-    /// Its last byte.
+    /// The last byte of the page.
     pub(super) last: VirtAddr,
-    /// How many entries it has.
+    /// How many entries the page has.
     pub(super) count: u64,
 }
 
 impl<F: Format> Radix<F> {
-    /// The page that `entry` is of, which lies in `table` of `level` for `addr`, with the usage of
-    /// all its entries.
+    /// The page to which `entry` belongs, with the usage of all its entries. `entry` is in `table`
+    /// of `level` and covers `addr`.
     #[inline]
     pub(super) fn whole_mapping(
         &self,
@@ -45,7 +45,8 @@ impl<F: Format> Radix<F> {
         mapping
     }
 
-    /// Where the entries of a page lie, in a table of `level`, and the addresses that they are for.
+    /// The address of each entry of `page` in a table of `level`, with the first virtual address
+    /// that it covers.
     pub(super) fn copies(
         &self,
         level: u8,
@@ -60,14 +61,14 @@ impl<F: Format> Radix<F> {
         })
     }
 
-    /// Whether `entry`, which lies in a table of level 1 for `addr`, is one of several of its page.
+    /// Whether `entry`, in a table of level 1 for `addr`, is one of several entries of its page.
     #[inline(always)]
     pub(super) fn is_copy(&self, entry: u64, addr: VirtAddr) -> bool {
         // No bit says so in an entry of nothing.
         self.format.other_size(entry, addr, self.format.page_size(1)) != 0
     }
 
-    /// Edits the page of `entry`, which lies in a table of some level for `start`, in all of its entries.
+    /// Edits all entries of the page to which `entry` belongs; `entry` is in `table` and covers `start`.
     #[cold]
     #[inline(never)]
     pub(super) fn edit_copies<C: Change<F>, E: FnMut(Mapping)>(

@@ -7,13 +7,13 @@
 //!   restamp   [ 64K | 64K | ... ]  --an exchange each-->  [ 4K | 4K | ... ]      entries that say their size
 //! ```
 //!
-//! An exchange compares: where a walker has set a bit in the entry meanwhile, the table aside gets the bit
-//! too, and the exchange is tried again. So at every moment a walk finds the frame, and no bit is lost.
-//! All frames are taken before anything changes.
+//! An exchange compares: if a walker has set a bit in the old entry meanwhile, the bit is added to the new
+//! table first, and the exchange is tried again. A walk therefore finds the frame at every moment, and no
+//! bit is lost. All frames are allocated before anything changes.
 //!
-//! Hardware that must not see two sizes at once (AArch64 without FEAT_BBM, level 2) needs a break before the
-//! make: there the entries are broken here, hold no translation until the processors have forgotten the old
-//! ones, and are made in [`Radix::complete`].
+//! Hardware that must not see two sizes at the same time (AArch64 without FEAT_BBM at level 2) needs
+//! break-before-make. There the old entries are invalidated first, hold no translation until the processors
+//! have flushed the old pages, and are written in [`Radix::complete`].
 
 use alloc::vec::{self, Vec};
 
@@ -25,20 +25,21 @@ use crate::{
     resize::{Pending, resized},
 };
 
-/// Pages of another size, which hardware may still know as they were.
+/// The result of exchanging entries: pages of the new size, of which hardware may still hold the
+/// old translations.
 pub(super) struct Exchanged {
-    /// What hardware may hold of the pages as they were.
+    /// Names the old translations that hardware may hold.
     pub(super) flush: Flush,
-    /// The pages as they are now.
+    /// The new pages.
     pub(super) mapped: Vec<Mapping>,
-    /// What is left to do when hardware has forgotten the pages as they were.
+    /// The work that remains after hardware has flushed the old translations.
     pub(super) pending: Vec<Pending>,
 }
 
-/// A resize under way, after all that can fail.
+/// The state of a resize after all steps that can fail.
 struct Resize<'a, M> {
     to: PageSize,
-    /// The level of the entries of pages of that size.
+    /// The level of the entries of pages of the size `to`.
     level: u8,
     memory: &'a mut M,
     /// Frames for the tables that are missing, in the order in which they are needed.
@@ -50,7 +51,7 @@ struct Resize<'a, M> {
 }
 
 impl<F: Format> Radix<F> {
-    /// The first step of [`crate::PageTable::resize`], which may fail.
+    /// The first step of [`crate::PageTable::resize`]: exchanges the entries. It may fail.
     pub(super) fn exchange_sizes(
         &mut self,
         space: Space,
@@ -97,8 +98,8 @@ impl<F: Format> Radix<F> {
         Ok(Exchanged { flush, mapped, pending })
     }
 
-    /// The step of [`crate::PageTable::resize`] after hardware has forgotten the pages as they were: bits that it has
-    /// set in their entries until then are carried over, and entries that were broken are made.
+    /// The step of [`crate::PageTable::resize`] after hardware has flushed the old translations: carries over
+    /// bits that it has set in the old entries, and writes entries that were invalidated.
     pub(super) fn complete(&self, pending: &[Pending], memory: &mut impl Memory) {
         for &Pending { level, at, made, went } in pending {
             let late = went.map(|table| self.usage_below(level - 1, table, memory));
@@ -118,7 +119,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Takes frames for the tables of pages that get smaller in `part`, in the order of [`Radix::split`].
+    /// Allocates frames for the tables of the pages in `part` that get smaller, in the order in which
+    /// [`Radix::split`] uses them.
     fn stock_splits(
         &self,
         (level, table): (u8, PhysAddr),
@@ -149,7 +151,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Takes the frames for one entry of `level` that is to lead to pages of level `to`.
+    /// Allocates frames for the tables that one entry of `level` needs to lead to pages whose
+    /// entries are at level `to`.
     fn stock_split(
         &self,
         level: u8,
@@ -169,18 +172,18 @@ impl<F: Format> Radix<F> {
         Ok(())
     }
 
-    /// Whether `slot` is all that an entry of `level` covers.
+    /// Whether `slot` has all addresses that an entry of `level` covers.
     fn is_whole(&self, level: u8, slot: Part) -> bool {
         let mask = (1 << self.format.entry_shift(level)) - 1;
         slot.last.get() - slot.start.get() == mask
     }
 
-    /// How many entries of the next lower level one of `level` covers.
+    /// How many entries of the next lower level one entry of `level` covers.
     fn entries_below(&self, level: u8) -> u64 {
         1 << (self.format.entry_shift(level) - self.format.entry_shift(level - 1))
     }
 
-    /// Has the pages of `part`, in and below a table of `level`, get their new size.
+    /// Gives the pages of `part`, in and below a table of `level`, their new size.
     fn resize_table<M: Memory>(
         &self,
         level: u8,
@@ -223,8 +226,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Each entry of a larger page, which may have several in a table of `level`, leads to smaller ones. Its
-    /// last byte.
+    /// Splits a larger page, which may have several entries in a table of `level`: each of them is made to
+    /// lead to a table of smaller pages. Returns the last byte of the page.
     fn split_copies<M: Memory>(
         &self,
         level: u8,
@@ -251,7 +254,8 @@ impl<F: Format> Radix<F> {
         VirtRange::of_page(page).last()
     }
 
-    /// An entry of a larger page, at `addr`, leads to smaller ones: their table, and how the entry was used.
+    /// Splits one entry of a larger page, for `addr`: makes it lead to a table of smaller pages. Returns
+    /// that table and the usage that the entry had.
     fn split<M: Memory>(
         &self,
         level: u8,
@@ -279,8 +283,8 @@ impl<F: Format> Radix<F> {
         (table, self.format.usage(entry))
     }
 
-    /// Fills a new table of `level` with pages, before any entry leads to the table. Its first page begins at
-    /// `addr`, and has the frame, the rights and the attributes of `first`.
+    /// Fills a new table of `level` with pages, before any entry leads to the table. The first page begins at
+    /// `addr` and has the frame, rights and attributes of `first`; the next ones have the frames after it.
     fn build_split<M: Memory>(
         &self,
         level: u8,
@@ -310,8 +314,8 @@ impl<F: Format> Radix<F> {
         table
     }
 
-    /// The entry at `level`, of a page of the size `to`, for `addr` in `frame`; with the rights and
-    /// attributes of `like`.
+    /// The entry at `level` for the page of the size `to` that holds `addr`, mapped to `frame` with
+    /// the rights and attributes of `like`.
     fn page_of(
         &self,
         level: u8,
@@ -324,7 +328,7 @@ impl<F: Format> Radix<F> {
         self.format.page(level, &page, frame)
     }
 
-    /// All pages below a table have been used so. Walkers may see the table already.
+    /// Adds `usage` to all pages below a table, which walkers may see already.
     fn use_below<M: Memory>(
         &self,
         level: u8,
@@ -343,7 +347,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// An entry that leads to a full table, `next`, becomes one of a larger page, at `addr`.
+    /// Merges the pages of a full table, `next`: makes the entry that leads to it the entry of one
+    /// larger page at `addr`.
     fn merge<M: Memory>(
         &self,
         level: u8,
@@ -372,7 +377,7 @@ impl<F: Format> Radix<F> {
         job.pending.push(Pending { level, at, made: None, went: Some(next) });
     }
 
-    /// The page that `addr` begins in, below a full table.
+    /// The page that begins at `addr`, below a full table.
     fn first_below(
         &self,
         mut level: u8,
@@ -389,7 +394,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// What was done to the pages below a full table: to any of them, and a mark of them all.
+    /// The usage of the pages below a full table: referenced or dirty if any of them is, marked if
+    /// all of them are.
     fn usage_below(&self, level: u8, table: PhysAddr, memory: &impl Memory) -> Usage {
         let mut usage = Usage { referenced: false, dirty: false, marked: true };
         for number in 0..self.entries_below(level + 1) {
@@ -423,8 +429,9 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The entries of a page that has several, in a table of `level`, become those of pages of another
-    /// size, or a part of those of one. Its last byte.
+    /// Changes the page size in all entries of a replicated page, in a table of `level`: they become
+    /// entries of smaller pages, or a part of the entries of a larger one. Returns the last byte of
+    /// the page.
     fn resize_copies<M: Memory>(
         &self,
         level: u8,

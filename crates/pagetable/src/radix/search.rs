@@ -11,18 +11,18 @@ pub(super) struct Found {
     pub(super) entry: u64,
 }
 
-/// A walk under way.
+/// The state of a walk.
 struct Walk {
     start: Node,
     table: PhysAddr,
-    /// What the entries on the way allow, as [`Format::pass`] has it.
+    /// The rights that the entries on the path allow, as encoded by [`Format::pass`].
     passed: u64,
     addr: VirtAddr,
     kind: Kind,
 }
 
 impl<F: Format> Radix<F> {
-    /// The walk of hardware, from a table whose span holds `addr`.
+    /// A walk as hardware does it, from a table whose span holds `addr`.
     #[inline]
     pub(super) fn descend(
         &self,
@@ -39,9 +39,9 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Goes through all levels, setting usage bits or not.
+    /// Walks through all levels, with or without setting usage bits (`USAGE`).
     ///
-    /// Each step is written for its level, so that what the level means is a constant there.
+    /// The step of each level is compiled separately, so that the level is a constant there.
     #[inline(always)]
     fn through<const USAGE: bool>(
         &self,
@@ -63,8 +63,8 @@ impl<F: Format> Radix<F> {
         Err(Fault::NotMapped { level: 1 })
     }
 
-    /// Reads the entry in the table of a level, unless the walk starts below it. Gives the end
-    /// of the walk if it is here.
+    /// Reads the entry in the table of one level, unless the walk starts at a lower level. Returns
+    /// the result of the walk if it ends here.
     #[inline(always)]
     fn pass<const LEVEL: u8, const USAGE: bool>(
         &self,
@@ -102,7 +102,7 @@ impl<F: Format> Radix<F> {
         None
     }
 
-    /// The end of a walk at an entry that does not lead on.
+    /// The end of a walk, at an entry that does not lead to a table.
     #[inline(always)]
     fn arrive<const LEVEL: u8, const USAGE: bool>(
         &self,
@@ -130,8 +130,8 @@ impl<F: Format> Radix<F> {
         Ok(translation)
     }
 
-    /// Sets bits of a page's entry just read, as a reference of its own; whether the entry still was what was
-    /// read. Seldom: once for an entry, until the OS clears them.
+    /// Sets bits of a page's entry that was just read, as one more reference. Returns whether the entry had
+    /// not changed since the read. Rare: it happens once per entry until the OS clears the bits.
     #[cold]
     #[inline(never)]
     fn use_page(
@@ -150,8 +150,9 @@ impl<F: Format> Radix<F> {
         is_used
     }
 
-    /// Repeats a walk whose last entry changed between the read and the update of its bits. Hardware does both in
-    /// one step, so that it would have seen the change. By now the page may be unmapped, split, or marked as used.
+    /// Repeats a walk whose last entry changed between the read and the update of its bits. Hardware reads
+    /// and updates in one step, so that it would have seen the change. By now the page may be unmapped,
+    /// split, or marked as used.
     #[cold]
     #[inline(never)]
     fn descend_again(
@@ -163,7 +164,7 @@ impl<F: Format> Radix<F> {
         self.descend(walk.start, walk.addr, walk.kind, memory, each)
     }
 
-    /// Sets `bits` of a table's entry just read, as a reference of its own.
+    /// Sets `bits` of an entry that leads to a table and was just read, as one more reference.
     #[cold]
     #[inline(never)]
     fn mark(
@@ -180,7 +181,8 @@ impl<F: Format> Radix<F> {
         each(Reference { addr: at, bytes, write: true, level, leads: Leads::Nowhere });
     }
 
-    /// Sets `bits` of the entry at `at`, which was `entry`, unless it has meanwhile gone.
+    /// Sets `bits` of the entry at `at`, which was read as `entry`, unless the entry has been
+    /// removed since.
     fn set_bits(
         &self,
         level: u8,
@@ -197,7 +199,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Sets the usage bits of the page whose entry at `at` was `entry`, unless the page has meanwhile gone.
+    /// Sets usage bits of the page whose entry at `at` was read as `entry`, unless the page has been
+    /// unmapped since.
     pub(super) fn set_usage_of(
         &self,
         level: u8,
@@ -218,7 +221,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The entry of the page that holds `addr`, present or not.
+    /// The entry of the page that holds `addr`, whether or not hardware sees it as present.
     pub(super) fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
         if !self.format.holds(addr) {
             return None;
@@ -237,7 +240,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Gives `each` every page below `table` that lies in `part`, whole or in part.
+    /// Calls `each` for every page below `table` that overlaps `part`.
     pub(super) fn visit_table(
         &self,
         level: u8,
@@ -252,8 +255,8 @@ impl<F: Format> Radix<F> {
         });
     }
 
-    /// Gives `each` every page below `table` that lies in `part`, whole or in part, until `each` returns
-    /// false. Returns whether it never did.
+    /// Calls `each` for every page below `table` that overlaps `part`, until `each` returns false.
+    /// Returns whether it never did.
     pub(super) fn visit_while(
         &self,
         level: u8,
@@ -290,14 +293,15 @@ impl<F: Format> Radix<F> {
     }
 }
 
-/// A call, so that no walk that finds a page computes what one gives that does not.
+/// A fault of a walk. It is a function that is not inlined, so that a walk that finds a page does
+/// not compute the fault.
 #[cold]
 #[inline(never)]
 fn not_mapped(level: u8) -> Fault {
     Fault::NotMapped { level }
 }
 
-/// What both allow.
+/// The rights that both `a` and `b` contain.
 #[inline]
 fn both(a: Rights, b: Rights) -> Rights {
     Rights::from_bits(a.bits() & b.bits())

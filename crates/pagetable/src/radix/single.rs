@@ -1,4 +1,4 @@
-//! One base page: what most operations of a kernel are about.
+//! Operations on one base page: the most frequent operations of a kernel.
 //!
 //! ```text
 //!   root [ . ] -> ... -> [ level 2 ] -> [ level 1 ]
@@ -6,11 +6,11 @@
 //!                            ^-- the population of its table changes, and nothing else
 //! ```
 //!
-//! The table of level 2 that was used last is remembered, for the next page is most often near:
-//! with x86-64's split, in the same gibibyte. A `forgetful` table descends each time. A table of
-//! level 1 that becomes empty goes, if that of level 2 does not. Where there is more to do (a table
-//! is missing, a superpage is there, the request is wrong) the algorithms over ranges take over:
-//! they know all the cases.
+//! The level-2 table that was used last is remembered, since the next page is usually near: on
+//! x86-64, that table covers 1 GiB. A `forgetful` table descends from the root each time. A level-1
+//! table that becomes empty is removed, if the level-2 table does not become empty as well. All
+//! other cases (a table is missing, a superpage is mapped there, the request is wrong) are left to
+//! the algorithms over ranges, which handle every case.
 
 use addr::{Memory, Page, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -20,18 +20,19 @@ use super::{
 };
 use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
 
-/// The table of level 2 that an operation on a single page used last, in a space that exists.
+/// The level-2 table that the last operation on a single page used, and its space, which exists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
     space: Space,
-    /// The addresses that the table is for, without the bits that choose below it.
+    /// The addresses that the table maps, as an address without the bits that index this table and
+    /// lower ones.
     region: u64,
     table: PhysAddr,
-    /// The entry of level 3 that leads to it, where it is not the root.
+    /// The address of the level-3 entry that leads to the table, if the table is not the root.
     above: Option<PhysAddr>,
 }
 
-/// A table of level 1, and the entry that leads to it: where it is, and what it was.
+/// A level-1 table, with the address and the value of the entry that leads to it.
 #[derive(Clone, Copy)]
 struct Leaf {
     above: PhysAddr,
@@ -39,9 +40,10 @@ struct Leaf {
     table: PhysAddr,
 }
 
-/// What hardware may still hold after a change of a single page: that page as it was, or nothing.
+/// What hardware may still hold after a change of a single page: the old translation of that page,
+/// or nothing.
 ///
-/// Smaller than the token, so that the loop of who asked for the change keeps it in registers.
+/// Smaller than a token, so that the caller's loop keeps it in registers.
 pub(super) struct Stale(Option<(Page, bool)>);
 
 impl Stale {
@@ -57,7 +59,7 @@ impl Stale {
 }
 
 impl Recent {
-    /// No address is in it.
+    /// A value that no address matches.
     pub(super) const NONE: Recent = Recent {
         space: Space::new(0, PhysAddr::new(0)),
         region: u64::MAX,
@@ -67,7 +69,8 @@ impl Recent {
 }
 
 impl<F: Format> Radix<F> {
-    /// The table of level 1 for `addr`, if it is there; `RECOUNT` if its population then changes.
+    /// The level-1 table for `addr`, if it exists. With `RECOUNT`, the caller is going to change
+    /// its population.
     #[inline(always)]
     fn leaf<const RECOUNT: bool>(
         &mut self,
@@ -93,8 +96,8 @@ impl<F: Format> Radix<F> {
         Some(Leaf { above, entry, table })
     }
 
-    /// log2 of the bytes of a region: what a table of level 2 is for, or half of it where it is the
-    /// root, since addresses are sign-extended.
+    /// log2 of the bytes of a region: what a level-2 table covers or, if that is the root, half of
+    /// it, since addresses are sign-extended.
     #[inline(always)]
     fn region_shift(&self) -> u32 {
         if self.format.levels() > 2 {
@@ -104,8 +107,8 @@ impl<F: Format> Radix<F> {
         self.format.entry_shift(2) + self.format.table_size(2).shift() - entry_shift - 1
     }
 
-    /// Descends to the table of level 2 for `addr` and remembers it; whether it is there. A call,
-    /// so that pages near the one before keep their registers.
+    /// Descends to the level-2 table for `addr` and remembers it. Returns whether it exists. Not
+    /// inlined, so that operations on pages near the last one keep their registers.
     #[inline(never)]
     fn descend_to_recent(
         &mut self,
@@ -139,10 +142,10 @@ impl<F: Format> Radix<F> {
         found
     }
 
-    /// The step through the table of a level, if there is such a level; whether it leads to a
-    /// table.
+    /// The step of a descent through the table of one level, if the tree has that level. Returns
+    /// whether there is a table below.
     ///
-    /// Each step is written for its level, so that what the level means is a constant there.
+    /// The step of each level is compiled separately, so that the level is a constant there.
     #[inline(always)]
     fn step<const LEVEL: u8>(
         &self,
@@ -159,15 +162,15 @@ impl<F: Format> Radix<F> {
         true
     }
 
-    /// The entry that leads to the table of `leaf` once the page at `at` is gone; `None` where the table
-    /// then is empty.
+    /// The updated entry that leads to the table of `leaf` when the page entry at `at` is removed;
+    /// `None` if the table is then empty.
     #[inline(always)]
     fn without(&self, leaf: Leaf, at: PhysAddr, memory: &impl Memory) -> Option<u64> {
         self.less_one(1, leaf.table, at, leaf.entry, memory)
     }
 
-    /// Maps a base page that fits, where its table is and nothing is mapped; whether that was the
-    /// case.
+    /// Maps a base page that the format supports, if its level-1 table exists and nothing is mapped
+    /// there. Returns whether it did.
     #[inline(always)]
     pub(super) fn map_single(
         &mut self,
@@ -198,8 +201,8 @@ impl<F: Format> Radix<F> {
         true
     }
 
-    /// [`Radix::edit`] where the range is one base page whose table is there and stays; `None`
-    /// where that is not so.
+    /// [`Radix::edit`] for a range of one base page whose table exists and remains; `None` in all
+    /// other cases.
     #[inline(always)]
     pub(super) fn edit_single<C: Change<F>>(
         &mut self,
@@ -258,7 +261,7 @@ impl<F: Format> Radix<F> {
         Some(Stale(Some((page, global))))
     }
 
-    /// [`crate::PageTable::protect_page`] of a base page whose table is there; `None` where that is not so.
+    /// [`crate::PageTable::protect_page`] for a base page whose table exists; `None` in all other cases.
     pub(super) fn protect_single(
         &mut self,
         space: Space,
@@ -289,8 +292,9 @@ impl<F: Format> Radix<F> {
         }))
     }
 
-    /// Unmaps a base page that is the last one in its table, which goes with it, where the table
-    /// above has another entry: what to flush, and the table. `None` where that is not so.
+    /// Unmaps a base page that is the last one in its level-1 table and removes that table, if the
+    /// level-2 table has another entry. Returns what to flush and the removed table; `None` in all
+    /// other cases.
     pub(super) fn unmap_last(
         &mut self,
         space: Space,

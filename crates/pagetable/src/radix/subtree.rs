@@ -1,4 +1,4 @@
-//! Operations that stay below one table: several at once, on subtrees that have no entry in common.
+//! Operations that stay below one table, so that several run at the same time on disjoint subtrees.
 //!
 //! ```text
 //!   root  [ . . a . . . b . ]          an operation below a      changes a's population here,
@@ -6,9 +6,10 @@
 //!             [ . . ] [ . . ]          one below b, at the same time: b's
 //! ```
 //!
-//! The entry that leads to a table belongs to its subtree: the population there changes with it. It
-//! never becomes empty here, as then the table above would change too: such an operation stays below
-//! a higher table ([`Radix::covering`]).
+//! The entry that leads to a table belongs to that table's subtree, since the table's population,
+//! which is in the entry, changes with it. The table never becomes empty in such an operation, since
+//! the table above would then change as well: an operation that could empty it stays below a higher
+//! table instead ([`Radix::covering`]).
 
 use addr::{Frames, Memory, PhysAddr, VirtAddr, VirtRange};
 
@@ -19,7 +20,8 @@ use super::{
 };
 use crate::{Error, Flush, Format, Intent, Mapping, Space, SubtreeEdit, SubtreeTable, Translation};
 
-/// The table that an operation stays below, and the entry that leads to it.
+/// The table that an operation stays below, with the address and value of the entry that leads to
+/// it.
 struct Top {
     table: Table,
     at: PhysAddr,
@@ -27,7 +29,7 @@ struct Top {
 }
 
 impl<F: Format> Radix<F> {
-    /// The table of `level` for `addr`, below the root, which is there.
+    /// The table of `level` for `addr`, which exists and is not the root.
     fn top(
         &self,
         space: Space,
@@ -49,7 +51,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Whether `table` has an entry in use outside of `range`; `false` where that is not certain.
+    /// Whether `table` certainly has an entry in use outside of `range`.
     fn outlasts(&self, table: Table, range: VirtRange, memory: &impl Memory) -> bool {
         let shift = self.format.entry_shift(table.level);
         let slots = (range.last().get() >> shift) - (range.start().get() >> shift) + 1;

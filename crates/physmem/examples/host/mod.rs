@@ -1,5 +1,5 @@
-//! What a kernel without std stands on when it boots as a process: memory, a way to say a number,
-//! and a way to stop. Everything here is the host's; the kernel above has nothing else.
+//! The host services for a kernel without std that boots as a process: memory, printing a number,
+//! and stopping. The kernel above uses nothing else of the host.
 
 use core::{
     alloc::{GlobalAlloc, Layout},
@@ -41,18 +41,19 @@ fn stop(_: &PanicInfo<'_>) -> ! {
     unsafe { abort() }
 }
 
-/// What the toolchain's own `alloc`, built for unwinding, asks for; nothing unwinds here.
+/// A symbol that the toolchain's own `alloc` needs, as it is built for unwinding; nothing unwinds
+/// here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// The second symbol that the toolchain's own `alloc` asks for, as it is built for unwinding.
+/// The second symbol that the toolchain's own `alloc` needs, as it is built for unwinding.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     // SAFETY: it takes nothing.
     unsafe { abort() }
 }
 
-/// Says a number on standard output.
+/// Prints a number on standard output.
 pub(crate) fn say(number: u64) {
     let (mut digits, mut rest) = ([b'\n'; 21], number);
     let mut at = digits.len() - 1;

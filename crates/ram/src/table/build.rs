@@ -1,4 +1,4 @@
-//! From the names and numbers of a machine file to a table.
+//! Creates a page table from the names and numbers of a machine file.
 
 use addr::{Memory, PageSize, VirtRange};
 use description::{self, Description, Refusal, WalkerKind, units::Bytes};
@@ -10,11 +10,11 @@ use pagetable::{
 
 use super::{flat::Flat, formats::Format, page_table_formats, small};
 
-/// A table in its memory, below the mapping lists of its frames, or why there is none.
+/// A table in its memory, below the mapping lists of its frames, or why it cannot be built.
 pub(super) type Mounting = Result<Hat, Refusal>;
 
-/// The table that `description` names, in `memory`, which is its own; without one, a set of
-/// pages.
+/// The table that `description` names, in `memory`, which is its own; without a page table, a set
+/// of pages.
 pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'static) -> Mounting {
     let Some(table) = &description.page_table else { return mounted(Flat::new()) };
     let format = Format::named(&table.format).ok_or_else(|| {
@@ -32,7 +32,7 @@ pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'stati
     (format.build)(Build { table, memory, memory_bytes, base, marks, area })
 }
 
-/// That the format has the keys that are given.
+/// Checks that the format has all keys that are given.
 fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusal> {
     let given = [
         ("levels", table.levels.is_some()),
@@ -55,7 +55,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
     }
 }
 
-/// `table`, of whatever type.
+/// `table` without its static type.
 pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
     Ok(Hat::new(Box::new(table)))
 }
@@ -64,7 +64,7 @@ pub(super) fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
     move |error| Refusal::new(format!("page_table.{key}"), error.to_string())
 }
 
-/// What a table needs besides its organisation.
+/// The parameters of a table besides its organisation.
 pub(super) struct Build<'a, M> {
     pub(super) table: &'a description::PageTable,
     pub(super) memory: M,
@@ -73,7 +73,7 @@ pub(super) struct Build<'a, M> {
     pub(super) base: PageSize,
     /// Whether walks set usage bits.
     pub(super) marks: bool,
-    /// Where spaces see tables of small ones.
+    /// The area in which spaces see tables of small spaces.
     pub(super) area: Option<VirtRange>,
 }
 
@@ -99,8 +99,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         mounted(Mount::tree(table, self.memory))
     }
 
-    /// The radix tree `table` in its memory. It remembers the lowest table of the last operation unless
-    /// `remembers_leaf` is false.
+    /// The radix tree `table` in its memory. It remembers the lowest table of the last operation,
+    /// unless `remembers_leaf` is false.
     pub(super) fn radix<F: pagetable::Format + Send + Sync + 'static>(
         self,
         table: Radix<F>,
@@ -153,7 +153,7 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         }
     }
 
-    /// A hashed table of `shape`, as far as the description does not say otherwise.
+    /// A hashed table of `shape`, modified by the description.
     pub(super) fn hashed(self, shape: HashedShape) -> Mounting {
         let key = if self.table.entry_pages.is_some() { "entry_pages" } else { "table" };
         let shape = HashedShape {

@@ -5,8 +5,8 @@ use pagetable::{
 };
 use rustc_hash::FxHashMap;
 
-/// What a machine of TLBs alone has in place of a page table: the set of its mapped pages. A
-/// walk of it has no references, and the frame of a page is the page itself.
+/// The stand-in for a page table in a machine of TLBs alone: the set of its mapped pages. A walk of
+/// it has no references, and a page is its own frame.
 ///
 /// ```text
 ///   page number   | chunk | 12 bits |      chunks --> a bit for each of 4096 adjacent pages
@@ -16,16 +16,17 @@ use rustc_hash::FxHashMap;
 ///
 /// Pages have no rights and no usage bits: every access is allowed.
 pub(super) struct Flat {
-    /// The places in `words` of those that have pages.
+    /// The indices in `words` of the chunks that have pages.
     chunks: FxHashMap<Chunk, usize>,
     words: Vec<[u64; WORDS]>,
-    /// Places in `words` that no chunk has.
+    /// Unused indices in `words`.
     free: Vec<usize>,
-    /// By the lowest bits of its number: the chunk that a walk looked for last, and its place.
+    /// By the lowest bits of a chunk's number: the chunk that a walk last searched for, and its
+    /// index.
     recent: [Option<(Chunk, usize)>; RECENT],
-    /// All that there are.
+    /// All page sizes.
     page_sizes: Vec<PageSize>,
-    /// Those of mapped pages.
+    /// The sizes of mapped pages.
     sizes: Vec<PageSize>,
     spaces: u32,
 }
@@ -57,7 +58,7 @@ impl Chunk {
     }
 }
 
-/// Where the bit of `page` is in its chunk: the word, and the bit alone.
+/// The position of the bit of `page` in its chunk: the index of the word, and the mask of the bit.
 fn bit(page: Page) -> (usize, u64) {
     let number = page.number() & ((1 << CHUNK_SHIFT) - 1);
     ((number / 64) as usize, 1 << (number % 64))
@@ -82,14 +83,14 @@ impl Flat {
         place.is_some_and(|&place| self.has(place, page))
     }
 
-    /// Whether `page` is mapped, whose chunk is at `place`.
+    /// Whether `page`, whose chunk is at the index `place`, is mapped.
     #[inline]
     fn has(&self, place: usize, page: Page) -> bool {
         let (word, bit) = bit(page);
         self.words[place][word] & bit != 0
     }
 
-    /// The place of a chunk that walks look for.
+    /// The index of a chunk, for a walk.
     #[inline]
     fn place_of(&mut self, chunk: Chunk) -> Option<usize> {
         let recent = &mut self.recent[chunk.number as usize % RECENT];
@@ -103,7 +104,7 @@ impl Flat {
         }
     }
 
-    /// The place of a chunk, which has one from here on.
+    /// The index of a chunk, which is added if necessary.
     fn place_for(&mut self, chunk: Chunk) -> usize {
         *self.chunks.entry(chunk).or_insert_with(|| {
             self.free.pop().unwrap_or_else(|| {
@@ -118,7 +119,7 @@ impl Flat {
         pages.find(|&page| self.contains(space, page))
     }
 
-    /// A mapped page that has addresses in common with `page`.
+    /// A mapped page that overlaps `page`.
     fn within(&self, space: Space, page: Page) -> Option<Page> {
         let smaller = self.sizes.iter().filter(|&&size| size < page.size());
         let mut smaller = smaller.flat_map(|&size| VirtRange::of_page(page).pages(size));
@@ -126,7 +127,7 @@ impl Flat {
             .or_else(|| smaller.find(|&smaller| self.contains(space, smaller)))
     }
 
-    /// The mapped pages that `range` covers whole, in ascending order.
+    /// The mapped pages that are completely in `range`, ascending.
     fn covered(&self, space: Space, range: VirtRange) -> Vec<Page> {
         let (first, last) = (range.start().get(), range.last().get());
         let touches = |chunk: &Chunk| {

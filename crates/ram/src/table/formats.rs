@@ -1,13 +1,13 @@
-//! The page-table formats that a machine file can name: all that depends on which one it is, one
-//! row each.
+//! The page-table formats that a machine file can name: one row each, with everything that depends
+//! on the format.
 //!
 //! ```text
 //!   name        keys                     walked  handler              build
 //!   "mpt"       software_tlb, ...        Down    5 a node, 4 a page   |build| build.radix(...)
 //! ```
 //!
-//! A row has every part, so that a new format cannot leave one out. Nothing else in this crate
-//! asks for a format by its name.
+//! Every row has every part, so that a new format cannot omit one. Nothing else in this crate tests
+//! the name of a format.
 
 use addr::Memory;
 use description::{BITS_MAX, Refusal};
@@ -18,44 +18,45 @@ use super::{
     path::{Path, SAVE},
 };
 
-/// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).
+/// The bits of the context in the root register: 12 (Intel SDM volume 3 §4.10.1).
 const PCID_BITS: u8 = 12;
 
-/// Of satp, 16 bits are the ASID in RV64 (Privileged Architecture, "Supervisor Address Translation and
-/// Protection Register").
+/// The bits of the ASID in satp: 16 in RV64 (Privileged Architecture, "Supervisor Address Translation
+/// and Protection Register").
 const SATP_ASID_BITS: u8 = 16;
 
-/// Of a TTBR, 16 bits are the ASID (DDI 0487, TTBR0_EL1; with TCR_EL1.AS = 1).
+/// The bits of the ASID in a TTBR: 16 (DDI 0487, TTBR0_EL1; with TCR_EL1.AS = 1).
 const TTBR_ASID_BITS: u8 = 16;
 
-/// The contexts of the SuperSPARC, 65,536 (K94 §6.2).
+/// The bits of a context of the SuperSPARC, which has 65,536 (K94 §6.2).
 const SPARC_CONTEXT_BITS: u8 = 16;
 
-/// How the entry of a page is come by.
+/// How the entry of a page is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Walked {
     /// By references to physical memory alone.
     Physically,
-    /// At a virtual address, for which the TLB is asked first.
+    /// By a virtual address, which the TLB must translate first.
     ThroughTlb,
 }
 
-/// What relocates the addresses of small spaces before a TLB is asked, and where to (U02 sections 2.2 and 6).
+/// How the addresses of small spaces are relocated before the TLB, and where to (U02 sections 2.2 and 6).
 #[derive(Clone, Copy, Debug)]
 pub struct Relocation {
-    /// Bytes that an entry of a root covers, and those of the entry.
+    /// The bytes of memory that an entry of a root covers; the next field has the bytes of the
+    /// entry.
     pub covers: u64,
     pub entry_bytes: u64,
-    /// Where the slots end.
+    /// The address after the last slot.
     pub end: u64,
-    /// Bytes of all slots, and of a slot, where nothing is said.
+    /// The default bytes of all slots; the next field has those of one slot.
     pub area: u64,
     pub slot: u64,
-    /// Whether slots have no other size.
+    /// Whether slots cannot have another size.
     pub is_fixed: bool,
-    /// How many spaces can be told apart in one.
+    /// The largest number of slots that can be distinguished.
     pub slots_max: u64,
-    /// Whether what TLBs hold of them can stay where a root is loaded.
+    /// Whether TLB entries of small spaces can stay when a root is loaded.
     pub has_global: bool,
 }
 
@@ -71,9 +72,10 @@ const SEGMENTS: Relocation = Relocation {
     has_global: true,
 };
 
-/// The PID register puts seven bits before addresses below 32M (SA-1110 Developer's Manual section 6.2),
-/// of which the first is 0; one domain of 16 is the kernel's, and spaces without one cannot be kept out of
-/// each other's slots (Wiggins and Heiser 2000). PIDs are given out from the last one down.
+/// The PID register replaces the upper seven bits of addresses below 32M (SA-1110 Developer's Manual
+/// section 6.2), of which the first is 0. One domain of 16 is the kernel's, and spaces without a domain
+/// cannot be kept out of each other's slots (Wiggins and Heiser 2000). PIDs are assigned from the last one
+/// down.
 const PID_AND_DOMAINS: Relocation = Relocation {
     covers: 1 << 20,
     entry_bytes: 4,
@@ -88,27 +90,28 @@ const PID_AND_DOMAINS: Relocation = Relocation {
 /// A format.
 #[derive(Clone)]
 pub struct Format<M> {
-    /// What machine files call it.
+    /// The name in machine files.
     pub name: &'static str,
-    /// The keys of `[page_table]` that it takes besides `format` and `source`.
+    /// The keys of `[page_table]` that it accepts besides `format` and `source`.
     pub(super) keys: &'static [&'static str],
     pub walked: Walked,
-    /// The most bits of a context that hardware for it has, as far as the format says so.
+    /// The largest number of bits of a context that hardware for it has, as far as the format
+    /// determines that.
     pub context_bits: u8,
-    /// Whether the entry of a page has a bit that hardware ignores, for marks of the system.
+    /// Whether a page's entry has a bit that hardware ignores, for marks of the system.
     pub has_marks: bool,
-    /// How processors with it relocate the addresses of small spaces, if they can.
+    /// How processors with this format relocate the addresses of small spaces, if they can.
     pub relocation: Option<Relocation>,
-    /// Which settings make of it a table of the same family for longer addresses: the bits of a sign-extended address
-    /// that such a table holds, and the setting, ascending.
+    /// The settings that make it a table of the same family for longer addresses: the number of bits of a
+    /// sign-extended address, and the setting, ascending.
     pub wider: &'static [(u32, &'static str)],
-    /// What a refill handler in software needs for it.
+    /// The instructions of a software refill handler for it.
     pub handler: Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
 }
 
 impl<M: Memory + Send + Sync + 'static> Format<M> {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Format<M>; 21] = [
         Format {
             name: "x86-64",
@@ -432,21 +435,21 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
     ];
 
-    /// The format of that name.
+    /// The format with that name.
     pub fn named(name: &str) -> Option<Format<M>> {
         Format::ALL.into_iter().find(|format| format.name == name)
     }
 }
 
-/// As of an `mpt`, and a test whether the entry is a superpage (1).
+/// As for an `mpt`, and a test whether the entry is a superpage (1).
 const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
 
-/// At each node: shift by what the last guard says (1), mask (1), add (1), load guard and pointer
-/// (2), compare the guard as far as it goes (2), branch (1), the next shift (1), leave the loop at
-/// an external node (1). The root's entry has no index (3 fewer); in an external node the pair's
-/// place is at hand.
+/// At each node: shift as the last guard says (1), mask (1), add (1), load guard and pointer (2),
+/// compare the guard as far as it is valid (2), branch (1), the next shift (1), leave the loop at
+/// an external node (1). The root's entry has no index (3 fewer); in an external node the position
+/// of the pair is known.
 const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
 
-/// As of a `hashed` table. The tag has further bits to mask (1), and the page has a place in its
+/// As for a `hashed` table. The tag has more bits to mask (1), and the page has a position in its
 /// cluster (3).
 const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };

@@ -1,7 +1,8 @@
-//! The page tables that a machine can have: which names there are, and what each is built of.
+//! The page tables that a machine can have: their names, and how each is built.
 //!
-//! A machine chooses its table when it is built, so each is [`Mounted`](pagetable::Mounted) in the
-//! memory that it lies in; only misses, faults and events come this way.
+//! A machine chooses its table when it is built, so that each table is
+//! [`Mounted`](pagetable::Mounted) in the memory that holds it; only misses, faults and events use
+//! this interface.
 
 mod build;
 mod flat;
@@ -14,10 +15,10 @@ use pagetable::SparseMemory;
 pub use build::new;
 pub use formats::{Relocation, Walked};
 
-/// What is known of a machine's page-table format before it is built.
+/// Data about a page-table format that are needed before the table is built.
 pub type Format = formats::Format<SparseMemory>;
 
-/// What machine files call the organisations of page tables that there are.
+/// The names of page-table organisations in machine files.
 pub fn page_table_formats() -> impl Iterator<Item = &'static str> {
     Format::ALL.into_iter().map(|format| format.name)
 }

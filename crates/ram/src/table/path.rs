@@ -1,20 +1,20 @@
-//! What a refill handler in software executes on its way through a page table of one format.
+//! The instructions of a software refill handler, by its path through a page table of one format.
 //!
-//! The way is that of the walk over real bytes, and what each kind of reference costs is a number here; what the
-//! handler executes around it is the walker's to know (`hardware/walker/handler.rs`).
+//! The path is that of the walk over the simulated page table; the numbers here are the cost of each kind of
+//! reference. What the handler executes besides is part of the walker (`hardware/walker/handler.rs`).
 
-/// Two more registers than a handler has for itself are saved and restored.
+/// Saving and restoring two more registers than the handler has for its own use.
 pub const SAVE: u64 = 4;
-/// Instructions of a handler on its way through a page table of one format.
+/// The instructions of a handler on its path through a page table of one format.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// Once for each search of the table.
+    /// Instructions per search of the table.
     pub search: u64,
-    /// A reference that leads on to another table.
+    /// Instructions per reference that leads to another table.
     pub node: u64,
-    /// A reference of eight bytes or more that does not: a page's entry, or a tag or a pointer
-    /// passed in a chain.
+    /// Instructions per other reference of eight bytes or more: a page's entry, or a tag or pointer
+    /// in a chain.
     pub entry: u64,
-    /// A page's entry of four bytes, or the flags of one.
+    /// Instructions per page entry of four bytes, or per byte of flags.
     pub narrow: u64,
 }

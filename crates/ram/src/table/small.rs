@@ -1,4 +1,4 @@
-//! Where the slots lie, by what the machine has to relocate addresses with.
+//! The addresses of slots for small spaces, by the machine's way of relocating addresses.
 
 use addr::{VirtAddr, VirtRange};
 use description::{Description, Refusal, units::Bytes};
@@ -6,7 +6,7 @@ use hat::small::{LayoutError, SlotLayout};
 
 use super::{Format, Relocation};
 
-/// What relocates addresses on a machine that `description` wants small spaces on.
+/// How addresses are relocated on a machine whose `description` requests small spaces.
 pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
     let table = description.page_table.as_ref().filter(|table| table.software_tlb.is_none());
     let format = table.and_then(|table| Format::named(&table.format));
@@ -22,7 +22,8 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
     })
 }
 
-/// The area that `description` asks for: where its page table lets spaces see others' tables.
+/// The slots that `description` requests, in the area where its page table lets spaces see other
+/// spaces' tables.
 pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> {
     let Some(small) = &description.os.small else { return Ok(None) };
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.small{key}"), what));

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use super::*;
 
-/// Sets of all shapes against lists in the order of their uses.
+/// Sets of all shapes, compared with lists in the order of uses.
 #[test]
 fn the_page_that_was_used_longest_ago_makes_room() {
     let mut state = 1u64;
@@ -42,7 +42,7 @@ fn the_page_that_was_used_longest_ago_makes_room() {
     }
 }
 
-/// Answers for a TLB of so many places.
+/// An answer for a TLB with this number of places.
 fn contents(words: &[u64], sequence: u64) -> Contents {
     // SAFETY: zero is a value of each of its fields.
     let contents: Contents = unsafe { core::mem::zeroed() };
@@ -53,7 +53,7 @@ fn contents(words: &[u64], sequence: u64) -> Contents {
     contents
 }
 
-/// A page beyond those that are followed is as good as another's.
+/// A page beyond the range that is followed counts as an entry for another process.
 fn known(place: Place) -> Place {
     match place {
         Place::Page(page) if page >> 47 != 0 => Place::Other,
@@ -61,7 +61,8 @@ fn known(place: Place) -> Place {
     }
 }
 
-/// Sets of all shapes, taken over as they are at some time, against queues of pages and a machine's own policy.
+/// Sets of all shapes, taken over in some state, compared with queues of pages and with the machine's own
+/// policy.
 #[test]
 fn the_page_makes_room_that_the_machine_has_go() {
     let mut stream = Random::new(7);

@@ -1,14 +1,15 @@
-//! What is told of a block.
+//! Which accesses of a block are recorded.
 //!
 //! ```text
 //!   its accesses    fetch | load a | store b | load c         b was not held
 //!   are told        fetch |        | store b |                and a and c stay counted
 //! ```
 //!
-//! A block of which something is to be told has run by then. Its code has written into the words; what they were before
-//! was kept ([`Trail`]), is put back, and its accesses are gone through again, one after the other. Nearly always there
-//! is one that is not sure. It is told with the block's fetch, as a block of its own that does nothing else
-//! ([`translate::part`]): origins are those of the block. Else the block is told as a whole.
+//! A block with accesses that must be recorded has already run. Its code has changed the words of pages;
+//! their earlier values were kept ([`Trail`]), are restored, and the block's accesses are processed again,
+//! one by one. Nearly always there is exactly one that is not a guaranteed hit. It is recorded with the
+//! block's fetch, as a block of its own that does nothing else ([`translate::part`]), with the origin of the
+//! whole block. Otherwise the whole block is recorded.
 
 use ring::{Control, Derived, HitsOf, Record, SPAN_ROOM, Tag};
 
@@ -19,22 +20,22 @@ use crate::trail::{Trail, trail};
 use crate::translate;
 use crate::words::{self, PAGE_SHIFT, Stamp};
 
-/// A block that has run, as far as it came.
+/// A block that has run, completely or in part.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) block: &'a Block,
-    /// What it has recorded.
+    /// The addresses that it has recorded.
     pub(super) addresses: &'a [u64],
-    /// How many accesses it has made, besides its fetch.
+    /// The number of accesses that it has made, without its fetch.
     pub(super) made: usize,
-    /// When it began.
+    /// The time when it began.
     begun: Stamp,
     /// Whether it has run to its end, and its code has counted its accesses and instructions.
     is_whole: bool,
 }
 
 impl<'a> Run<'a> {
-    /// The accesses of the block, as far as their addresses were recorded.
+    /// The accesses of the block whose addresses are known from what it recorded.
     pub(super) fn accesses(self) -> impl Iterator<Item = (u64, Tag)> + use<'a> {
         let Run { block, addresses, .. } = self;
         let mut said = addresses.iter();
@@ -51,12 +52,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// All accesses of a block: bit 0 is the fetch, the others follow.
+/// All accesses of a block: bit 0 is the fetch, and the next bits are the accesses in order.
 const ALL: u128 = u128::MAX;
 const _: () = assert!(SPAN_ROOM <= u128::BITS as usize);
 
 impl State {
-    /// Tells what is to be told of the last block, and holds its pages.
+    /// Records the accesses of the last block that must be recorded, and holds its pages.
     pub(super) fn tell_block(&mut self, vcpu: u32) {
         // SAFETY: the trail is this thread's.
         let trail = unsafe { &mut *trail() };
@@ -95,7 +96,7 @@ impl State {
         };
     }
 
-    /// Puts what is `told` of a block that began after so many accesses of this stretch.
+    /// Appends the accesses `told` of a block that began after `before` accesses of this stretch.
     fn put_block(&mut self, vcpu: u32, run: Run, told: u128, before: u64) {
         let Run { block, addresses, made, is_whole, .. } = run;
         if told == 0 {
@@ -135,7 +136,8 @@ impl State {
         self.accesses = before + 1 + index as u64;
     }
 
-    /// All accesses of a block are told: those that were counted, but not `told`, are not any more.
+    /// All accesses of a block are recorded: those that were counted, and are not among `told`, are
+    /// no longer counted.
     fn count_none(&mut self, run: Run, told: u128) {
         if told & 1 == 0 {
             self.words.count_less(run.block.pc, HitsOf::Fetch);
@@ -147,8 +149,8 @@ impl State {
         }
     }
 
-    /// Makes the words what they were before the block, which were kept as `old`, and gives how many accesses it
-    /// has made: those whose words were written since it began, if it is not whole.
+    /// Restores the words from before the block, which were kept as `old`. Returns the number of accesses
+    /// that it has made: if it is not whole, those whose words were written since it began.
     fn take_back(&self, run: Run, old: &[u64]) -> usize {
         let is_made = |&(index, (address, tag)): &(usize, (u64, Tag))| {
             self.words.stamp(address, of(tag)) >= run.begun.after(1 + index as u64)
@@ -170,8 +172,8 @@ impl State {
         made
     }
 
-    /// Goes through the accesses that a block has made: their pages are held from here on. Gives which of them
-    /// are to be told; the others are counted, if the block is whole.
+    /// Processes the accesses that a block has made: their pages are held from here on. Returns the accesses
+    /// that must be recorded; if the block is whole, the others are counted.
     fn go_through(&mut self, vcpu: u32, run: Run) -> u128 {
         let mut told = 0;
         let before = self.extra;
@@ -202,7 +204,8 @@ impl State {
         told
     }
 
-    /// The page at `address` is used at the time `now` by a block that has run, and held.
+    /// Takes the use of the page at `address` at the time `now` by a block that has run, and holds
+    /// the page.
     fn touch(
         &mut self,
         vcpu: u32,
@@ -225,8 +228,8 @@ impl State {
         self.words.hold(address, of, now, 0);
     }
 
-    /// A page has `gone` that the block itself has used before: its accesses to that are told, not counted. Under LRU
-    /// no such page goes: see [`Room`].
+    /// If the page `gone` is evicted that the block itself has used before: the block's accesses to it are
+    /// recorded, not counted. With LRU no such page is evicted: see [`Room`].
     fn tell_uses(&self, run: Run, told: &mut u128, gone: u64, index: usize) {
         let fetch = core::iter::once((run.block.pc, HitsOf::Fetch));
         let data = run.accesses().take(run.made).map(|(address, tag)| (address, of(tag)));
@@ -247,7 +250,7 @@ pub(super) fn last_byte(address: u64, tag: Tag) -> u64 {
     address.wrapping_add(u64::from(tag.size()) - 1)
 }
 
-/// Whether an access loads or stores; it does not do both.
+/// Whether an access loads or stores; none does both here.
 pub(super) fn of(tag: Tag) -> HitsOf {
     if tag.stores() { HitsOf::Store } else { HitsOf::Load }
 }

@@ -1,4 +1,4 @@
-//! Which pages TLBs hold that replace by FIFO or at random.
+//! The contents of TLBs that replace by FIFO or at random.
 //!
 //! ```text
 //!   told   block | block | .. | Ask      waits      | what is not sure            | munmap | block | ..
@@ -6,16 +6,18 @@
 //!   known  nothing                                  | which pages the TLBs hold   | nothing
 //! ```
 //!
-//! Hits change nothing there. So once it is known what the TLBs hold ([`ring::Contents`]), it stays known: who makes
-//! room for a page that comes in follows from the policy ([`crate::held`]). But nobody here knows which entries go when
-//! mappings change, or other processes run. So the host is asked, and it is asked again after a system call that may
-//! lead to that. In between all is told.
+//! With these policies hits do not change the TLB. So once its contents are known ([`ring::Contents`]), they
+//! stay known: which page is replaced by a new one follows from the policy ([`crate::held`]). But the
+//! recorder does not know which entries are flushed when mappings change, or when other processes run. So it
+//! asks the host, and asks again after a system call that may cause a flush. In between, everything is
+//! recorded.
 //!
-//! To ask means to wait until the machine has run all that was told. So it is done when so many blocks were told that
-//! waiting for longer would cost more, and later if what was known last was of no use for long.
+//! Asking means waiting until the machine has simulated everything recorded so far. So the recorder asks only
+//! after so many recorded blocks that more of them would cost more than the wait, and later if the last
+//! answer was not useful for long.
 //!
-//! A block whose accesses are told as ever changes what the TLBs hold too. Before it all that was counted is told, and
-//! behind it the records that it has left are looked at.
+//! A block that is recorded in full also changes the contents of the TLBs. Before it all counted accesses are
+//! reported, and after it the records that it has left are examined.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,20 +29,21 @@ use crate::vcpu::cursor;
 use crate::words::{ADDRESS_BITS, PAGE_SHIFT};
 use crate::{derived, span};
 
-/// Before it is asked what the TLBs hold, up to so many times as many blocks are told as the session says.
+/// The number of recorded blocks before it asks is at most this many times the number that the session
+/// gives.
 const PATIENCE_TIMES: u32 = 1 << 6;
-/// What is known pays if so many instructions have run since.
+/// An answer was useful if it was valid for this many instructions.
 const WORTH: u64 = 100_000;
 
-/// Whether it is known what the TLBs hold, and when to ask.
+/// Whether the contents of the TLBs are known, and when to ask for them.
 pub(super) struct Known {
     is_known: bool,
-    /// Blocks that were told since it was known last, while no other process ran.
+    /// Blocks recorded since the contents were last known, while no other process ran.
     told: u32,
-    /// After how many it is asked, at least, and now.
+    /// The number of recorded blocks after which it asks: the least number, and the current one.
     patience_min: u32,
     patience: u32,
-    /// Instructions that have run since it is known.
+    /// Instructions that have run since the contents are known.
     instructions: u64,
 }
 
@@ -54,11 +57,11 @@ impl Known {
     }
 }
 
-/// One more than the position of the record where a block begins whose accesses are told as ever, if these are still
-/// to be looked at.
+/// One more than the position of the record at which a block begins that is recorded in full and not yet
+/// examined; 0 if there is none.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-/// A block comes whose accesses are told as ever. All that was counted has been told.
+/// Called before a block that is recorded in full, when all counted accesses have been reported.
 pub(super) fn watch(vcpu: u32) {
     // SAFETY: as for `settle`.
     let known = unsafe { &(*STATE.0.get()).known };
@@ -73,7 +76,7 @@ pub(super) fn is_watching() -> bool {
 }
 
 impl State {
-    /// Looks at what such a block has done, if there was one.
+    /// Examines what such a block has done, if there was one.
     pub(super) fn look(&mut self, vcpu: u32) {
         let Some(from) = WATCHED.load(Ordering::Relaxed).checked_sub(1) else { return };
         WATCHED.store(0, Ordering::Relaxed);
@@ -82,7 +85,7 @@ impl State {
         }
     }
 
-    /// Asks what the TLBs hold if it is not known and pays to be.
+    /// Asks for the contents of the TLBs if they are unknown and asking pays.
     pub(super) fn ask_if_due(&mut self, vcpu: u32) {
         let Some(known) = self.known.as_mut().filter(|known| !known.is_known) else { return };
         known.told = if is_only_process() { known.told + 1 } else { 0 };
@@ -104,7 +107,7 @@ impl State {
         }
     }
 
-    /// All that was counted has been told.
+    /// Called when all counted accesses have been reported.
     pub(super) fn note_run(&mut self) {
         let instructions = self.instructions_now();
         if let Some(known) = &mut self.known {
@@ -112,7 +115,7 @@ impl State {
         }
     }
 
-    /// From here on it is not known what the TLBs hold.
+    /// From here on the contents of the TLBs are unknown.
     pub(super) fn forget(&mut self) {
         let Some(known) = &mut self.known else { return };
         if known.is_known && known.instructions >= WORTH {
@@ -127,8 +130,8 @@ impl State {
         }
     }
 
-    /// Follows the records from position `from` on, which are those of one block that has told its accesses; `None` if
-    /// it is not sure what they are to the machine.
+    /// Applies the records from position `from` on, which are those of one block that is recorded in full;
+    /// `None` if their effect on the machine's TLBs is uncertain.
     fn follow(&mut self, vcpu: u32, from: u64, to: u64) -> Option<()> {
         // SAFETY: only this thread uses the cursor.
         let records = unsafe { (*cursor(vcpu)).records };
@@ -162,7 +165,7 @@ impl State {
         Some(())
     }
 
-    /// An access was told: its pages are held.
+    /// Applies a recorded access: its pages are held.
     fn pass(&mut self, first: u64, last: u64, of: HitsOf) -> Option<()> {
         let index = self.index(of);
         for address in [first, last] {

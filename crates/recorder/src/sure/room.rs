@@ -1,4 +1,4 @@
-//! Whether the pages of a block find room among those that are held.
+//! Whether the pages of a block fit among those that are held.
 
 use ring::HitsOf;
 
@@ -6,17 +6,17 @@ use super::block::{Run, last_byte, of};
 use super::{PAGE_BYTES, State};
 use crate::words::PAGE_SHIFT;
 
-/// Whether there is room for the pages that a block uses.
+/// Whether the pages that a block uses fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// There is, or as many others go that are held.
+    /// They do, or replace other pages that are held.
     Left,
-    /// Some set would be full before the last of them comes. Nobody knows which of them the TLB has room for, and
-    /// so for which a page goes that is held: it is known where none is.
+    /// A set would become full before the last of them. Which of them the TLB has entries for, and so which
+    /// held page is evicted, is unknown then; it is known if no page is held.
     Anew,
-    /// The block uses as many pages of a set as that keeps.
+    /// The block uses as many pages of a set as the set has entries.
     Never,
-    /// It is not known which pages the TLBs hold.
+    /// The contents of the TLBs are unknown.
     Unknown,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Room {
 pub(super) type Use = (u64, (usize, usize), bool);
 
 impl State {
-    /// Whether there is room for the pages that a block uses.
+    /// Whether the pages that a block uses fit.
     pub(super) fn room(&mut self, run: Run) -> Room {
         if let Some(known) = &self.known {
             // Who makes room for each is known, one after the other.
@@ -33,8 +33,9 @@ impl State {
         if self.has_room(run) { Room::Left } else { self.room_by_set(run) }
     }
 
-    /// Whether there is room for the pages of a block for a simple reason: it uses fewer pages than any set keeps,
-    /// and one new page of each TLB at most, or several of one that has one set and is full or will not be.
+    /// Whether the pages of a block fit for a simple reason: it uses fewer pages than any set has entries;
+    /// and at most one new page of each TLB, or several of a TLB that has one set and is full or will not be
+    /// full.
     fn has_room(&self, run: Run) -> bool {
         let mut new = [0; 2];
         let mut note = |first: u64, last: u64, of: HitsOf| {
@@ -55,7 +56,7 @@ impl State {
         })
     }
 
-    /// Whether there is room for the pages that a block uses, of which there may be several of one set.
+    /// Whether the pages that a block uses fit, if several of them may be in one set.
     fn room_by_set(&mut self, run: Run) -> Room {
         // Each of them once, with its list and set, and whether it is new.
         let mut used = std::mem::take(&mut self.used);
@@ -89,7 +90,7 @@ impl State {
         room
     }
 
-    /// How many pages of each list a block uses at most that makes so many accesses.
+    /// The most pages of each list that a block with this number of accesses can use.
     pub(super) fn most_pages(&self, accesses: usize) -> [usize; 2] {
         if self.together { [2 + 2 * accesses, 0] } else { [2, 2 * accesses] }
     }

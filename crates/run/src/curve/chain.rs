@@ -1,4 +1,5 @@
-//! The stacks of all page sizes, each fed with what the next smaller one has not seen last.
+//! The LRU stacks of all page sizes. Each stack is fed only with the accesses that leave the page
+//! used last in the stack of the next smaller size.
 
 use addr::PageSize;
 use description::Error;
@@ -8,26 +9,28 @@ use trace::{Batch, Event, Meta};
 
 use super::{Curve, CurveOptions, Lookups, PAGE_SIZE_MIN};
 
-/// The number of top bits that page numbers leave free. They tell spaces apart.
+/// The number of upper bits of a `u64` that page numbers do not use. They hold the number of the
+/// address space.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
-/// One stack a page size, smallest first.
+/// One LRU stack for each page size, smallest first.
 pub(super) struct Chain {
     lookups: Lookups,
     levels: Vec<Level>,
-    /// Lookups that touch one page, whatever its size.
+    /// Accesses that touch one page, whatever the page size: one lookup each for every size.
     single: u64,
-    /// The numbers of the spaces, in the order in which they came.
+    /// The trace's numbers of the spaces, in the order in which they first ran, with the tag of
+    /// each.
     spaces: FxHashMap<u32, u64>,
     space: u64,
 }
 
-/// The stack of one page size.
+/// The LRU stack of one page size.
 struct Level {
     shift: u32,
     stack: StackDistance,
     last: u64,
-    /// Hits by depth, but for those on the page looked up last.
+    /// Hits by depth in the stack, without hits on the page looked up last.
     hits: Box<[u64]>,
     misses: u64,
     /// Lookups of accesses that touch several of the smallest pages.
@@ -88,7 +91,7 @@ impl Chain {
         page_sizes.iter().filter_map(curve).collect()
     }
 
-    /// The warm-up is over: counts begin anew, and the stacks stay.
+    /// Ends the warm-up: resets the counts to zero; the stacks stay.
     fn forget_counts(&mut self) {
         self.single = 0;
         for level in &mut self.levels {
@@ -131,7 +134,7 @@ impl Chain {
         }
     }
 
-    /// An access to another of the smallest pages than the one before.
+    /// Looks up an access within one of the smallest pages, another page than the one used last.
     #[inline(never)]
     fn moved(&mut self, addr: u64, tag: u64) {
         for level in &mut self.levels {
@@ -143,7 +146,8 @@ impl Chain {
         }
     }
 
-    /// An access to several of the smallest pages, and perhaps of the others.
+    /// Looks up an access that touches several of the smallest pages, and maybe several larger
+    /// ones.
     #[cold]
     fn crossing(&mut self, addr: u64, end: u64, tag: u64) {
         for level in &mut self.levels {
@@ -158,7 +162,7 @@ impl Chain {
 }
 
 impl Level {
-    /// Looks up a page that is not the last one.
+    /// Looks up a page other than the one used last.
     #[inline]
     fn touch(&mut self, page: u64) {
         self.last = page;
@@ -172,7 +176,7 @@ impl Level {
     }
 }
 
-/// The pages that have been looked up: a bit each.
+/// The set of pages that have been looked up, a bit for each page.
 #[derive(Default)]
 struct Seen {
     words: FxHashMap<u64, u64>,

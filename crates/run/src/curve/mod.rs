@@ -26,7 +26,7 @@ use crate::run::Progress;
 use chain::Chain;
 pub use sampled::{Gaps, PAGES_MAX, PAGES_MIN, Sampled, SampledCurve, Windows};
 
-/// Which accesses a TLB is looked up for.
+/// The accesses that are looked up in the TLB of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookups {
     /// Loads and stores.
@@ -38,10 +38,10 @@ pub enum Lookups {
 }
 
 impl Lookups {
-    /// All of them.
+    /// All values.
     pub const ALL: [Lookups; 3] = [Lookups::Data, Lookups::Fetch, Lookups::All];
 
-    /// The name that options and results use.
+    /// The name in options and results.
     pub const fn name(self) -> &'static str {
         match self {
             Lookups::Data => "data",
@@ -50,7 +50,7 @@ impl Lookups {
         }
     }
 
-    /// Whether accesses of `kind` are among them.
+    /// Whether accesses of `kind` are looked up.
     pub const fn include(self, kind: Kind) -> bool {
         match self {
             Lookups::Data => !matches!(kind, Kind::Fetch),
@@ -63,11 +63,11 @@ impl Lookups {
 /// What to count.
 #[derive(Clone, Debug)]
 pub struct CurveOptions {
-    /// A curve for each of these ...
+    /// The kinds of lookups. There is a curve for each of these with each of the page sizes.
     pub lookups: Vec<Lookups>,
-    /// ... and each page size: in any order, 4K or larger.
+    /// The page sizes, in any order, 4 KiB or larger.
     pub page_sizes: Vec<PageSize>,
-    /// The entries of the largest TLB.
+    /// The number of entries of the largest TLB.
     pub entries_max: u32,
 }
 
@@ -77,18 +77,18 @@ pub const PAGE_SIZE_MIN: PageSize = PageSize::SIZE_4K;
 /// The most entries that a curve goes to.
 pub const ENTRIES_MAX: u32 = 1 << 22;
 
-/// Lookups of a fully associative LRU TLB by the entries that it takes to hit.
+/// The number of lookups by the smallest fully associative LRU TLB in which they hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Curve {
-    /// What is looked up.
+    /// Which accesses are looked up.
     pub lookups: Lookups,
-    /// The page size.
+    /// The size of all pages.
     pub page_size: PageSize,
-    /// How many lookups there were; an access to two pages is two.
+    /// The number of lookups. An access that touches two pages is two lookups.
     pub total: u64,
-    /// Lookups of a page for the first time: misses whatever the size.
+    /// The number of first lookups of a page, which miss in a TLB of any size.
     pub cold: u64,
-    /// At index i, the lookups that hit in a TLB of more than i entries and in no smaller one.
+    /// At index i, the number of lookups that hit in a TLB of i + 1 entries and in no smaller one.
     pub hits: Vec<u64>,
 }
 
@@ -102,7 +102,8 @@ impl Curve {
     }
 }
 
-/// Counts all of `source`. Curves come in the order of the options, page sizes innermost.
+/// Counts the lookups of all of `source`. Returns the curves in the order of the options, all page
+/// sizes of the first kind of lookup first.
 pub fn curve(
     source: &mut dyn Source,
     options: &CurveOptions,

@@ -1,4 +1,4 @@
-//! LRU curves of a run on the way: from a sample of its pages, in constant memory.
+//! LRU curves that a run estimates in passing, from a sample of its pages, in constant memory.
 //!
 //! ```text
 //!   data access --> its 4K page --same as the last?--> counted: a hit in every TLB
@@ -11,16 +11,16 @@
 //!                                                                        ... and so for each page size
 //! ```
 //!
-//! All accesses to a page are sampled or none, so that distances between uses scale with the share of pages that
-//! is sampled. The share begins as all pages, and is halved as often as the sample has more than [`PAGES_MAX`]
-//! pages: this is SHARDS of a fixed size (Waldspurger, Park, Garthwaite and Ahmad, *Efficient MRC Construction with
-//! SHARDS*, FAST 2015, sections 3 and 4). As there, what the sample counts too much or too little of is put right
-//! at the youngest place (SHARDS-adj), since the number of lookups is known. What differs: shares are powers of two,
-//! so that pages leave the sample half of them at a time; counts are weighted by the share of their time
-//! and not scaled later; and the share is halved too where the sample has more uses than a run can afford, as long as
-//! [`PAGES_MIN`] pages stay.
+//! All accesses to a page are sampled or none, so that reuse distances scale with the share of pages in the
+//! sample. The share begins at all pages, and is halved whenever the sample has more than [`PAGES_MAX`]
+//! pages. This is fixed-size SHARDS (Waldspurger, Park, Garthwaite and Ahmad, *Efficient MRC Construction
+//! with SHARDS*, FAST 2015, sections 3 and 4). As in that paper's SHARDS-adj, the difference between the
+//! estimated and the known number of lookups is added to the smallest reuse distance. Three things differ
+//! from the paper. Shares are powers of two, so that half of the pages leave the sample at a time. Each count
+//! is weighted by the share at the time of counting, and is not rescaled later. The share is also halved when
+//! the sample has more uses than a run can afford, as long as [`PAGES_MIN`] pages stay.
 //!
-//! The sample is spread over the whole trace, however long that is ([`Windows`]):
+//! The sample is taken in windows over the whole trace, however long the trace is ([`Windows`]):
 //!
 //! ```text
 //!   | all of 50 M | 0.5 M | 3.5 M not looked at | 0.5 M | 3.5 M not looked at | 0.5 M | ...  end
@@ -28,12 +28,13 @@
 //!                   counts x 4/0.5 when it is over                              counts x its accesses / those looked at
 //! ```
 //!
-//! So a long run takes little more time, and a phase of some millions of accesses is seen. Between windows the stacks stay
-//! as they are. With no more than [`PAGES_MAX`]
-//! pages, and accesses that are all looked at, the curves are exact.
+//! So a long run takes little more time, and a phase of some millions of accesses is still seen. The stacks
+//! do not change between windows. The curves are exact if there are no more than [`PAGES_MAX`] pages and all
+//! accesses are in windows.
 //!
-//! Where a recorder counts accesses that surely hit the first TLB ([`Batch::hits`]), these are hits for every size, and
-//! their pages become the youngest when they are told. So depths can be off by the entries of the first TLB.
+//! A recorder may only count the accesses that are guaranteed to hit the first TLB ([`Batch::hits`]). These
+//! accesses are hits for every size, and their pages become the most recently used when the recorder reports
+//! them, later than they were used. So depths can be off by the number of entries of the first TLB.
 
 use std::{collections::BTreeMap, slice};
 
@@ -43,28 +44,32 @@ use trace::{Batch, Error, Event, Forward, Hits, Meta, Source};
 
 use super::{Curve, Lookups, PAGE_SIZE_MIN};
 
-/// The most pages of one size that are in the sample.
+/// The most pages of one size in the sample.
 pub const PAGES_MAX: usize = 1 << 13;
-/// The limit on time leaves at least half of this number of pages in the sample.
+/// If the sample is halved to save time, at least half of this number of pages stay in it.
 pub const PAGES_MIN: usize = 1 << 11;
-/// Accesses per use in the sample, at least, unless the sample is small.
+/// The lowest allowed number of accesses per use of a sampled page. More frequent uses make the
+/// sample shrink, unless it is small.
 const ACCESSES_PER_USE: u64 = 24;
-/// So many accesses apart it is looked at whether it has more.
+/// The number of accesses between two checks of how often sampled pages are used.
 const LOOK_ACCESSES: u64 = 1 << 18;
-/// Places of the stack beyond the sample: it is halved a little late.
+/// Places in the stack beyond [`PAGES_MAX`], since the sample is halved a little late.
 const SPARE: usize = 64;
-/// The number of top bits that page numbers leave free. They tell spaces apart.
+/// The number of upper bits of a `u64` that page numbers do not use. They hold the number of the
+/// address space.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
-/// Which accesses of a long run are looked at. Those that a batch holds are meant: what it counts besides
-/// ([`Batch::hits`]) belongs to the window or gap in which it is told.
+/// Which accesses of a long run are looked up. Only the accesses that a batch holds decide where windows
+/// begin and end; the accesses that a batch only counts ([`Batch::hits`]) belong to the window or gap in
+/// which they are reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
-    /// So many at the beginning.
+    /// The number of accesses in the first window, at the beginning of the run.
     pub whole: u64,
-    /// So many at the beginning of each period after that; 0 is taken for 1.
+    /// The number of accesses in the window at the beginning of each period after the first window;
+    /// 0 is taken for 1.
     pub window: u64,
-    /// The accesses of a period.
+    /// The number of accesses in a period: a window and the gap after it.
     pub period: u64,
 }
 
@@ -74,35 +79,36 @@ impl Default for Windows {
     }
 }
 
-/// What the sample of a run leaves out in time.
+/// Which accesses of a run were not looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// So many accesses at the beginning of what counts were all looked at.
+    /// The number of accesses at the beginning of the counts that were all looked up.
     pub after: u64,
-    /// One in about so many after that.
+    /// After them, about one in this many accesses was looked up.
     pub one_in: u64,
 }
 
 /// The curve of the loads and stores of a run, from a sample of its pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampledCurve {
-    /// The curve. What it counts is estimated where not all pages are in the sample. The lookups are exact then, and
-    /// estimated where not all accesses were looked at.
+    /// The curve. The hits are estimated if not all pages are in the sample; the number of lookups is still
+    /// exact then. Both are estimated if not all accesses were looked up.
     pub curve: Curve,
-    /// Pages per page in the sample at the end: 1 if all pages were in it.
+    /// The number of pages per sampled page at the end: 1 if all pages were sampled.
     pub one_in: u64,
-    /// Which accesses were left out; `None` if all were looked at.
+    /// Which accesses were not looked up; `None` if all were.
     pub gaps: Option<Gaps>,
 }
 
-/// A source that samples what it hands on.
+/// A source that passes on the batches of another source and samples their accesses.
 pub struct Sampled<'a> {
     source: &'a mut dyn Source,
     sampler: Sampler,
 }
 
 impl<'a> Sampled<'a> {
-    /// Samples `source` for a curve of each of `page_sizes`, all of them 4K or larger, up to `entries_max` entries.
+    /// Samples `source`, for one curve of up to `entries_max` entries for each of `page_sizes`, which are 4
+    /// KiB or larger.
     pub fn new(
         source: &'a mut dyn Source,
         page_sizes: &[PageSize],
@@ -111,7 +117,7 @@ impl<'a> Sampled<'a> {
         Sampled::in_windows(source, page_sizes, entries_max, Windows::default())
     }
 
-    /// As [`Sampled::new`], with other windows.
+    /// As [`Sampled::new`], with the given windows.
     pub fn in_windows(
         source: &'a mut dyn Source,
         page_sizes: &[PageSize],
@@ -121,7 +127,7 @@ impl<'a> Sampled<'a> {
         Sampled { source, sampler: Sampler::new(page_sizes, entries_max as usize, windows) }
     }
 
-    /// The curves of what has been handed on, in the order of `page_sizes`.
+    /// The curves of all batches passed on so far, in the order of `page_sizes`.
     pub fn curves(&self, page_sizes: &[PageSize]) -> Vec<SampledCurve> {
         page_sizes.iter().filter_map(|&size| self.sampler.curve(size)).collect()
     }
@@ -146,27 +152,29 @@ impl Forward for Sampled<'_> {
 /// The stacks of all page sizes.
 struct Sampler {
     levels: Vec<Level>,
-    /// Lookups that touch one page, whatever its size: those that were looked at since the open period began.
+    /// Accesses of the open period that were looked up and touch one page, whatever the page size.
     single: u64,
-    /// Such lookups of the periods before.
+    /// The same of all earlier periods, scaled up to all accesses of these.
     single_before: u64,
-    /// The numbers of the spaces, in the order in which they came, and of the one that runs.
+    /// The trace's numbers of the spaces, in the order in which they first ran, and the tag of the
+    /// space that is running.
     spaces: BTreeMap<u32, u64>,
     space: u64,
-    /// Accesses since it was looked at what the sample costs.
+    /// Accesses since the last check of how often sampled pages are used.
     accesses: u64,
     windows: Windows,
     stretch: Stretch,
-    /// Accesses of a batch until the next stretch begins.
+    /// The number of accesses, among those that batches hold, until the next window or gap begins.
     left: u64,
-    /// Of the open period: what was looked at, and all.
+    /// The accesses of the open period: those that were looked up, and all.
     seen: Seen,
-    /// Accesses that count and come before the first window, and whether one of a gap came since.
+    /// Accesses that count and come before the first window ends, and whether an access of a gap
+    /// has come since.
     whole: u64,
     has_gaps: bool,
 }
 
-/// Where in a long run it is.
+/// The position in a long run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stretch {
     Whole,
@@ -174,17 +182,17 @@ enum Stretch {
     Gap,
 }
 
-/// Accesses of a period.
+/// The accesses of a period.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Those that were looked at.
+    /// Those that were looked up.
     looked: u64,
     /// All of them.
     all: u64,
 }
 
 impl Seen {
-    /// What is to be expected of all, if `count` is true of those that were looked at.
+    /// The expected count of all accesses, if `count` was counted of those that were looked up.
     fn scale(self, count: u64) -> u64 {
         if self.looked == self.all {
             return count;
@@ -194,12 +202,12 @@ impl Seen {
     }
 }
 
-/// What was counted of pages of one size.
+/// Counts of pages of one size.
 #[derive(Clone)]
 struct Counts {
-    /// Hits by depth in the whole stack, estimated, but for those on the page looked up last.
+    /// Hits by estimated depth in the stack of all pages, without hits on the page looked up last.
     hits: Box<[u64]>,
-    /// Lookups of a page that lies deeper than that.
+    /// Lookups of a page that lies deeper in the stack than the curve goes.
     deeper: u64,
     /// First lookups of a page.
     cold: u64,
@@ -219,7 +227,7 @@ impl Counts {
         (*deeper, *cold, *of_crossings) = (0, 0, 0);
     }
 
-    /// Adds what a period has in all, of which `counts` were looked at.
+    /// Adds the counts of a period: `counts`, scaled up to all accesses of the period.
     fn add(&mut self, counts: &Counts, seen: Seen) {
         let Counts { hits, deeper, cold, of_crossings } = self;
         // Few depths come in one period.
@@ -237,16 +245,16 @@ struct Level {
     shift: u32,
     /// The page looked up last, sampled or not.
     last: u64,
-    /// One in `2^halvings` pages is in the sample.
+    /// One in `2^halvings` pages is sampled.
     halvings: u32,
     stack: StackDistance,
     /// The pages in the sample.
     pages: Vec<u64>,
-    /// What was looked at since the open period began.
+    /// The counts of the open period.
     open: Counts,
-    /// All of the periods before.
+    /// The counts of all earlier periods.
     before: Counts,
-    /// Uses of the stack since it was looked at what they cost.
+    /// Uses of sampled pages since the last check of how often they are used.
     uses: u64,
 }
 
@@ -304,7 +312,7 @@ impl Sampler {
         }
     }
 
-    /// Looks up what comes before the access with the index `to`.
+    /// Handles the accesses and the counted hits before the access with the index `to`.
     fn until(
         &mut self,
         batch: &Batch,
@@ -334,7 +342,7 @@ impl Sampler {
         self.part(addrs, metas);
     }
 
-    /// Accesses of one stretch.
+    /// Handles accesses that all lie in one window or all in one gap.
     fn part(&mut self, addrs: &[u64], metas: &[Meta]) {
         self.left -= addrs.len() as u64;
         if self.passes(addrs.len() as u64) {
@@ -342,7 +350,7 @@ impl Sampler {
         }
     }
 
-    /// Counts accesses of the open period, and says whether they are to be looked at.
+    /// Counts accesses of the open period. Returns whether they are to be looked up.
     fn passes(&mut self, accesses: u64) -> bool {
         let is_looked_at = self.stretch != Stretch::Gap;
         self.seen.all += accesses;
@@ -366,7 +374,7 @@ impl Sampler {
         (self.stretch, self.left) = (Stretch::Window, window);
     }
 
-    /// The open period is over.
+    /// Ends the open period.
     fn close(&mut self) {
         let seen = std::mem::take(&mut self.seen);
         self.single_before += seen.scale(std::mem::take(&mut self.single));
@@ -400,7 +408,7 @@ impl Sampler {
         self.single += single;
     }
 
-    /// An access to another of the smallest pages than the one before.
+    /// Looks up an access within one of the smallest pages, another page than the one used last.
     #[inline]
     fn moved(&mut self, addr: u64, tag: u64) {
         for level in &mut self.levels {
@@ -412,7 +420,8 @@ impl Sampler {
         }
     }
 
-    /// An access to several of the smallest pages, and perhaps of the others.
+    /// Looks up an access that touches several of the smallest pages, and maybe several larger
+    /// ones.
     #[cold]
     fn crossing(&mut self, addr: u64, end: u64, tag: u64) {
         for level in &mut self.levels {
@@ -425,7 +434,7 @@ impl Sampler {
         }
     }
 
-    /// Hits of the first TLB that were counted.
+    /// Takes hits of the first TLB that a batch counts.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
         if !self.passes(count) || kind == Kind::Fetch || count == 0 {
             return;
@@ -441,18 +450,20 @@ impl Sampler {
         }
     }
 
-    /// What page numbers of the space that runs have in their upper bits.
+    /// The upper bits of all page numbers in the space that is running.
     fn tag(&self) -> u64 {
         self.space << (u64::BITS - SPACE_BITS)
     }
 
-    /// More spaces than there are tags share them: what is estimated is hardly changed.
+    /// Switches to a space. If there are more spaces than tags, several share a tag, which hardly
+    /// changes the estimate.
     fn switch(&mut self, space: u32) {
         let next = self.spaces.len() as u64 % ((1 << SPACE_BITS) - 1);
         self.space = *self.spaces.entry(space).or_insert(next);
     }
 
-    /// The warm-up is over: counts begin anew, after the beginning with a window, and the stacks stay.
+    /// Ends the warm-up: resets the counts to zero; the stacks stay. Sampling goes on with a window if
+    /// the first window is over.
     fn forget_counts(&mut self) {
         let Sampler {
             levels,
@@ -506,7 +517,7 @@ impl Sampler {
 }
 
 impl Level {
-    /// Looks up a page that is not the last one.
+    /// Looks up a page other than the one used last.
     #[inline]
     fn touch(&mut self, page: u64) {
         self.last = page;
@@ -515,7 +526,7 @@ impl Level {
         }
     }
 
-    /// Whether `page` is in the sample.
+    /// Whether `page` is sampled.
     #[inline]
     fn samples(&self, page: u64) -> bool {
         // Both shifts, as one of 64 places is none.
@@ -538,7 +549,7 @@ impl Level {
         }
     }
 
-    /// `page` is the last one, and nothing is counted.
+    /// Makes `page` the most recently used one, without counting a lookup.
     fn refresh(&mut self, page: u64) {
         self.last = page;
         if self.samples(page) && self.stack.touch(page).is_none() {
@@ -546,7 +557,7 @@ impl Level {
         }
     }
 
-    /// `page` is in the stack for the first time.
+    /// Adds `page` to the stack for the first time.
     fn add(&mut self, page: u64) {
         self.pages.push(page);
         if self.pages.len() > PAGES_MAX {
@@ -554,14 +565,14 @@ impl Level {
         }
     }
 
-    /// Halves the sample if it was used more than `allowed` and does not become too small.
+    /// Halves the sample if it had more than `allowed` uses and does not become too small.
     fn look(&mut self, allowed: u64) {
         if std::mem::take(&mut self.uses) > allowed && self.pages.len() > PAGES_MIN {
             self.halve();
         }
     }
 
-    /// One in twice as many pages stays in the sample.
+    /// Halves the share of sampled pages.
     #[cold]
     fn halve(&mut self) {
         self.halvings += 1;

@@ -1,4 +1,4 @@
-//! From what a run has counted to its results, and the check that its counts agree.
+//! Results from the counts of a run, and the check that the counts agree.
 
 pub mod identities;
 pub mod summary;

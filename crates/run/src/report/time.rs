@@ -1,7 +1,7 @@
 //! Time: counts times latencies, as a range.
 //!
-//! A core overlaps what it can, and a trace of addresses does not say which load waits for which.
-//! So neither the program's time nor translation's is one number:
+//! A core overlaps some of its misses, and a trace of addresses does not say which load waits for
+//! which. So neither the program's time nor the time of translation is one number:
 //!
 //! ```text
 //!                 least                               most
@@ -14,11 +14,11 @@
 //!                 number each, as nothing of it runs beside the program that asked
 //! ```
 //!
-//! Of several processors the cycles are added up: they are work, not the time that passes.
+//! The cycles of several processors are added up: the sum is work, not elapsed time.
 //!
-//! The share's ends take opposite ends of both times, because overlap of data misses and overlap
-//! of walks are independent: a core with one page-table walker and many miss buffers hides the
-//! first and not the second.
+//! The least share takes the least time of translation with the most time of the program, and the
+//! most share the reverse. Overlap of data misses and overlap of walks are independent: a core with
+//! one page-table walker and many miss buffers hides data misses and not walks.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ use results::{KernelTime, Range, Time, count::census::RegionCensus};
 use super::summary;
 use crate::run::Run;
 
-/// The time of a run; `None` if the description leaves out a latency that it takes.
+/// The time of a run; `None` if the description lacks a latency that is needed.
 pub(super) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Option<Time> {
     let cycles_per_instruction = description.core.cycles_per_instruction?;
     let Walkers { here: walker, .. } = walkers;
@@ -78,7 +78,7 @@ pub(super) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Opt
     })
 }
 
-/// The kernel's cycles by what was done, and those of waiting for disks.
+/// The kernel's cycles by kind of work, and the cycles of waiting for disks.
 fn kernel(
     description: &Description,
     run: &Run,
@@ -118,8 +118,8 @@ fn kernel(
     Some((by_work, sum(|counts| counts.io_cycles)))
 }
 
-/// Cycles of flushing virtual caches: a loop over the lines of `l1d`, and those that it writes. All of `l1i`
-/// goes at once.
+/// Cycles of flushing virtual caches: a loop over the lines of `l1d` and the write-back of dirty ones. All
+/// lines of `l1i` are dropped at once.
 fn cache_flush_cycles(costs: &Costs, walkers: &Walkers) -> u64 {
     let caches = walkers.each().filter_map(|walker| walker.port.caches.as_ref());
     let counts = caches.filter_map(|caches| caches.counts(Served::L1d));
@@ -130,7 +130,7 @@ fn cache_flush_cycles(costs: &Costs, walkers: &Walkers) -> u64 {
     cycles.sum()
 }
 
-/// Cycles of the TLB lookups for the accesses of a region.
+/// Cycles of the TLB lookups for the accesses to a region.
 pub(super) fn of_lookups(hardware: &TlbUnits, region: &RegionCensus) -> u64 {
     let of_kind = |kind: Kind| {
         let index = kind as usize;
@@ -154,8 +154,8 @@ fn lookup_cycles(run: &Run) -> u64 {
     tlbs.map(of_tlb).sum::<u64>() + run.seen.census.table_cycles()
 }
 
-/// Cycles that the data caches add to the program beyond hits where its accesses come in, which are
-/// part of the instructions' own cycles.
+/// Cycles that data caches add to the program's time. A hit in the first cache adds nothing: its
+/// latency is part of the instructions' own cycles.
 fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
     let of_kind = |kind: Kind| {
         let hit_cycles = description.cache.hit_cycles(kind);
@@ -169,7 +169,8 @@ fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
     Kind::ALL.into_iter().map(of_kind).sum::<u64>() as f64
 }
 
-/// The cycles of `issue` and `stalls`, overlapping as far as the core lets them and not at all.
+/// The least and most cycles for `issue` and `stalls`: overlapping as far as the core allows, and
+/// not overlapping at all.
 fn program(description: &Description, issue: f64, stalls: f64) -> Range<f64> {
     let most = issue + stalls;
     let least = match description.core.misses_in_flight.map(u32::from) {

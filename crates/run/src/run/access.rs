@@ -1,4 +1,4 @@
-//! The common case: accesses that hit, and what else can become of one.
+//! The common case, accesses that hit a TLB; and the tests that send all other accesses elsewhere.
 
 use std::ops::Range;
 
@@ -19,27 +19,28 @@ use trace::{Batch, Meta};
 
 use super::{Run, miss::AllMissed};
 
-/// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by
-/// that which the TLB was asked for.
+/// What lies behind the TLBs for the program's accesses: no cache, caches that are looked up by physical
+/// address, or caches that are looked up by the address that the TLB is looked up by.
 pub(super) const UNCACHED: u8 = 0;
 pub(super) const PHYSICAL: u8 = 1;
 pub(super) const VIRTUAL: u8 = 2;
 
-/// One lookup: what is accessed, how, and by whom it is looked up first.
+/// One lookup: the address, the kind of access, and the first-level TLB.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup<'a> {
     pub(super) addr: VirtAddr,
     pub(super) kind: Kind,
     pub(super) unit: usize,
     pub(super) access: u64,
-    /// The batch that the access is in.
+    /// The batch that has the access.
     pub(super) batch: &'a Batch,
 }
 
 impl Run {
-    /// Runs accesses: hits by themselves, everything else one by one; if `to_miss`, up to the first
-    /// that is no hit; and up to one after which the operating system wants to be woken. Gives the
-    /// index of the one that follows, and how many fetches the trace cache has delivered.
+    /// Runs the accesses of `span`: hits in a fast loop, all others one by one. Stops after an
+    /// access after which the operating system wants to be woken, and, if `to_miss`, after the
+    /// first access that is no hit. Returns the index of the next access, and the number of fetches
+    /// that the trace cache delivered.
     pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
@@ -56,8 +57,8 @@ impl Run {
         Ok((span.start + ran, 0))
     }
 
-    /// Looks up rows whose addresses are those of the TLBs: some or all of a batch's from the one at `from`
-    /// on; `place` gives the index there of each. Gives how many ran.
+    /// Looks up rows whose addresses are as the TLBs see them: some or all rows of a batch, the first at
+    /// index `from` or later. `place` maps a row to its index in the batch. Returns how many ran.
     pub(super) fn looked_up<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
@@ -116,15 +117,15 @@ impl Run {
         Ok(next)
     }
 
-    /// Whether accesses that miss come one after the other, so that it pays to ask once for many of them what
-    /// kind of TLBs these are.
+    /// Whether misses follow each other so closely that it pays to determine the kinds of TLBs once for many
+    /// of them.
     fn is_dense(&self, number: u64) -> bool {
         self.tempo.pace.is_dense() && number >= self.tempo.worth.until
     }
 
-    /// Runs accesses as long as each is found at once and lies in one page, and says how many
-    /// were, and the time of the last. This is where a run spends its time: nothing here can
-    /// fail, and what it borrows stays in registers.
+    /// Runs accesses as long as each hits at once and lies within one page. Returns how many ran,
+    /// and the time of the last. This is where a run spends its time: nothing here can fail, and
+    /// the borrowed state stays in registers.
     fn hits<const CACHES: u8, const LEARNS: u8, const TWO: bool>(
         &mut self,
         addrs: &[u64],
@@ -188,7 +189,8 @@ impl Run {
         (ran, time)
     }
 
-    /// One access, whatever becomes of it; one that has `missed` every level is not looked up again.
+    /// Runs one access of any outcome. An access that has `missed` every level already is not looked
+    /// up again.
     // Inlined into its callers: to hand over the arguments takes 30 instructions.
     #[inline(always)]
     pub(super) fn access<const CHECK: bool, const CACHES: u8>(
@@ -217,7 +219,7 @@ impl Run {
         Ok(())
     }
 
-    /// An access to memory whose translation was looked up by itself.
+    /// Runs the memory access of one access that was translated by itself.
     fn data<const CACHES: u8>(
         &mut self,
         addr: VirtAddr,
@@ -238,7 +240,7 @@ impl Run {
         }
     }
 
-    /// The physical address of one access that lies within a page, and that page's size.
+    /// The physical address of one access that lies within a page, and the size of the page.
     fn translate<const CHECK: bool>(
         &mut self,
         place: Lookup<'_>,
@@ -271,8 +273,8 @@ impl Run {
         }
     }
 
-    /// An access that does not end in the page where it starts, whose translation was found: a
-    /// lookup for each further page, whatever its size.
+    /// Runs the rest of an access that crosses a page boundary and whose first page was translated:
+    /// one lookup for each further page, of any size.
     #[cold]
     fn straddle<const CHECK: bool, const CACHES: u8>(
         &mut self,
@@ -302,8 +304,8 @@ impl Run {
         }
     }
 
-    /// Stops at a translation that is not what the page table says now, or that allows what the
-    /// page table forbids.
+    /// Fails if a translation differs from what the page table has now, or allows what the page
+    /// table forbids.
     #[cold]
     fn compare(&mut self, place: Lookup<'_>, hit: &Hit) -> Result<(), Error> {
         let table = self.stack.query(self.who.space, place.addr);
@@ -329,7 +331,7 @@ impl Run {
     }
 }
 
-/// A hit on a page that several regions share is counted for its own region.
+/// Counts a hit on a page that several regions share, for the region of the address.
 #[cold]
 #[inline(never)]
 pub(super) fn shared_hit(

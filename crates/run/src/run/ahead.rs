@@ -1,4 +1,4 @@
-//! What the host fetches before a miss needs it.
+//! Prefetches on the host of data that the simulation of later accesses needs.
 //!
 //! ```text
 //!   accesses    now . . . 4 . . . 8 . .
@@ -7,10 +7,10 @@
 //!                         +----------> where that entry says it lies: what a large cache knows of that line
 //! ```
 //!
-//! Where misses follow each other, much of the time goes into waiting for the host's own memory: a walk waits for the
-//! page table, then the last cache of the simulated machine for what it knows of the entry's line, and of the line that is
-//! accessed. Addresses of a batch are known, so all of that is fetched while the accesses before are run. It
-//! changes nothing that is counted.
+//! If misses follow each other closely, much of the time is spent waiting for the host's own memory: a walk
+//! reads the simulated page table, then the tags of the last simulated cache for the line of the entry and
+//! for the line that is accessed. The addresses in a batch are known, so all of these are prefetched while
+//! earlier accesses are simulated. This changes no count.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use hardware::behind::Behind;
@@ -22,27 +22,31 @@ use super::{
     access::{UNCACHED, VIRTUAL},
 };
 
-/// So many accesses before a walk for it, the entry of a page is fetched, ...
+/// The page-table entry for an access is prefetched when it is this many accesses ahead.
 const ENTRY_AHEAD: usize = 8;
-/// ... and so many before an access, what a cache knows of its line.
+/// The cache tags for an access are prefetched when it is this many accesses ahead.
 const LINE_AHEAD: usize = 4;
-/// What page tables may take that the nearest caches of hosts have whole, or nearly.
+/// The size of page tables, in bytes, up to which the host's nearest caches hold all or most of
+/// them. Only larger ones are prefetched.
 const NEAR_BYTES_MAX: u64 = 4 << 20;
-/// So many pages, and lines, are remembered as fetched.
+/// The number of recently prefetched pages, and of lines, that are remembered to avoid repetition.
 const RECENT: usize = 64;
-/// The pages and lines that are told apart. A machine's may be larger or smaller: then something is fetched twice, or not.
+/// The page size that is assumed for remembering pages. If the machine's pages are larger or smaller, some
+/// data is prefetched twice or not at all.
 const PAGE: PageSize = PageSize::SIZE_4K;
 const LINE_SHIFT: u32 = 6;
 
-/// What is far from the host's processor, and what of it was fetched last, by the last bits of its number.
+/// What is too large for the host's nearest caches, and what was prefetched recently, indexed by the last
+/// bits of the page or line number.
 pub(super) struct Ahead {
     tables_are_far: bool,
     caches_are_far: bool,
-    /// Pages whose entries were fetched.
+    /// Pages whose page-table entries were prefetched.
     entries: [u64; RECENT],
-    /// Lines of which a cache knows.
+    /// Lines whose cache tags were prefetched.
     lines: [u64; RECENT],
-    /// Where pages lay when that was asked last, in whichever space that was: it need not be true any more.
+    /// By page, in whichever space: the physical address found last. It may be out of date, as it is only
+    /// used for prefetching.
     places: [(u64, Option<PhysAddr>); RECENT],
 }
 
@@ -59,7 +63,7 @@ impl Default for Ahead {
     }
 }
 
-/// Whether `number` is not among those that are remembered. From now on it is.
+/// Whether `number` is not remembered; remembers it.
 #[inline(always)]
 fn is_new(recent: &mut [u64; RECENT], number: u64) -> bool {
     let place = &mut recent[number as usize % RECENT];
@@ -67,18 +71,19 @@ fn is_new(recent: &mut [u64; RECENT], number: u64) -> bool {
 }
 
 impl Ahead {
-    /// Asks what is far by now.
+    /// Determines what is too large for the host's nearest caches now.
     pub(super) fn look(&mut self, ram: &Ram, behind: &impl Behind) {
         self.tables_are_far = ram.footprint().frame_bytes > NEAR_BYTES_MAX;
         self.caches_are_far = behind.is_far();
     }
 
-    /// Whether what the machine's last cache knows is far.
+    /// Whether the tags of the machine's last cache are too large for the host's nearest caches.
     pub(super) fn caches_are_far(&self) -> bool {
         self.caches_are_far
     }
 
-    /// The access at `next` is about to be run, by `who` and through `view`, and many miss.
+    /// Prefetches for accesses soon after the one at `next`, which `who` is about to run with the
+    /// addresses of `view`. Called where many accesses miss.
     #[inline(always)]
     pub(super) fn soon<const CACHES: u8>(
         &mut self,
@@ -113,7 +118,7 @@ impl Ahead {
         }
     }
 
-    /// Where `addr` probably lies.
+    /// The probable physical address of `addr`.
     #[inline(always)]
     fn place(&mut self, addr: u64, (who, view): (Who, View), stack: &Stack) -> Option<PhysAddr> {
         let linear = VirtAddr::new(addr);

@@ -1,4 +1,4 @@
-//! The clock of the operating system, and what is due by it.
+//! The clock of the operating system, and the events that are due by it.
 //!
 //! ```text
 //!   full           instructions x cycles + lookups of second-level TLBs + walks, at a nominal price
@@ -6,21 +6,23 @@
 //!   instructions   instructions x cycles
 //! ```
 //!
-//! Both consist of what the front knows. What lies behind the TLBs costs a walk the same in every
-//! design, so that no MMU cache and no data cache changes what the operating system does. The
-//! `full` clock differs between TLBs; that of instructions is the same for all of them.
+//! Both clocks use only counts of the front, that is, of TLBs and operating system. A walk costs
+//! the same in every design, so neither MMU caches nor data caches change what the operating system
+//! does. The `full` clock differs between TLBs; the `instructions` clock is the same for all of
+//! them.
 //!
-//! The clock is worked out of the counts when somebody asks, so that nobody pays for it where the
-//! operating system has no deadline. With one, a stretch of accesses ends after each fault while the deadline
-//! is so far that no number of misses brings it near. Then it ends where instructions alone reach the
-//! deadline, and after each miss:
+//! The clock is computed from the counts on demand, so that it costs nothing if the operating system has no
+//! deadline. With a deadline, a stretch of accesses ends after each fault while the deadline is too far for
+//! misses to reach it. Near the deadline, a stretch ends where instructions alone would reach it, and after
+//! each miss:
 //!
 //! ```text
 //!   hit miss hit miss hit fault | hit hit miss | hit hit hit | tick | hit miss ...
 //!   far: every access misses    ^ the clock    ^ near        ^ the deadline
 //! ```
 //!
-//! Each processor has a clock of its own; a deadline is due when the one that runs has reached it.
+//! Each processor has its own clock. A deadline is due when the clock of the running processor has
+//! reached it.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -36,13 +38,13 @@ use super::{
     access::{PHYSICAL, UNCACHED, VIRTUAL},
 };
 
-/// Accesses that run near a deadline before the clock is read again, at most.
+/// Near a deadline, the most accesses that run before the clock is read again.
 const STRETCH_MAX: usize = 256;
 
-/// Accesses whose instructions are added up at once, far from a deadline.
+/// Far from a deadline, the number of accesses whose instructions are added up at once.
 const SUMMED: usize = 1024;
 
-/// From counts to cycles.
+/// The prices that turn counts into cycles.
 pub(super) struct Prices {
     clock: Clock,
     cycles_per_instruction: f64,
@@ -58,12 +60,12 @@ impl Prices {
         }
     }
 
-    /// What the kernel's work costs, if that is known.
+    /// The costs of the kernel's work, if known.
     pub(super) fn costs(&self) -> Option<&Costs> {
         self.costs.as_ref()
     }
 
-    /// The clock of `processor`, in cycles since its counts began.
+    /// The clock of `processor`, in cycles since its counts were last reset.
     pub(super) fn cycles(&self, processor: &Processor) -> u64 {
         let Processor { hardware, counts, .. } = processor;
         let cycles = self.of_instructions(counts.instructions);
@@ -91,8 +93,8 @@ impl Prices {
         cycles + lookups + kernel + counts.io_cycles
     }
 
-    /// How many of `metas` run on `processor` until instructions alone bring its clock from `now`
-    /// to `deadline`: all, if they do not.
+    /// How many of `metas` run on `processor` until the instructions alone bring its clock from
+    /// `now` to `deadline`; all of them if they do not.
     fn until(&self, metas: &[Meta], processor: &Processor, now: u64, deadline: u64) -> usize {
         let mut instructions = processor.counts.instructions;
         let rest = now - self.of_instructions(instructions);
@@ -103,8 +105,8 @@ impl Prices {
         metas.iter().position(reaches).map_or(metas.len(), |last| last + 1)
     }
 
-    /// How many of `metas` run on `processor` without bringing its clock `cycles` further, even if each
-    /// looks up `lookups` pages that no TLB holds; as long as there is no fault.
+    /// How many of `metas` can run on `processor` before its clock has advanced by `cycles`, even if
+    /// each access makes `lookups` lookups that miss every TLB. Assumes that no access faults.
     fn surely_before(
         &self,
         metas: &[Meta],
@@ -134,12 +136,12 @@ impl Prices {
     }
 }
 
-/// The operating system's clock, and what is due by it.
+/// The operating system's clock, and the events that are due by it.
 pub(super) struct Timing {
     pub(super) prices: Prices,
-    /// Settings that will change, in the order of time.
+    /// Settings that are yet to change, in the order of time.
     changes: VecDeque<Change>,
-    /// Whether the system wants to be woken since the last fault.
+    /// Whether the operating system has asked to be woken since the last fault.
     pub(super) has_new_deadline: bool,
 }
 
@@ -151,19 +153,19 @@ impl Timing {
 }
 
 impl Run {
-    /// The clock of the processor that runs, in cycles since the run began.
+    /// The clock of the running processor, in cycles since the run began.
     pub(super) fn now(&self) -> u64 {
         let processor = &self.processors.here;
         processor.cycles_before + self.timing.prices.cycles(processor)
     }
 
-    /// What the operating system's time is made of.
+    /// Which times the operating system's clock consists of.
     pub fn clock(&self) -> Clock {
         self.timing.prices.clock
     }
 
-    /// Runs accesses among which there is no event. Where pages lie as the trace says, each row is
-    /// told of before it runs.
+    /// Runs the accesses of `span`, without events among them. If the trace gives physical
+    /// addresses, the operating system is told of each row before the row runs.
     pub(super) fn span<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -189,8 +191,8 @@ impl Run {
         self.woken_span::<CHECK>(batch, from..span.end, behind)
     }
 
-    /// Runs accesses among which there is no event, and wakes the operating system among them
-    /// when something is due.
+    /// Runs the accesses of `span`, without events among them, and wakes the operating system
+    /// whenever something is due.
     fn woken_span<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -233,19 +235,19 @@ impl Run {
         }
     }
 
-    /// Whether all that a miss adds to the clock, but for faults, is a lookup and a walk at the nominal
-    /// price; and whether rows go to the TLBs as the trace has them.
+    /// Whether every miss without a fault adds a lookup and a walk at the nominal price to the clock
+    /// and nothing else, and the TLBs see rows as the trace has them.
     fn misses_are_priced_alike(&self) -> bool {
         self.hooks.leave_prices() && self.processors.here.trace_cache.is_none()
     }
 
-    /// When the operating system has something to do next.
+    /// The next time at which the operating system has something to do.
     fn deadline(&self) -> Option<u64> {
         let change = self.timing.changes.front().map(|change| change.time);
         self.system.deadline().into_iter().chain(change).min()
     }
 
-    /// Has a setting change, or else the system do what it wanted to.
+    /// Applies a change of settings, or calls the operating system for what is due.
     fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
         let due = self.timing.changes.front().is_some_and(|change| change.time <= now);
         let Some(change) = due.then(|| self.timing.changes.pop_front()).flatten() else {
@@ -266,7 +268,8 @@ impl Run {
         })
     }
 
-    /// Runs accesses, if `to_miss` up to the first that misses. Gives the one that follows.
+    /// Runs the accesses of `span`; if `to_miss`, up to and including the first that misses.
+    /// Returns the index of the next access.
     fn stretch<const CHECK: bool>(
         &mut self,
         batch: &Batch,

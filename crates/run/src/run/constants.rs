@@ -1,37 +1,37 @@
-//! What kind of machine a run is on, as far as that never changes: worked out once.
+//! Properties of the machine that never change during a run, computed once.
 
 use addr::PageSize;
 use description::{Description, PageMask, WalkerKind};
 use hardware::tlbs::TlbUnits;
 use ram::Ram;
 
-/// What of a machine is asked again and again.
+/// Properties of the machine that are needed for each access or miss.
 pub struct Constants {
     /// Whether translations are compared with the page table.
     pub check: bool,
-    /// Whether each page is mapped before its first walk.
+    /// Whether each page is mapped before its first walk (`populated`).
     pub populated: bool,
-    /// Whether clean pages come into the TLBs without the right to store.
+    /// Whether the TLB entries of clean pages lack the right to store.
     pub(super) tracks_dirty: bool,
-    /// Whether walks set the bits of page-table entries.
+    /// Whether walks set the accessed and dirty bits of page-table entries.
     pub(super) marks: bool,
-    /// Whether a handler in software refills the TLBs, and whether it sets the size of every page.
+    /// Whether a software handler refills the TLBs, and whether it sets the size of every page.
     pub(super) by_software: bool,
     pub(super) always_sized: bool,
     /// Whether the kernel's pages are global.
     pub(super) has_global_pages: bool,
-    /// Whether caches hold lines by the addresses that TLBs are asked for, and whether contexts tell these
-    /// apart.
+    /// Whether caches are looked up by virtual address, and whether contexts (address-space identifiers)
+    /// distinguish their lines.
     pub(super) virtual_caches: bool,
     pub(super) has_contexts: bool,
-    /// What the policies of the first-level TLBs learn of hits, at most.
+    /// The most that a replacement policy of a first-level TLB records of a hit.
     pub(super) learns: u8,
-    /// What the shortcuts of the TLBs are for.
+    /// The page sizes that the shortcuts of the TLBs are indexed by.
     pub(super) granules: (PageSize, Option<PageSize>),
 }
 
 impl Constants {
-    /// Those of the machine of `description`, with such TLBs and page table.
+    /// The properties of the machine of `description`, with these TLBs and this page table.
     pub(super) fn of(
         description: &Description,
         hardware: &TlbUnits,

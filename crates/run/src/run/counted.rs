@@ -1,4 +1,5 @@
-//! Accesses that a batch counts instead of holding them: they hit the first TLB.
+//! Accesses that a batch counts without holding them, as they are guaranteed to hit the first-level
+//! TLB.
 //!
 //! ```text
 //!   rows     | a | b |           | c | d |         |
@@ -6,12 +7,14 @@
 //!   hits                 ^ pages p, q, r ^           used once each, in this order, with their counts
 //! ```
 //!
-//! A recorder that knows which pages are sure to be in the TLB tells what is not sure, and of all else each page's
-//! number of accesses: when a page goes, which it says before another comes, or else of all pages in the order
-//! in which they were used last. In between nothing is asked for that order. Where hits change nothing of it, the
-//! recorder asks what the TLBs hold ([`Batch::asks`]) and knows from then on which page goes.
+//! A recorder that knows which pages are guaranteed to be in the TLB sends full records of all other accesses
+//! only, and for each such page a number of accesses: when the page is evicted, before the record of the page
+//! that replaces it; or else for all pages, in the order of their last use. Between these reports nothing
+//! needs that order. With a policy to which hits make no difference, the recorder asks once what the TLBs
+//! hold ([`Batch::asks`]) and can then tell which page is evicted.
 //!
-//! Histories want to know when a miss was: so many accesses have passed before it.
+//! Histograms over time need the time of a miss: all accesses before it count, also those that the
+//! batch does not hold.
 
 use std::{ops::Range, slice};
 
@@ -27,16 +30,17 @@ use super::{
     access::{UNCACHED, shared_hits},
 };
 
-/// How many counted accesses of the batch came before a row.
+/// The number of counted accesses of the batch before a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passed {
-    /// Index of the first in [`Batch::passed`] that is not added yet.
+    /// The index of the first value in [`Batch::passed`] that is not added yet.
     next: usize,
     sum: u64,
 }
 
 impl Passed {
-    /// Before the access with that index; those that were asked for before are not behind it.
+    /// The number of counted accesses before the access with that index. Indices must not decrease
+    /// from call to call.
     #[inline]
     pub(super) fn before(&mut self, batch: &Batch, index: usize) -> u64 {
         while let Some(&(_, count)) =
@@ -48,7 +52,7 @@ impl Passed {
         self.sum
     }
 
-    /// In the whole batch, which ends.
+    /// The number of counted accesses in the whole batch, at its end.
     pub(super) fn all(&mut self, batch: &Batch) -> u64 {
         let all = self.before(batch, batch.len());
         *self = Passed::default();
@@ -57,7 +61,8 @@ impl Passed {
 }
 
 impl Run {
-    /// Runs accesses among which there is no event, and `hits` among them.
+    /// Runs the accesses of `span`, without events among them, and the counted `hits` in their
+    /// places.
     pub(super) fn with_hits<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -82,8 +87,9 @@ impl Run {
         Ok(())
     }
 
-    /// Runs accesses that lie between counted ones, one by one: most of them miss. Nothing is due by the clock there,
-    /// no cache hears of hits, and nothing stands before the TLBs: else all accesses are told.
+    /// Runs the accesses between counted hits one by one, as most of them miss. Called only if nothing is due
+    /// by the clock, no cache needs to see hits, and nothing precedes the TLBs: otherwise the recorder sends
+    /// all accesses.
     fn rows<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -98,7 +104,8 @@ impl Run {
         Ok(())
     }
 
-    /// What the first TLBs hold for fetches and for data of the space that runs, for a recorder that asks.
+    /// The entries of the first-level TLBs for fetches and for data, in the space that is running, for a
+    /// recorder that asks.
     pub fn contents(&self) -> Option<[Contents; 2]> {
         let here = &self.processors.here;
         let of = |kind| {
@@ -114,7 +121,7 @@ impl Run {
         Some([of(addr::Kind::Fetch)?, of(addr::Kind::Load)?])
     }
 
-    /// Uses the page of `hits`, and counts them.
+    /// Uses the TLB entry of the page of `hits`, and counts the hits.
     fn counted(&mut self, Hits { kind, page, count, goes, .. }: Hits) -> Result<(), Error> {
         let addr = VirtAddr::new(page);
         let here = &mut self.processors.here;

@@ -1,4 +1,4 @@
-//! What is counted of a lookup that missed every level of TLBs: by region, by page and by origin.
+//! Counts of lookups that missed every TLB: by region, by page and by origin.
 
 use addr::{PageSize, VirtAddr};
 use os::Who;
@@ -7,7 +7,7 @@ use trace::Batch;
 
 use super::hooks::Hooks;
 
-/// What counts such lookups.
+/// The counters for such lookups.
 pub(super) struct MissCounts<'a> {
     pub(super) census: &'a mut Census,
     pub(super) history: &'a mut History,
@@ -17,8 +17,9 @@ pub(super) struct MissCounts<'a> {
 }
 
 impl MissCounts<'_> {
-    /// Counts a miss of `addr`: the access at `index` of `batch`, before which there were `when` accesses. The region is
-    /// given by its label, the page by its size; `cold` says whether nothing had touched the page before.
+    /// Counts a miss of `addr`: the access at `index` of `batch`, with `when` accesses before it. `region` is
+    /// the label of the region, `page` the size of the page; `cold` says whether this is the first touch of
+    /// the page.
     #[inline(always)]
     pub(super) fn count(
         self,

@@ -1,4 +1,4 @@
-//! Accesses of which many miss the first level, one after the other.
+//! The way of running accesses if many of them miss the first-level TLB one after the other.
 //!
 //! ```text
 //!   access --> first level -- hit ------------------------------> data caches, the next
@@ -12,13 +12,13 @@
 //!                  +--> back to the run, which has the operating system answer it
 //! ```
 //!
-//! What cannot be as long as no TLB changes its kind is asked once, when their parts are borrowed. Counts and
-//! contents are those of a run without this. Whatever is rare, as an access to two pages or one that an entry
-//! forbids, goes back to the run before anything was done for it. A lookup that has missed goes back with what
-//! has become of it ([`AllMissed`]).
+//! Everything that depends only on the kinds of TLBs is determined once, when their parts are borrowed.
+//! Counts and contents are the same as without this way. A rare case, such as an access to two pages or one
+//! that an entry forbids, goes back to the run before anything was done for it. A lookup that has missed
+//! every level goes back with what is known of it ([`AllMissed`]).
 //!
-//! A machine where a walk is more than to read the page table leaves all walks to the run: features that have to hear of
-//! each one in its turn say so ([`Hook::allows_dense`](super::hooks::Hook)).
+//! On a machine where a walk is more than reading the page table, all walks are left to the run: each feature
+//! that must see every miss in order says so ([`Hook::allows_dense`](super::hooks::Hook)).
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use hardware::{
@@ -43,21 +43,21 @@ use super::{
     seen::Seen,
 };
 
-/// A TLB and what is counted of it.
+/// A TLB and its counts.
 struct Part<'a> {
     tlb: DenseTlb<'a>,
     counts: &'a mut TlbCensus,
 }
 
 impl Part<'_> {
-    /// Counts a lookup in vain for a page of that size, for which another entry goes.
+    /// Counts a lookup that misses, for a page of `size`, and the eviction of an entry for it.
     #[inline(always)]
     fn missed(&mut self, kind: Kind, size: PageSize) {
         self.counts.evictions += 1;
         self.counts.missed(kind, size, false);
     }
 
-    /// Counts such a lookup, and fills the TLB with what a walk has found for it.
+    /// Counts such a lookup, and fills the TLB with the page that a walk has found.
     #[inline(always)]
     fn fill(
         &mut self,
@@ -73,24 +73,24 @@ impl Part<'_> {
     }
 }
 
-/// To borrow the parts costs as much as so many entries save that come into the first level.
+/// Borrowing the parts costs as much time as this many fills of the first-level TLB save.
 const BORROWED_FOR: usize = 2;
-/// The most that earlier ones can have saved, in entries.
+/// The most savings that are carried over from earlier accesses, in fills.
 const SAVED_MAX: usize = 16;
-/// Where it did not pay, so many accesses are run by themselves before it is tried again.
+/// After it did not pay, the number of accesses that run one by one before the next attempt.
 const PAUSE: u64 = 256;
 
-/// Whether it pays to run such accesses at once: where few of those that miss the first level come to their end
-/// here, it does not.
+/// Whether running accesses by [`Run::dense`] pays. It does not where few of the accesses that miss the first level are completed here.
 #[derive(Default)]
 pub(super) struct Worth {
     saved: usize,
-    /// The first access for which it is tried again.
+    /// The number of the first access at which it is tried again.
     pub(super) until: u64,
 }
 
 impl Worth {
-    /// So many entries came into the first level in accesses that were run at once, before access `now`.
+    /// Takes note that `filled` entries came into the first level in accesses run by [`Run::dense`], before
+    /// access `now`.
     #[inline]
     fn pays(&mut self, filled: usize, now: u64) {
         match (self.saved + filled).checked_sub(BORROWED_FOR) {
@@ -101,14 +101,15 @@ impl Worth {
 }
 
 impl Run {
-    /// Whether a walk reads the page table, fills TLBs and is counted, and nothing else has a part in it.
+    /// Whether a walk only reads the page table, fills TLBs and is counted, and nothing else needs to see
+    /// it.
     fn walks_alone(&self) -> bool {
         self.hooks.allow_dense() && self.around.is_nothing()
     }
 
-    /// Runs accesses of `batch` as long as not too many in a row hit the first level. The first of
-    /// them is that at `from` there, and has that `number` among those that are not left out. Gives how many ran; and, if
-    /// the one that follows has missed every level, as all of them have counted, what else is known of it.
+    /// Runs accesses of `batch` until too many in a row hit the first level. The first access is at index
+    /// `from` of the batch, and is the `number`th of those that are not left out. Returns how many ran; and,
+    /// if the next access has missed every level and was counted there, what else is known of the miss.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,
@@ -255,7 +256,7 @@ impl Run {
     }
 }
 
-/// Reads the page table of `space`, whose root is `root`, for an access, and has what lies behind hear of it.
+/// Reads the page table of `space`, whose root is `root`, for an access, and reports the walk to `behind`.
 #[inline(always)]
 fn read(
     stack: &mut Stack,

@@ -1,4 +1,5 @@
-//! Machines that track dirty pages: who sets the bit of a page-table entry when a page is stored to first.
+//! Machines that track dirty pages: how the dirty bit of a page-table entry is set at the first store to a
+//! page.
 //!
 //! ```text
 //!   clean page, not stored to yet      its TLB entry has no right to store
@@ -16,11 +17,11 @@ use ram::Ram;
 
 use super::{Run, access::Lookup, constants::Constants, hooks::Hook};
 
-/// Handlers that are trapped to, as hardware does not set the bits.
+/// The software handlers that set dirty bits where hardware does not.
 pub(super) struct Traps;
 
 impl Traps {
-    /// They, if the machine tracks dirty pages so.
+    /// Set if the machine tracks dirty pages by traps.
     pub(super) fn of(constants: &Constants) -> Option<Traps> {
         (constants.tracks_dirty && !constants.marks).then_some(Traps)
     }
@@ -35,7 +36,7 @@ impl Hook for Traps {
 }
 
 impl Run {
-    /// What of a page's `rights` a TLB gets for an access of that kind.
+    /// Which of a page's `rights` a TLB entry gets after an access of that kind.
     #[inline]
     pub(super) fn rights_to_hold(&self, addr: VirtAddr, kind: Kind, rights: Rights) -> Rights {
         if self.constants.tracks_dirty && kind != Kind::Store {
@@ -45,7 +46,8 @@ impl Run {
         }
     }
 
-    /// Whether the walk for an access that an entry denied sets the bit of a clean page: an assist.
+    /// Whether the walk for an access that an entry denied sets the dirty bit of a clean page: a
+    /// hardware assist.
     pub(super) fn takes_assist(&mut self, place: Lookup<'_>, why: Miss) -> bool {
         let takes = self.constants.marks
             && self.constants.tracks_dirty
@@ -55,8 +57,8 @@ impl Run {
         takes
     }
 
-    /// A store has found a page that is clean, and no hardware sets its bit: the handler that is
-    /// trapped to writes the entry which the last of the `references` has read.
+    /// If a store finds a clean page and hardware does not set the dirty bit, traps to the handler,
+    /// which writes the entry that the last of the `references` read.
     pub(super) fn trap_if_clean(
         &mut self,
         place: Lookup<'_>,
@@ -82,8 +84,8 @@ impl Run {
     }
 }
 
-/// What a machine that tracks dirty pages gives its TLBs of the `rights` to the page that holds `addr`: all but the one
-/// to store if the page is clean.
+/// The `rights` that a TLB entry gets on a machine that tracks dirty pages, for the page of `addr`: all of
+/// them if the page is dirty, otherwise without the right to store.
 #[inline]
 pub(super) fn without_dirt(ram: &Ram, who: Who, addr: VirtAddr, rights: Rights) -> Rights {
     let is_clean = rights.allows(Kind::Store) && ram.is_clean(who.space, addr);

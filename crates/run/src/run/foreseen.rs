@@ -1,4 +1,4 @@
-//! Whether a trace says what is mapped, as far as that is known before its first access.
+//! Whether the events of a trace say what is mapped, determined before the first access runs.
 //!
 //! ```text
 //!   source      | batch | batch | batch with an mmap | batch | ...
@@ -6,34 +6,35 @@
 //!                   accesses, then given in order
 //! ```
 //!
-//! Which page sizes an address may have that no mapping explains depends on whether the trace has mappings at all:
-//! [`Layout::is_told`](results::count::labels::Layout::is_told). A trace of another tool may tell the first of them after some
-//! accesses. So that all such addresses are treated alike, the beginning of a trace is looked through first.
+//! The page sizes that an address without a known mapping may have depend on whether the trace has mapping
+//! events at all: [`Layout::is_told`](results::count::labels::Layout::is_told). A trace of another tool may
+//! have its first mapping event after some accesses. To treat all such addresses alike, the beginning of a
+//! trace is read ahead.
 
 use std::collections::VecDeque;
 
 use results::count::labels::Told;
 use trace::{Batch, Error, Event, Forward, KERNEL, Source};
 
-/// Accesses and events that are looked through at most.
+/// The most accesses and events that are read ahead.
 const HELD_MAX: usize = 1 << 20;
 
-/// A source whose beginning has been looked through.
+/// A source whose beginning has been read ahead.
 pub struct Foreseen<'a> {
     source: &'a mut dyn Source,
-    /// What was read ahead: each batch, with what [`Source::next`] said of it.
+    /// The batches that were read ahead, each with the result of [`Source::next`].
     ahead: VecDeque<Result<(Batch, bool), Error>>,
     told: Told,
 }
 
 impl<'a> Foreseen<'a> {
-    /// Reads ahead until events say what is mapped in each space that has come, or for [`HELD_MAX`] accesses
-    /// and events.
+    /// Reads ahead until each space seen so far has a mapping event, but at most [`HELD_MAX`] accesses and
+    /// events.
     pub fn new(source: &'a mut dyn Source) -> Foreseen<'a> {
         Foreseen::within(source, HELD_MAX)
     }
 
-    /// As [`Foreseen::new`], for `held_max` accesses and events.
+    /// As [`Foreseen::new`], with at most `held_max` accesses and events.
     fn within(source: &'a mut dyn Source, held_max: usize) -> Foreseen<'a> {
         let mut ahead = VecDeque::new();
         let (mut held, mut number) = (0, 0);
@@ -72,7 +73,7 @@ impl<'a> Foreseen<'a> {
         Foreseen { source, ahead, told }
     }
 
-    /// Of which spaces events say what is mapped, as far as was looked.
+    /// The spaces that have mapping events, as far as the trace was read ahead.
     pub fn told(&self) -> &Told {
         &self.told
     }
@@ -120,7 +121,7 @@ mod tests {
         Event(Event),
     }
 
-    /// Gives items in batches of these lengths, and at the end an error or not.
+    /// Returns items in batches of these lengths, and at the end an error or the end of the trace.
     struct Items {
         header: Header,
         items: VecDeque<Item>,
@@ -181,8 +182,8 @@ mod tests {
         Items { header, items: items.to_vec().into(), lengths, fails, given: 0 }
     }
 
-    /// By the definition: what is told of each space after the first items, with which either all spaces that have come
-    /// are told of or the items are as many as are looked through.
+    /// The result by definition, for each space: whether it has a mapping event among the first items. These
+    /// are as few as possible so that each space seen has one, and at most `held_max`.
     fn model(items: &[Item], held_max: usize) -> Vec<bool> {
         let (mut come, mut told) = (BTreeSet::from([0]), BTreeSet::new());
         let mut space = 0;

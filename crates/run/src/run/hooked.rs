@@ -1,5 +1,5 @@
-//! What each feature of a machine asks of the run: to hear of misses, to have no misses side by side, to have them
-//! priced by itself.
+//! What each feature of a machine needs from the run: to see each miss, to see misses in order, or to price
+//! misses itself.
 
 use description::Clock;
 

@@ -1,4 +1,5 @@
-//! What hears of misses, walks and flushes beside the run: optional features of a machine, one file each.
+//! Hooks for optional features of a machine, one file each, which are called at misses, walks and
+//! flushes.
 //!
 //! ```text
 //!   every TLB missed --> on_miss --> walk --> TLBs filled --> counted --> on_fill
@@ -15,9 +16,9 @@
 //!   shootdown --> on_flush: ranges; is_forgotten, flushed: watch       event --> on_event: promotion, nodes, origins
 //! ```
 //!
-//! The path of a miss asks one thing, whether any wants to hear of it ([`Hooks::is_any`]); all else is here and cold. A
-//! new feature is a file with a [`Hook`], a field of [`Hooks`], which does not compile before `all` names it too, and a
-//! line in the function here that is to call it.
+//! On the path of a miss there is one test, whether any feature is to be called ([`Hooks::is_any`]); all else
+//! is here and off the common path. A new feature needs a file with a [`Hook`], a field of [`Hooks`] (which
+//! does not compile before `all` names it too), and a line in each function here that is to call it.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 use description::{Description, Error, Refusal};
@@ -37,44 +38,45 @@ use super::{
     segments::Segments, small::Small, spots::Spots, walk::Read, watch::Watch,
 };
 
-/// A feature, as far as it needs nothing of the run.
+/// A feature: the calls that do not need the run.
 pub(super) trait Hook {
-    /// Whether misses may be run side by side: it has not to hear of each one in its turn.
+    /// Whether many misses may be run together, as the feature does not need to be called for each
+    /// one in order.
     fn allows_dense(&self) -> bool {
         false
     }
 
-    /// Whether it adds no price of its own to a miss that does not fault.
+    /// Whether the feature adds no price of its own to a miss that does not fault.
     fn leaves_prices(&self) -> bool {
         false
     }
 
-    /// Whether it is to be asked at each miss and at each walk.
+    /// Whether the feature is to be called at each miss and each walk.
     fn hears_misses(&self) -> bool {
         true
     }
 
-    /// The warm-up is over: counts begin anew, and what decides what comes next stays.
+    /// Ends the warm-up: resets the counts to zero. State on which later decisions depend stays.
     fn forget_counts(&mut self);
 
-    /// Hardware forgets what `flush` names in `space`.
+    /// Called when hardware flushes what `flush` names in `space`.
     fn on_flush(&mut self, _space: u32, _flush: &Flush) {}
 
-    /// These pages of `space` are not what they were.
+    /// Called when pages of `space` are unmapped or mapped anew.
     fn on_gone(&mut self, _space: u32, _gone: &Gone) {}
 }
 
-/// The features that a machine has.
+/// The features that a machine has; `None` for a feature that it does not have.
 pub struct Hooks {
-    /// What misses are charged to, where pages are promoted for them.
+    /// On-line promotion, which charges misses to candidates.
     pub promotion: Option<Promotion>,
-    /// What is referred to by node, if memory has nodes.
+    /// References by memory node, if memory has several.
     pub nodes: Option<Nodes>,
-    /// Small address spaces, if there are some.
+    /// Small address spaces.
     pub small: Option<Small>,
-    /// Where misses come from, where that is asked for.
+    /// The origins of misses, if requested.
     pub origins: Option<Origins>,
-    /// What translation costs each space, if the system wants to know it.
+    /// The translation overhead of each space, if the operating system asks for it.
     pub(super) overheads: Option<Overheads>,
     pub(super) ranges: Option<Ranges>,
     pub(super) prefault: Option<Prefault>,
@@ -87,7 +89,7 @@ pub struct Hooks {
     answers: Answers,
 }
 
-/// What all features together answer.
+/// The combined answers of all features.
 #[derive(Clone, Copy)]
 struct Answers {
     allow_dense: bool,
@@ -95,7 +97,7 @@ struct Answers {
     hear_misses: bool,
 }
 
-/// Those features of hooks that are there, each by the function `one`.
+/// The features that are present, each passed through the function `one`.
 macro_rules! all {
     ($hooks:expr, $one:ident) => {{
         let Hooks {
@@ -122,7 +124,8 @@ macro_rules! all {
 }
 
 impl Hooks {
-    /// Those that `description` asks for, on a machine of such parts; an error comes with the key that is wrong.
+    /// The features that `description` asks for, on a machine with these parts. The error has the key that is
+    /// wrong.
     pub(super) fn of(
         description: &Description,
         constants: &Constants,
@@ -150,7 +153,7 @@ impl Hooks {
         Ok(hooks)
     }
 
-    /// All of them.
+    /// The features that are present.
     fn each(&self) -> impl Iterator<Item = &dyn Hook> {
         fn one<T: Hook>(hook: &Option<T>) -> Option<&dyn Hook> {
             hook.as_ref().map(|hook| hook as &dyn Hook)
@@ -158,7 +161,7 @@ impl Hooks {
         all!(self, one)
     }
 
-    /// All of them, to be told something.
+    /// The features that are present, mutably.
     fn each_mut(&mut self) -> impl Iterator<Item = &mut dyn Hook> {
         fn one<T: Hook>(hook: &mut Option<T>) -> Option<&mut dyn Hook> {
             hook.as_mut().map(|hook| hook as &mut dyn Hook)
@@ -166,7 +169,7 @@ impl Hooks {
         all!(self, one)
     }
 
-    /// Asks them what does not change from miss to miss.
+    /// Asks the features what does not change from miss to miss.
     fn ask(&mut self) {
         let answers = Answers {
             allow_dense: self.each().all(Hook::allows_dense),
@@ -176,13 +179,14 @@ impl Hooks {
         self.answers = answers;
     }
 
-    /// Whether anything hears of misses and walks.
+    /// Whether any feature is to be called at misses and walks.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         self.answers.hear_misses
     }
 
-    /// Whether misses may be run side by side: nothing has to hear of each one in its turn.
+    /// Whether many misses may be run together: no feature needs to be called for each one in
+    /// order.
     #[inline]
     pub(super) fn allow_dense(&self) -> bool {
         self.answers.allow_dense
@@ -194,22 +198,22 @@ impl Hooks {
         self.answers.leave_prices
     }
 
-    /// Which pages make ranges, where an operating system's table says so.
+    /// The operating system's range table, if hardware uses one.
     pub fn range_table(&self) -> Option<&RangeTable> {
         self.ranges.as_ref()?.table.as_ref()
     }
 
-    /// A trace with these processes is about to run.
+    /// Starts a trace with these processes.
     pub(super) fn begin(&mut self, processes: &[Process], ram: &mut Ram) -> Result<(), Refusal> {
         self.small.as_mut().map_or(Ok(()), |small| small.begin(processes, ram))
     }
 
-    /// At the end of a trace: what was wished and never came.
+    /// At the end of a trace: the error for a space that was requested to be small and never ran.
     pub(super) fn unmet(&self) -> Option<Refusal> {
         self.small.as_ref().and_then(Small::unmet)
     }
 
-    /// Accesses are about to run before what lies `behind`.
+    /// Called before accesses run with `behind`.
     pub(super) fn look(&mut self, behind: &impl Behind) {
         if self.spots.is_some() != behind.speculates() {
             self.spots = behind.speculates().then_some(Spots);
@@ -217,7 +221,7 @@ impl Hooks {
         }
     }
 
-    /// So many instructions of a space ran.
+    /// Counts `instructions` that ran in a space.
     #[inline]
     pub(super) fn ran(&mut self, space: u32, instructions: u64) {
         if let Some(overheads) = &mut self.overheads {
@@ -225,8 +229,9 @@ impl Hooks {
         }
     }
 
-    /// A lookup for the access at `index` of `batch` has missed every level. The other arguments say what it missed,
-    /// in which region, the size of the page, and whether the page is cold.
+    /// Called after the access at `index` of `batch` missed every level. The other arguments are: the space,
+    /// address and layout; the label of the region, the size of the page, and whether this is the page's
+    /// first touch.
     #[inline(always)]
     pub(super) fn counted(
         &mut self,
@@ -242,26 +247,28 @@ impl Hooks {
         }
     }
 
-    /// A batch has run.
+    /// Called after a batch has run.
     pub(super) fn batch_ends(&mut self, batch: &Batch) {
         if let Some(origins) = &mut self.origins {
             origins.batch_ends(batch);
         }
     }
 
-    /// Hardware is about to forget what `flush` names in `space`. Says whether that is left out.
+    /// Called before hardware flushes what `flush` names in `space`. Returns whether the flush is
+    /// to be left out.
     pub(super) fn on_flush(&mut self, space: u32, flush: &Flush) -> bool {
         self.each_mut().for_each(|hook| hook.on_flush(space, flush));
         self.watch.as_mut().is_some_and(Watch::is_forgotten)
     }
 
-    /// Whether something wants to know what hardware holds after a flush. Small spaces lie where others have pages too:
-    /// with them each hit is compared, and that is all.
+    /// Whether some feature checks what hardware holds after a flush. Not with small spaces, as other spaces
+    /// have pages at the same linear addresses; there, only hits are compared.
     pub(super) fn look_at_flushes(&self) -> bool {
         self.small.is_none() && self.watch.as_ref().is_some_and(Watch::looks)
     }
 
-    /// The TLBs of the processor with that number have forgotten what `flush` names in a context, or were not told.
+    /// Called after the TLBs of processor `number` have flushed what `flush` names in a context, or have
+    /// skipped that flush on purpose.
     pub(super) fn flushed(
         &mut self,
         (number, hardware): (usize, &TlbUnits),
@@ -273,22 +280,22 @@ impl Hooks {
         }
     }
 
-    /// What was found to be wrong since the last time.
+    /// The first stale entry found since the last call, as an error message.
     pub(super) fn lie(&mut self) -> Option<String> {
         self.watch.as_mut()?.lie.take()
     }
 
-    /// What translation costs each space, for a system that wants to know it.
+    /// The translation overhead of each space, for an operating system that asks for it.
     pub(super) fn take_overheads(&mut self) -> Vec<(u32, u64)> {
         self.overheads.as_mut().map_or(Vec::new(), Overheads::take)
     }
 
-    /// The node of memory that a processor is on, where there are several.
+    /// The memory node of a processor, if memory has several.
     pub(super) fn node_of(&self, processor: usize) -> Option<usize> {
         self.nodes.as_ref().map(|nodes| nodes.topology.of_processor(processor))
     }
 
-    /// Counts begin anew.
+    /// Resets the counts of all features to zero.
     pub(super) fn forget_counts(&mut self) {
         self.each_mut().for_each(Hook::forget_counts);
     }
@@ -303,7 +310,7 @@ impl Hook for Origins {
         true
     }
 
-    /// No: [`Hooks::counted`] reports each miss to it.
+    /// False: [`Hooks::counted`] reports each miss to this feature.
     fn hears_misses(&self) -> bool {
         false
     }
@@ -314,7 +321,8 @@ impl Hook for Origins {
 }
 
 impl Run {
-    /// No level of TLBs answered. Gives where the access goes, if something else translates it.
+    /// Called if no level of TLBs hit. Returns the physical address and page size if a feature
+    /// translates the access without a walk.
     #[cold]
     pub(super) fn on_miss(
         &mut self,
@@ -338,7 +346,8 @@ impl Run {
         Ok(None)
     }
 
-    /// The page table is to be read for a walk. Gives what that has found, if something else than the run does it.
+    /// Called before the page table is read for a walk. Returns the result of the walk if a feature does it
+    /// instead of the run.
     #[cold]
     pub(super) fn read_otherwise(
         &mut self,
@@ -352,7 +361,8 @@ impl Run {
         }
     }
 
-    /// The page table was read for a walk, with these `references`. Gives what hardware gets of that.
+    /// Called after the page table was read for a walk, with the walk's `references`. Returns what
+    /// hardware sees as the result of the walk.
     #[cold]
     pub(super) fn on_read(
         &mut self,
@@ -373,7 +383,8 @@ impl Run {
         Ok(if is_beside { Read::Beside(placed) } else { Read::Walked(placed) })
     }
 
-    /// A walk has faulted. Says whether the next one will not, though the operating system does nothing.
+    /// Called after a walk has faulted. Returns whether the walk can be repeated without a call of the
+    /// operating system.
     #[cold]
     pub(super) fn on_fault(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
         // The root that is loaded lacked the entry, not the space.
@@ -386,7 +397,7 @@ impl Run {
         false
     }
 
-    /// A walk has found `page`.
+    /// Called after a walk has found `page`.
     #[cold]
     pub(super) fn on_walk(
         &mut self,
@@ -402,7 +413,8 @@ impl Run {
         }
     }
 
-    /// The TLBs have been filled with the page that a walk has found in a region, which may be cold.
+    /// Called after the TLBs have been filled with the page that a walk has found. `region` is the
+    /// label of the page's region; `cold` says whether this is the page's first touch.
     #[cold]
     pub(super) fn on_fill(
         &mut self,
@@ -419,7 +431,7 @@ impl Run {
         Ok(())
     }
 
-    /// The operating system has answered `event`, and the layout does not know of it yet.
+    /// Called after the operating system has handled `event` and before the layout is updated.
     pub(super) fn on_event(&mut self, event: &Event) {
         let Run { hooks, layout, who, .. } = self;
         let regions = layout.regions(who.number);
@@ -429,14 +441,15 @@ impl Run {
         }
     }
 
-    /// The layout knows of `event` too.
+    /// Called after the layout has been updated for `event`.
     pub(super) fn after_event(&mut self, event: &Event) {
         if let Some(origins) = self.hooks.origins.as_mut().filter(|_| event.changes_mappings()) {
             origins.mappings_changed();
         }
     }
 
-    /// The processor that runs enters a space. Says whether all that a switch does was done.
+    /// Called when the running processor enters a space. Returns whether a feature has done all of
+    /// the switch.
     pub(super) fn on_switch(
         &mut self,
         processor: usize,

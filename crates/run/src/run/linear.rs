@@ -1,4 +1,5 @@
-//! A linear page table's walk, which asks the TLB for the table itself (E99 §2.1).
+//! The walk of a linear page table, which looks up the page table's own pages in the TLB (E99
+//! §2.1).
 //!
 //! ```text
 //!   miss at va --> entry of va, in a page of the array --- TLB has that page: load the entry
@@ -10,9 +11,9 @@
 //!                  root, in unmapped memory
 //! ```
 //!
-//! A page of the array in the TLB is a translation like any other and takes the place of one.
-//! Its entry bears the label [`TABLES`], so that what the walker hits there is counted apart
-//! from what the program does.
+//! A page of the page-table array is a translation in the TLB like any other and can evict others.
+//! Its entry has the label [`TABLES`], so that the walker's hits on it are counted apart from those
+//! of the program.
 
 use addr::{Kind, PhysAddr, VirtAddr};
 use description::Error;
@@ -28,11 +29,11 @@ use results::count::census::TABLES;
 
 use super::{Run, access::Lookup, fill::Incoming, hooks::Hook};
 
-/// The page table is an array, and the TLB has pages of it.
+/// A page table that is an array in virtual memory, with pages that the TLB can hold.
 pub(super) struct Array;
 
 impl Array {
-    /// It, if the page table of `ram` is one.
+    /// Set if the page table of `ram` is such an array.
     pub(super) fn of(ram: &Ram) -> Option<Array> {
         ram.is_linear().then_some(Array)
     }
@@ -43,7 +44,7 @@ impl Hook for Array {
 }
 
 impl Run {
-    /// A walk of the array, and the `references` that it takes.
+    /// Walks the array, and adds the walk's references to `references`.
     pub(super) fn walk_array(
         &mut self,
         place: Lookup<'_>,
@@ -79,8 +80,8 @@ impl Run {
         Ok(found)
     }
 
-    /// The table nearest to the entry of `addr` that the TLB knows, or the root; and how many
-    /// pages of the array it was asked for in vain.
+    /// The table nearest to the entry of `addr` whose page is in the TLB, or else the root; and the
+    /// number of pages of the array whose lookup missed.
     fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
         let region = self.layout.label_of(self.who.number, addr);
         for level in 1..=LinearArray::LEVELS {
@@ -92,7 +93,7 @@ impl Run {
     }
 
     /// The frame of the page of the array that holds `entry`, if a TLB has it. The lookups are
-    /// for a page of `region`.
+    /// counted for `region`.
     fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
         let kind = Kind::Load;
         let Processor { hardware: TlbUnits { units, first, second, .. }, asid, .. } =
@@ -113,8 +114,8 @@ impl Run {
         Some(hit.frame())
     }
 
-    /// Puts the page of the array that is `table`, on the way to `addr`, into the TLBs; with it,
-    /// where they hold pairs, the other page of its pair.
+    /// Fills the TLBs with the page of the array that is `table`, on the walk path to `addr`; TLBs
+    /// that hold pairs also get the other page of its pair.
     fn fill_table(&mut self, addr: VirtAddr, table: Node) {
         let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
         let mut references: Vec<Reference> = Vec::new();

@@ -1,4 +1,4 @@
-//! The rare case: a lookup that the first level did not answer.
+//! The rare case: a lookup that missed the first-level TLB.
 //!
 //! ```text
 //!   second level -- hit ------------------------------> first level filled
@@ -9,7 +9,7 @@
 //!      '-- something else translates it
 //! ```
 //!
-//! What else hears of a miss is in `hooks`; where nothing does, it is not asked.
+//! Features that are called at a miss are in `hooks`; if none is to be called, none is asked.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use description::Error;
@@ -27,21 +27,22 @@ use super::{Run, access::Lookup, counts::MissCounts};
 #[derive(Clone, Copy)]
 pub(super) struct AllMissed {
     pub(super) why: Miss,
-    /// The label of the region that it was in.
+    /// The label of the region of the access.
     pub(super) region: u32,
-    /// What the walk for it has found, if there was one.
+    /// The result of the walk, if one was already made.
     pub(super) walked: Option<Result<Translation, Fault>>,
 }
 
 impl AllMissed {
-    /// One that missed right now.
+    /// For a lookup that has just missed, without a walk.
     fn here(why: Miss, region: u32) -> AllMissed {
         AllMissed { why, region, walked: None }
     }
 }
 
 impl Run {
-    /// A lookup that the first level did not answer; gives the place, and the size of the page.
+    /// Handles a lookup that missed the first level. Returns the physical address and the size of
+    /// the page.
     #[inline(never)]
     pub(super) fn miss(
         &mut self,
@@ -80,7 +81,7 @@ impl Run {
         }
     }
 
-    /// A lookup that no level of TLBs answered.
+    /// Handles a lookup that missed every level.
     #[inline(never)]
     pub(super) fn miss_all(
         &mut self,
@@ -122,7 +123,7 @@ impl Run {
         Ok((translation.apply(linear), translation.page.size()))
     }
 
-    /// Counts why a TLB had no hit. An entry that does not allow the access goes.
+    /// Counts why a TLB did not hit. An entry that does not allow the access is dropped.
     #[cold]
     fn no_hit(&mut self, unit: usize, addr: VirtAddr, why: Miss) {
         let addr = addr.wrapping_add(self.view.base);
@@ -142,7 +143,7 @@ impl Run {
         }
     }
 
-    /// A TLB of the processor that runs.
+    /// A TLB of the running processor.
     pub(super) fn unit(&mut self, index: usize) -> &mut Unit {
         &mut self.processors.here.hardware.units[index]
     }

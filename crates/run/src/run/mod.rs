@@ -13,10 +13,11 @@
 //!              System::fault -> walk again -> fill both --+--------> data caches
 //! ```
 //!
-//! This is the only way for an access. The first line is the common case and is kept free of
-//! allocation, hashing and indirect calls; the rest is in `miss`. Data caches and walker are
-//! behind [`Behind`]: the run tells it what it needs. Which processor's TLBs these are changes
-//! between spans of accesses, never within one (`turn`); so does what is due by the clock (`clock`).
+//! All accesses go this way. The first line is the common case and is kept free of allocation,
+//! hashing and indirect calls; the rest is in `miss`. Data caches and walker are behind [`Behind`]:
+//! the run tells it what it needs. The running processor, and so its TLBs, changes only between
+//! spans of accesses, never within one (`turn`); events that are due by the clock happen between
+//! spans too (`clock`).
 
 mod access;
 mod ahead;
@@ -71,61 +72,63 @@ use small::View;
 use tempo::Tempo;
 use walk::Walking;
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Accesses that ran.
+    /// The number of accesses that ran.
     pub accesses: u64,
-    /// Accesses in all, where that is known.
+    /// The number of accesses in the whole trace, if known.
     pub total: Option<u64>,
 }
 
-/// What a run is made of that is chosen by name: memory, and who decides on it.
+/// The parts of a run that the description names: memory, and the operating system.
 pub struct Parts {
-    /// The text of the machine file, for what is wrong with it once the trace is known.
+    /// The text of the machine file, to show where it is wrong if that is found only with the
+    /// trace.
     pub written: Arc<Written>,
     pub stack: Stack,
     pub system: Box<dyn System>,
-    /// Settings that will change, in the order of time.
+    /// Settings that are yet to change, in the order of time.
     pub changes: Vec<Change>,
 }
 
-/// A run under way, without what lies behind the TLBs.
+/// A run in progress, without what lies behind the TLBs.
 pub struct Run {
-    /// What the machine was made of, for what is wrong with it once the trace is known.
+    /// The text of the machine file, to show where it is wrong if that is found only with the
+    /// trace.
     written: Arc<Written>,
-    /// What kind of machine it is.
+    /// The properties of the machine that do not change.
     pub constants: Constants,
-    /// What it has counted, and what the trace has told.
+    /// The counts so far, and what is known from the trace so far.
     pub seen: Seen,
     pub processors: InTurn<Processor>,
     pub stack: Stack,
     pub layout: Layout,
     pub system: Box<dyn System>,
-    /// Which space runs on which processor, and what its context is.
+    /// The space on each processor, and the context of each space.
     contexts: Contexts,
-    /// The space that runs, as a register of the processor holds it.
+    /// The running space, as a register of the processor identifies it.
     who: Who,
-    /// Where its addresses are for the TLBs.
+    /// How addresses of the running space become those in the TLBs.
     view: View,
-    /// Whether the trace says where accesses are made.
+    /// Whether the trace has a schedule: which processor makes which access.
     is_scheduled: bool,
-    /// Rows as the TLBs are to see them, where that is not as the trace has them.
+    /// The rows as the TLBs see them, if they differ from those of the trace.
     rows: Rows,
-    /// The walk under way.
+    /// The walk in progress.
     walking: Walking,
-    /// What TLBs are refilled with beside the page that a walk has found.
+    /// What TLB entries hold in addition to the page that a walk has found.
     around: Around,
-    /// The operating system's clock, and what is due by it.
+    /// The operating system's clock, and the events that are due by it.
     timing: Timing,
     tempo: Tempo,
-    /// What else hears of misses and flushes.
+    /// The features that are called at misses and flushes.
     pub hooks: Hooks,
 }
 
 impl Run {
-    /// A run on the machine of `description`, which is made of `parts`, with the operating system's time by
-    /// `clock`.
+    /// A run on the machine of `description`, which is built from `parts`. `clock` gives the operating
+    /// system's time.
     pub fn new(
         description: &Description,
         parts: Parts,
@@ -176,7 +179,7 @@ impl Run {
         Ok(run)
     }
 
-    /// A trace with these processes is about to run.
+    /// Starts the trace of `source`.
     pub fn begin(&mut self, source: &Foreseen<'_>) -> Result<(), Error> {
         let processes = source.processes();
         self.layout.foresee(source.told().clone());
@@ -185,7 +188,7 @@ impl Run {
         begun.map_err(|Refusal { key, what }| self.written.locate(&key, &what))
     }
 
-    /// At the end of a trace: what was wished and never came.
+    /// At the end of a trace: fails if a space that was requested to be small never ran.
     pub fn unmet(&self) -> Result<(), Error> {
         if let Some(wrong) = self.system.unmet() {
             return Err(Error::Place(wrong));
@@ -281,7 +284,7 @@ impl Run {
         Ok(())
     }
 
-    /// The warm-up is over: counts begin anew with `access`, and all else stays as it is.
+    /// Ends the warm-up: resets the counts to zero before `access`; all other state stays.
     fn forget_counts(&mut self, access: u64, behind: &mut impl Behind) {
         let (prices, census) = (&self.timing.prices, &mut self.seen.census);
         self.processors.for_each(|processor| {
@@ -295,19 +298,19 @@ impl Run {
         behind.forget_counts();
     }
 
-    /// Accesses that ran, by kind.
+    /// The number of accesses that ran, by kind.
     pub fn by_kind(&self) -> [u64; Kind::COUNT] {
         Kind::ALL.map(|kind| {
             self.processors.each().map(|each| each.counts.accesses[kind as usize]).sum()
         })
     }
 
-    /// Instructions that ran.
+    /// The number of instructions that ran.
     pub fn instructions(&self) -> u64 {
         self.processors.each().map(|each| each.counts.instructions).sum()
     }
 
-    /// Adds the hits of all entries to the counts; the entries stay.
+    /// Adds the hits counted in TLB entries to the counts; the entries stay.
     pub fn drain(&mut self) {
         self.processors.for_each(|processor| processor.hardware.drain(&mut self.seen.census));
     }

@@ -1,4 +1,5 @@
-//! A virtual machine: where the host has what a walk of the guest's page table reads and finds.
+//! Virtual machines: the host's translations of what a walk of the guest's page table reads and
+//! finds.
 
 use description::Error;
 use os::host::Stack;
@@ -6,11 +7,11 @@ use pagetable::{Fault, Reference, Translation};
 
 use super::{Run, access::Lookup, hooks::Hook};
 
-/// The guest's memory lies in a host's.
+/// Nested paging: the guest's memory is mapped by a host page table.
 pub(super) struct Nested;
 
 impl Nested {
-    /// It, if there is a host.
+    /// Set if the machine has a host.
     pub(super) fn of(stack: &Stack) -> Option<Nested> {
         stack.host().map(|_| Nested)
     }
@@ -25,7 +26,8 @@ impl Hook for Nested {
 }
 
 impl Run {
-    /// What hardware gets of what a walk with these `references` has found in the guest.
+    /// Maps the result of a guest walk with these `references` in the host. Returns what hardware
+    /// sees as the result of both.
     pub(super) fn place_in_host(
         &mut self,
         place: Lookup<'_>,

@@ -1,5 +1,5 @@
-//! References to nodes of memory, as the front sees them, and pages that move to the node which refers to
-//! them most (G98 section 6.5).
+//! References to memory nodes, counted at TLB misses, and the migration of pages to the node that refers
+//! to them most (G98 section 6.5).
 //!
 //! ```text
 //!   walk --> frame of node h     processor of node n
@@ -8,8 +8,9 @@
 //!              counter of n - counter of h >= migrate_after  --> the page moves to n, counters begin anew
 //! ```
 //!
-//! A reference is a TLB miss: what caches do decides nothing that an operating system does, and the
-//! miss handler is where software can count. The Origin's hardware counts cache misses per page instead.
+//! A reference here is a TLB miss: data caches must not change decisions of the operating system, and
+//! the miss handler is the place where software can count. The Origin's hardware counts cache misses per
+//! page instead.
 
 use std::collections::BTreeMap;
 
@@ -27,30 +28,31 @@ use super::{
     hooks::{Hook, Hooks},
 };
 
-/// What counting a reference takes: an assumption, as for promotion.
+/// Cycles of counting one reference: an assumption, as for promotion.
 const COUNT_CYCLES: u32 = 30;
 
-/// Nodes, and what was counted of them.
+/// The memory nodes, and their counts.
 pub struct Nodes {
     pub topology: Topology,
-    /// Misses by the node of the processor, and by that of the page.
+    /// Misses by the node of the processor and by the node of the page.
     pub misses: Vec<Vec<u64>>,
-    /// By space and first address of a page: references of each node since it moved last.
+    /// By space and first address of a page: the references of each node since the page last moved.
     pages: BTreeMap<(u32, u64), Vec<u32>>,
     counted: u64,
     count_cycles: u64,
     page_cycles: u64,
-    /// Whether the system says itself what moving takes.
+    /// Whether the operating system has its own price for moving pages.
     is_priced: bool,
     moved_pages: u64,
     moved_base_pages: u64,
     refused: BTreeMap<String, u64>,
-    /// Whether any page can move.
+    /// Whether pages migrate.
     migrates: bool,
 }
 
 impl Nodes {
-    /// As `description` has them, if memory has several; an error comes with the key that is wrong.
+    /// The nodes that `description` has; `None` if there is only one. The error has the key that is
+    /// wrong.
     pub fn of(description: &Description, system: &dyn System) -> Result<Option<Nodes>, Refusal> {
         let Some(topology) = Topology::of(description)? else { return Ok(None) };
         let policy = description.os.numa.clone().unwrap_or_default();
@@ -84,13 +86,14 @@ impl Nodes {
         }))
     }
 
-    /// What counting took, and moving pages where the system does not price that, in cycles.
+    /// Cycles of counting references, and of moving pages if the operating system has no price for
+    /// that.
     pub fn cycles(&self) -> (u64, u64) {
         let moving = if self.is_priced { 0 } else { self.moved_base_pages * self.page_cycles };
         (self.counted * self.count_cycles, moving)
     }
 
-    /// For the results; nothing where no page was asked to move.
+    /// The migration counts for the results; `None` if migration was not requested.
     pub fn migration(&self) -> Option<MigrationCounts> {
         (self.counted > 0).then(|| MigrationCounts {
             references: self.counted,
@@ -103,7 +106,7 @@ impl Nodes {
 }
 
 impl Hook for Nodes {
-    /// What a page has been referred to stays.
+    /// Keeps the references of pages.
     fn forget_counts(&mut self) {
         let Nodes {
             topology: _,
@@ -138,7 +141,8 @@ impl Hook for Nodes {
 }
 
 impl Run {
-    /// Counts a miss whose page was found, and has the page move if it is due.
+    /// Counts a miss whose page was found, and asks for the page's migration if enough remote
+    /// references were counted.
     #[cold]
     pub(super) fn refer(
         &mut self,

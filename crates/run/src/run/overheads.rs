@@ -1,13 +1,13 @@
-//! What translation costs each space: the share of its time that goes into walks, as a processor's counters
-//! would tell it.
+//! The translation overhead of each space: the share of its time that is spent on walks, as a processor's
+//! performance counters would show it.
 //!
 //! ```text
 //!   instructions x cycles       misses of every TLB x nominal price of a walk
 //!                 `------ time ------'
 //! ```
 //!
-//! The price is that of the operating system's clock, so that nothing behind the TLBs changes what the system
-//! does with it.
+//! A walk has the price that it has for the operating system's clock, so that nothing behind the TLBs changes
+//! what the operating system does with these shares.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use description::{Description, Metric, Refusal};
 
 use super::hooks::Hook;
 
-/// Counts of each space since they were asked for last.
+/// The counts of each space since the last call of [`Overheads::take`].
 pub struct Overheads {
     walk_cycles: f64,
     cycles_per_instruction: f64,
-    /// By the trace's number: instructions and misses.
+    /// Instructions and misses, by the trace's number of the space.
     by_space: BTreeMap<u32, (u64, u64)>,
 }
 
@@ -28,15 +28,14 @@ impl Hook for Overheads {
         true
     }
 
-    /// What it counts is for the system, which goes on.
+    /// Keeps the counts, as they are for the operating system, which does not start anew.
     fn forget_counts(&mut self) {
         let Overheads { walk_cycles: _, cycles_per_instruction: _, by_space: _ } = self;
     }
 }
 
 impl Overheads {
-    /// Those that the manager of `description` wants to know, if it does; an error comes with the key that
-    /// is wrong.
+    /// Set if the manager of `description` asks for the overheads. The error has the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<Overheads>, Refusal> {
         let asked = description.os.hawkeye.as_ref();
         if asked.is_none_or(|asked| asked.metric == Metric::RoundRobin) {
@@ -54,17 +53,17 @@ impl Overheads {
         }))
     }
 
-    /// So many instructions of a space ran.
+    /// Counts `instructions` that ran in a space.
     pub(super) fn ran(&mut self, space: u32, instructions: u64) {
         self.by_space.entry(space).or_default().0 += instructions;
     }
 
-    /// A lookup of a space missed every TLB.
+    /// Counts a lookup of a space that missed every TLB.
     pub(super) fn missed(&mut self, space: u32) {
         self.by_space.entry(space).or_default().1 += 1;
     }
 
-    /// The shares since it was asked last, in per cent.
+    /// The overhead of each space since the last call, in per cent.
     pub(super) fn take(&mut self) -> Vec<(u32, u64)> {
         let share = |(space, (instructions, misses)): (u32, (u64, u64))| {
             let walks = misses as f64 * self.walk_cycles;

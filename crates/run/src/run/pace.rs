@@ -1,4 +1,4 @@
-//! How far apart misses are, and so which way of running accesses is the fastest.
+//! Distances between misses, and the fastest way of running accesses for them.
 //!
 //! ```text
 //!   hits between misses, on average    many             few
@@ -6,51 +6,53 @@
 //!                                      at once          until so many hit in a row
 //! ```
 //!
-//! To begin a span costs as much as a few hits one by one. After it the next victim costs more, since the policy
-//! has not been told in which order the span used its slots. Where misses are dense, both together are more than a
-//! span saves.
+//! Beginning a span costs as much as a few hits one by one. After it, choosing the next victim costs more,
+//! since the policy has not seen the order in which the span used its slots. Where misses are dense, these
+//! two costs exceed what a span saves.
 
-/// Where misses are dense, a span is begun after so many hits in a row.
+/// Where misses are dense, a span is begun after this many hits in a row.
 const SPAN_MIN: u32 = 12;
-/// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
+/// After this many hits in a row, a span is likely soon. A span finds only entries that a shortcut
+/// leads to.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
-/// Misses are sparse if there are so many hits between two of them on average: to run these one by one costs as
-/// much as a span.
+/// Misses are sparse if at least this many hits lie between two of them on average: then running these hits
+/// one by one costs as much as a span.
 const SPARSE_MIN: u32 = 4;
-/// The average is taken over about so many misses.
+/// The average is taken over about this many misses.
 const AVERAGED: u32 = 8;
 
-/// How far apart misses have been of late.
+/// The recent distances between misses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Hits one by one since the last miss or span; `None` before the first access, and while spans are long.
+    /// Hits run one by one since the last miss or span; `None` before the first access, and while spans are
+    /// long.
     streak: Option<u32>,
-    /// Hits since the last miss, [`SPAN_MIN`] at most: after so many a span is begun in any case.
+    /// Hits since the last miss, at most [`SPAN_MIN`]. At [`SPAN_MIN`] a span is begun in any case.
     gap: u32,
-    /// [`AVERAGED`] times the hits between two misses, on average.
+    /// [`AVERAGED`] times the average number of hits between two misses.
     average: u32,
 }
 
 impl Pace {
-    /// Whether so many hits lie between two misses that it pays to begin a span after each.
+    /// Whether so many hits lie between two misses that a span pays after each miss.
     #[inline]
     fn is_sparse(&self) -> bool {
         self.average >= AVERAGED * SPARSE_MIN
     }
 
-    /// Hits in a row before a span is begun.
+    /// The number of hits in a row before a span is begun.
     #[inline]
     fn span_min(&self) -> u32 {
         if self.is_sparse() { 1 } else { SPAN_MIN }
     }
 
-    /// Whether it is time for a span.
+    /// Whether a span is to be begun now.
     #[inline]
     pub(super) fn wants_span(&self) -> bool {
         self.streak.is_none_or(|hits| hits >= self.span_min())
     }
 
-    /// A span has ended after so many hits.
+    /// Takes note of a span of `hits` hits.
     #[inline]
     pub(super) fn had_span(&mut self, hits: usize) {
         let hits = hits.min(SPAN_MIN as usize) as u32;
@@ -58,13 +60,13 @@ impl Pace {
         self.streak = (hits < self.span_min()).then_some(0);
     }
 
-    /// Whether accesses that miss come one after the other.
+    /// Whether misses follow each other closely.
     #[inline]
     pub(super) fn is_dense(&self) -> bool {
         !self.is_sparse() && self.streak.is_some_and(|hits| hits < APART_MAX)
     }
 
-    /// A lookup by itself hit.
+    /// Takes note of a single lookup that hit.
     #[inline]
     pub(super) fn hit(&mut self) {
         self.gap = (self.gap + 1).min(SPAN_MIN);
@@ -73,7 +75,7 @@ impl Pace {
         }
     }
 
-    /// A lookup by itself missed.
+    /// Takes note of a single lookup that missed.
     #[inline]
     pub(super) fn missed(&mut self) {
         self.average += self.gap;
@@ -82,13 +84,13 @@ impl Pace {
         self.streak = self.streak.map(|_| 0);
     }
 
-    /// Hits one by one since the last miss or span.
+    /// Hits run one by one since the last miss or span.
     #[inline]
     pub(super) fn hits(&self) -> u32 {
         self.streak.unwrap_or(0)
     }
 
-    /// A dense stretch has ended after so many hits in a row.
+    /// Takes note that a dense stretch has ended after `hits` hits in a row.
     #[inline]
     pub(super) fn end_dense(&mut self, hits: u32) {
         (self.streak, self.gap) = (Some(hits), hits);
@@ -99,7 +101,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// After misses with so many hits between two of them, in turn: the hits by themselves before a span is begun.
+    /// The number of single hits before a span is begun, after misses with these numbers of hits between
+    /// them.
     fn hits_before_a_span(gaps: &[u32]) -> u32 {
         let mut pace = Pace::default();
         pace.had_span(0);

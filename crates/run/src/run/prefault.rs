@@ -1,4 +1,5 @@
-//! Pages that are there before they are accessed: each is mapped before its first walk, so that no walk faults.
+//! Pages that are mapped in advance (`populated`): each is mapped before its first walk, so that no walk
+//! faults.
 
 use description::Error;
 use hardware::behind::Behind;
@@ -6,18 +7,18 @@ use pagetable::Fault;
 
 use super::{Run, access::Lookup, constants::Constants, hooks::Hook};
 
-/// Whether the page of the miss under way was mapped for it.
+/// Whether the page of the current miss was mapped for it.
 pub(super) struct Prefault {
     came: bool,
 }
 
 impl Prefault {
-    /// As the machine asks for, if it does.
+    /// Set if the machine asks for it.
     pub(super) fn of(constants: &Constants) -> Option<Prefault> {
         constants.populated.then_some(Prefault { came: false })
     }
 
-    /// Whether the page of the miss under way was mapped for it; not any more.
+    /// Returns whether the page of the current miss was mapped for it, and resets that.
     pub(super) fn take(&mut self) -> bool {
         std::mem::take(&mut self.came)
     }
@@ -34,7 +35,7 @@ impl Hook for Prefault {
 }
 
 impl Run {
-    /// Has the page of a miss mapped, if it is not.
+    /// Maps the page of a miss if it is not mapped.
     #[cold]
     pub(super) fn prefault(
         &mut self,

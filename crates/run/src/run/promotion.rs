@@ -1,5 +1,5 @@
-//! On-line promotion: pages become larger where the misses that this would have avoided have paid for it
-//! (Romer, Ohlrich, Karlin and Bershad 1995).
+//! On-line promotion: pages are replaced by a larger page once the misses that the larger page would
+//! have avoided have cost as much as the promotion (Romer, Ohlrich, Karlin and Bershad 1995).
 //!
 //! ```text
 //!   miss of a page --> each larger page that it could be a part of, its candidates:
@@ -9,12 +9,12 @@
 //!                            the operating system promotes it, the largest first
 //! ```
 //!
-//! A promotion so costs at most about what the misses before it have cost, whatever comes after: the
-//! bound of a competitive algorithm. It is their policy `approx-online`: what a larger page would have
-//! pushed out of the TLB is not counted against it.
+//! So a promotion costs at most about what the earlier misses have cost, whatever comes after: the
+//! bound of a competitive algorithm. This is the paper's policy `approx-online`: TLB entries that a
+//! larger page would have evicted are not counted against it.
 //!
-//! A first touch is charged to nothing. Where a promotion fails the candidate begins anew. What is
-//! unmapped or mapped anew is forgotten.
+//! A first touch is not charged to any candidate. If a promotion fails, the candidate's charge is
+//! reset. Charges of pages that are unmapped or mapped anew are dropped.
 
 use std::collections::BTreeMap;
 
@@ -30,32 +30,33 @@ use super::{
     hooks::{Hook, Hooks},
 };
 
-/// What a miss counts for where the machine does not say what one takes.
+/// The cycles of a miss, if the machine does not state them.
 const MISS_CYCLES: u32 = 40;
-/// What counting one takes: an assumption, of a handler that reads and writes a counter per size.
+/// Cycles of counting one miss: an assumption for a handler that reads and writes a counter per
+/// page size.
 const COUNT_CYCLES: u32 = 30;
 
-/// Charges, and when they are enough.
+/// The charges of candidates, and the charge at which each size is promoted.
 pub struct Promotion {
-    /// Ascending, with the charge at which a page of it is promoted.
+    /// The larger page sizes, ascending, each with the charge at which a page of it is promoted.
     sizes: Vec<(PageSize, u64)>,
     /// Whether both pages of a TLB's pair are promoted together.
     paired: bool,
     base: PageSize,
     page_cycles: u64,
     pub count_cycles: u64,
-    /// Whether the system says itself what promotions take.
+    /// Whether the operating system has its own price for promotions.
     is_priced: bool,
-    /// By space, first address and size.
+    /// By space, first address and size of the candidate.
     charges: BTreeMap<(u32, u64, PageSize), Charge>,
     counts: Counts,
 }
 
-/// What a candidate has been charged with.
+/// The charge of a candidate.
 #[derive(Clone, Copy, Default)]
 struct Charge {
     misses: u64,
-    /// A page of it that a TLB held when it was last looked for.
+    /// A page of the candidate that a TLB held at the last check.
     seen: u64,
 }
 
@@ -63,13 +64,13 @@ struct Charge {
 struct Counts {
     misses: u64,
     charged: u64,
-    /// By size: large pages made, and attempts that made none.
+    /// By size: the number of large pages made, and of attempts that failed.
     made: BTreeMap<PageSize, (u64, u64)>,
     pages: u64,
 }
 
 impl Promotion {
-    /// As `description` asks for, if it does; an error comes with the key that is wrong.
+    /// Set if `description` asks for it. The error has the key that is wrong.
     pub fn of(
         description: &Description,
         system: &dyn System,
@@ -127,13 +128,13 @@ impl Promotion {
         }))
     }
 
-    /// What is promoted to `size` together with `addr`.
+    /// The range that is promoted to pages of `size` together with `addr`.
     fn candidate(&self, addr: VirtAddr, size: PageSize) -> Option<VirtRange> {
         let bytes = size.bytes() << u32::from(self.paired);
         VirtRange::new(VirtAddr::new(addr.get() & !(bytes - 1)), bytes).ok()
     }
 
-    /// Forgets what has been charged in `bytes` from `start` on.
+    /// Drops all charges in the `bytes` from `start` on.
     fn forget(&mut self, space: u32, (start, bytes): (u64, u64)) {
         let Some((largest, _)) = self.sizes.last() else { return };
         let end = start.saturating_add(bytes);
@@ -149,13 +150,13 @@ impl Promotion {
         }
     }
 
-    /// What counting took, and promotions where the system does not price them, in cycles.
+    /// Cycles of counting misses, and of promotions if the operating system has no price for these.
     pub fn cycles(&self) -> (u64, u64) {
         let moving = if self.is_priced { 0 } else { self.counts.pages * self.page_cycles };
         (self.counts.misses * self.count_cycles, moving)
     }
 
-    /// For the results.
+    /// The counts for the results.
     pub fn counts(&self) -> PromotionCounts {
         let of_size = |(size, threshold): &(PageSize, u64)| {
             let (promoted, refused) = self.counts.made.get(size).copied().unwrap_or_default();
@@ -176,7 +177,7 @@ impl Promotion {
 }
 
 impl Hook for Promotion {
-    /// Charges stay.
+    /// Keeps the charges.
     fn forget_counts(&mut self) {
         let Promotion {
             sizes: _,
@@ -200,7 +201,8 @@ impl Hook for Promotion {
 }
 
 impl Run {
-    /// Charges a miss of every TLB, and has what has been paid for promoted.
+    /// Charges a miss of every TLB to its candidates, and asks for the promotion of candidates
+    /// whose charge suffices.
     #[cold]
     pub(super) fn charge(
         &mut self,
@@ -273,7 +275,7 @@ impl Run {
     }
 }
 
-/// An address of `block` that a TLB for `kind` translates: `seen`, if it is still there.
+/// An address in `block` that a TLB for `kind` translates; `seen` if it still does.
 fn holds_part(processor: &Processor, block: VirtRange, kind: Kind, seen: u64) -> Option<u64> {
     let Processor { hardware, asid, .. } = processor;
     let units = || {

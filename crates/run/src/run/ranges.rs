@@ -1,4 +1,4 @@
-//! What a range TLB answers, and what it is told of the pages that walks find.
+//! Range TLBs: lookups, and how walks fill them.
 //!
 //! ```text
 //!   second level misses --> range TLB --> the first level is filled with the one page
@@ -19,15 +19,15 @@ use pagetable::{Flush, Scope, Translation};
 
 use super::{Run, access::Lookup, fill::Incoming, hooks::Hook};
 
-/// Where ranges come from that a TLB translates.
+/// The source of the ranges in a range TLB.
 pub(super) struct Ranges {
     from: RangesFrom,
-    /// Which pages make ranges, where an operating system's table says so.
+    /// The operating system's range table, if the ranges come from one.
     pub(super) table: Option<RangeTable>,
 }
 
 impl Ranges {
-    /// Those of `hardware`, if it has a range TLB.
+    /// Set if `hardware` has a range TLB.
     pub(super) fn of(hardware: &TlbUnits) -> Option<Ranges> {
         let from = hardware.ranges.as_ref()?.from;
         let table = (from == RangesFrom::Table).then(RangeTable::default);
@@ -40,7 +40,7 @@ impl Hook for Ranges {
         true
     }
 
-    /// What its TLB counts, that forgets.
+    /// The counts are in the range TLB, which resets them itself.
     fn forget_counts(&mut self) {
         let Ranges { from: _, table: _ } = self;
     }
@@ -55,13 +55,13 @@ impl Hook for Ranges {
     }
 }
 
-/// Entries in a line of 64 bytes of a page table whose entries have 8.
+/// The number of 8-byte page-table entries in a line of 64 bytes.
 const LINE_PAGES: u64 = 8;
 
 impl Run {
-    /// A miss of the second level that the range TLB answers: the first level is filled with the one page. Where the
-    /// machine tracks dirty pages (`walker.tracks_dirty`), the first store to a page walks all the same, to set its
-    /// dirty bit.
+    /// Looks up a miss of the second level in the range TLB; a hit fills the first level with the one page.
+    /// If the machine tracks dirty pages (`walker.tracks_dirty`), the first store to a page walks all the
+    /// same, to set its dirty bit.
     #[cold]
     pub(super) fn in_range(&mut self, place: Lookup<'_>) -> Option<(PhysAddr, PageSize)> {
         let Lookup { addr, kind, .. } = place;
@@ -87,7 +87,7 @@ impl Run {
         Some((found.apply(addr), page.size()))
     }
 
-    /// Tells of a page that a walk has found.
+    /// Fills the range TLB after a walk has found `page`.
     pub(super) fn note_ranges(&mut self, page: Translation) {
         match self.hooks.ranges.as_ref().map(|ranges| ranges.from) {
             Some(RangesFrom::Table) => self.note_range(page),
@@ -96,7 +96,8 @@ impl Run {
         }
     }
 
-    /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
+    /// Adds the page that a walk has found to the range table, and fills the range TLB with the range of the
+    /// page.
     #[cold]
     fn note_range(&mut self, page: Translation) {
         let Run { hooks, processors, who, constants, stack, .. } = self;
@@ -127,8 +128,8 @@ impl Run {
         }
     }
 
-    /// Tells the range TLB of the run around a base page that a walk has found, out of the line of page-table
-    /// entries that the walk has read. Larger pages have entries of their own.
+    /// Fills the range TLB with the contiguous run around a base page that a walk has found, from the cache
+    /// line of page-table entries that the walk has read. Pages larger than base pages are not entered.
     #[cold]
     fn note_line(&mut self, page: Translation) {
         let size = self.constants.granules.0;

@@ -1,4 +1,4 @@
-//! Rows as the TLBs are to see them, where that is not as the trace has them.
+//! Rows as the TLBs see them, if they differ from those of the trace.
 //!
 //! ```text
 //!   trace   load a   fetch b   fetch c   store d   ...
@@ -8,9 +8,9 @@
 //!   TLBs    load a+base   fetch b+base   store d+base   ...       up to the limit of the space
 //! ```
 //!
-//! A space whose segments have a base is relocated, and what a trace cache delivers goes to no TLB: both a
-//! span at a time, before its first lookup. What was prepared and has not run yet, since the operating
-//! system is to be woken first, waits here.
+//! If the segments of a space have a base, addresses are relocated. Fetches that a trace cache delivers go
+//! to no TLB. Both is prepared for a span at a time, before its first lookup. Prepared rows that have not
+//! run yet, since the operating system must be woken first, wait here.
 
 use std::ops::Range;
 
@@ -22,16 +22,16 @@ use trace::{Batch, Meta};
 
 use super::{Run, small::View};
 
-/// Rows that are prepared.
+/// Prepared rows.
 #[derive(Default)]
 pub(super) struct Rows {
     uops_per_instruction: f64,
-    /// The accesses of the trace that they are of.
+    /// The number of the first access in the span that the rows were prepared from.
     from: u64,
     to: u64,
     addrs: Vec<u64>,
     metas: Vec<Meta>,
-    /// By row: how far from the first of those accesses it is. None where all are there.
+    /// By row: the distance of its access from that first access. Empty if every access has a row.
     places: Vec<u32>,
 }
 
@@ -42,7 +42,8 @@ impl Rows {
         Rows { uops_per_instruction, ..Rows::default() }
     }
 
-    /// Takes up the accesses of `span`, of which the first is `from`: those that are within the limit.
+    /// Prepares the accesses of `span` up to the first that is beyond the limit. `from` is the number
+    /// of the first access.
     fn relocate(&mut self, batch: &Batch, span: Range<usize>, from: u64, view: View) {
         self.places.clear();
         let (metas, addrs) = (&batch.meta[span.clone()], &batch.addr[span]);
@@ -52,8 +53,8 @@ impl Rows {
         (self.from, self.to) = (from, from + self.addrs.len() as u64);
     }
 
-    /// Takes the accesses of `span` that lie within the limit; `from` is the number of the first one.
-    /// Fetches that `cache` delivers are left out.
+    /// Prepares the accesses of `span` up to the first that is beyond the limit, without fetches that
+    /// `cache` delivers. `from` is the number of the first access.
     fn filter(
         &mut self,
         batch: &Batch,
@@ -86,7 +87,7 @@ impl Rows {
         (self.from, self.to) = (from, from + u64::from(place));
     }
 
-    /// How far from the first access row `row` is.
+    /// The distance of the access of row `row` from the first access.
     fn place(&self, row: usize, is_whole: bool) -> usize {
         let end = (self.to - self.from) as usize;
         if is_whole { row } else { self.places.get(row).map_or(end, |place| *place as usize) }
@@ -94,7 +95,7 @@ impl Rows {
 }
 
 impl Run {
-    /// As [`Run::accesses`], where rows have to be prepared first.
+    /// As [`Run::accesses`], for accesses whose rows have to be prepared first.
     pub(super) fn prepared<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,

@@ -1,4 +1,4 @@
-//! What a run has seen so far: its counts, and what the trace has told.
+//! The counts of a run so far, and what is known from the trace so far.
 
 use addr::Kind;
 use results::{
@@ -9,31 +9,32 @@ use trace::{Batch, Event};
 
 use super::{access::Lookup, counted::Passed};
 
-/// Counts of a run.
+/// The counts of a run.
 pub struct Seen {
     pub census: Census,
     pub history: History,
-    /// Accesses of the trace so far, those that the machine leaves out among them.
+    /// Accesses of the trace so far, including those that the machine leaves out.
     pub position: u64,
-    /// Accesses that the machine leaves out, so far.
+    /// Accesses so far that the machine leaves out.
     pub left_out: u64,
-    /// Accesses that the batch counts and does not hold, as far as the batch has run.
+    /// Accesses so far that batches count and do not hold.
     pub(super) passed: Passed,
     pub page_crossings: u64,
-    /// Lookups of their pages beyond the first, by kind.
+    /// Lookups for the second and further pages of accesses that cross a page boundary, by kind.
     pub crossing_lookups: [u64; Kind::COUNT],
-    /// Fetches of the trace, whoever delivers them.
+    /// Fetches of the trace, including those that a trace cache delivers.
     pub fetches: u64,
-    /// Pages touched for the first time, and accesses that had to be granted.
+    /// First touches of pages, and accesses whose rights had to be granted first.
     pub first_touches: u64,
-    /// Pages that were there before and came back.
+    /// Faults on pages that had a frame before and get one again.
     pub returns: u64,
     pub protection_faults: u64,
-    /// By number: whether the thread has run.
+    /// By number of the thread: whether it has run.
     pub threads: Vec<bool>,
-    /// Accesses that the trace says it lacks.
+    /// Accesses that the trace declares missing.
     pub gap_accesses: u64,
-    /// Whether the trace has said what is mapped, where pages lie, what is called; and whether the kernel ran.
+    /// Whether the trace has had events for mappings, for physical addresses of pages, and for names of
+    /// regions; and whether the kernel ran.
     pub mappings: bool,
     pub physical: bool,
     pub calls: bool,
@@ -45,7 +46,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing yet.
+    /// All zero.
     pub(super) fn new() -> Seen {
         Seen {
             census: Census::default(),
@@ -70,14 +71,15 @@ impl Seen {
         }
     }
 
-    /// When an access was made, in accesses that the machine does not leave out.
+    /// The time of an access: the number of accesses before it, without those that the machine
+    /// leaves out.
     #[inline]
     pub(super) fn when(&mut self, place: Lookup<'_>) -> u64 {
         let index = (place.access - self.position) as usize;
         place.access - self.left_out + self.passed.before(place.batch, index)
     }
 
-    /// A batch is about to run.
+    /// Called before a batch runs.
     pub(super) fn begins(&mut self, batch: &Batch) {
         for segment in &batch.segments {
             let index = segment.thread as usize;
@@ -89,19 +91,19 @@ impl Seen {
         self.physical |= !batch.paddr.is_empty();
     }
 
-    /// A batch has run.
+    /// Called after a batch has run.
     pub(super) fn ends(&mut self, batch: &Batch) {
         self.position += batch.len() as u64 + self.passed.all(batch);
     }
 
-    /// An event for the operating system.
+    /// Takes note of an event.
     pub(super) fn event(&mut self, event: &Event) {
         self.calls |= matches!(event, Event::Call(_));
         self.mappings |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
     }
 
-    /// The warm-up is over: counts begin anew with `access`. What the trace has told stays known, and so do the
-    /// accesses behind.
+    /// Ends the warm-up: resets the counts to zero before `access`. What is known from the trace stays, and
+    /// so does the position in it.
     pub(super) fn forget_counts(&mut self, access: u64) {
         let Seen {
             census,

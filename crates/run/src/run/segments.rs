@@ -1,4 +1,5 @@
-//! What hardware finds in restrictive segments: pages that lie where their addresses allow it.
+//! Restrictive segments: hardware finds pages in the frames that the hashes of their addresses
+//! allow.
 
 use addr::VirtAddr;
 use hardware::{behind::Behind, processor::Processor, tlbs::TlbUnits};
@@ -6,11 +7,11 @@ use pagetable::{Fault, Translation};
 
 use super::{Run, hooks::Hook};
 
-/// Pages may lie in restrictive segments.
+/// Pages may be in restrictive segments.
 pub(super) struct Segments;
 
 impl Segments {
-    /// They, if `hardware` looks for pages there.
+    /// Set if `hardware` looks for pages in restrictive segments.
     pub(super) fn of(hardware: &TlbUnits) -> Option<Segments> {
         hardware.restseg.as_ref().map(|_| Segments)
     }
@@ -25,8 +26,8 @@ impl Hook for Segments {
 }
 
 impl Run {
-    /// Whether the page of `addr`, for which a walk would end so, is found in a restrictive segment. The
-    /// references that the lookup takes are made.
+    /// Whether the page of `addr` is found in a restrictive segment. `walked` is how a walk for it would
+    /// end. Makes the references of the lookup.
     pub(super) fn in_segment(
         &mut self,
         addr: VirtAddr,

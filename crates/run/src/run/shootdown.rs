@@ -1,4 +1,4 @@
-//! What the operating system asks of a run: memory, and that hardware forgets.
+//! The run as the operating system uses it: memory, and flushes of hardware.
 //!
 //! ```text
 //!   System --shoot--> Flush of a space
@@ -9,8 +9,8 @@
 //!   others                                              are not asked
 //! ```
 //!
-//! Asked are the processors on which the space has a context: it runs there, or it ran there and
-//! nothing has taken its context since.
+//! The flush goes to the processors on which the space has a context: it runs there, or it ran
+//! there and its context has not been taken by another space since.
 
 use addr::{Asid, PhysAddr, VirtRange};
 use description::{Costs, Error};
@@ -85,7 +85,7 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 }
 
 impl<B: Behind> Hosted<'_, B> {
-    /// Flushes on each processor that may hold something of `space`, and counts what it takes.
+    /// Flushes on each processor that may hold something of `space`, and counts the cost.
     fn shoot_down(&mut self, flush: &Flush, space: u32) {
         let pages = match flush.scope() {
             Scope::Nothing => 0,
@@ -122,8 +122,8 @@ impl<B: Behind> Hosted<'_, B> {
         }
     }
 
-    /// Flushes on one processor, and gives how many entries of its TLBs went; `None` if it can
-    /// hold nothing of `space`.
+    /// Flushes on one processor. Returns how many entries of its TLBs were dropped; `None` if the
+    /// processor cannot hold anything of `space`.
     fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
         if let Some(small) = &self.hooks.small {
             let hat = self.stack.guest.hat_space(space)?;
@@ -161,8 +161,8 @@ impl<B: Behind> Hosted<'_, B> {
         Some(entries)
     }
 
-    /// Does what [`Hosted::flush_on`] does where spaces lie in slots of `slot_bytes`. `bases` has, for each place where
-    /// the space can have entries, the number that is added to its addresses there.
+    /// As [`Hosted::flush_on`], for spaces in slots of `slot_bytes`. `bases` has, for each place where the
+    /// space can have entries, the number that is added to its addresses there.
     fn flush_small(
         &mut self,
         number: usize,
@@ -183,7 +183,7 @@ impl<B: Behind> Hosted<'_, B> {
         entries
     }
 
-    /// Looks at what each of those processors still holds.
+    /// Checks what each of those processors still holds.
     fn look(&mut self, flush: &Flush, space: u32) {
         for number in 0..self.processors.count() {
             if let Some(asid) = self.contexts.of(number, space) {
@@ -195,7 +195,7 @@ impl<B: Behind> Hosted<'_, B> {
 }
 
 impl Run {
-    /// Has the operating system do something at `access`.
+    /// Calls the operating system at `access`.
     pub(super) fn ask<T>(
         &mut self,
         access: u64,

@@ -1,4 +1,4 @@
-//! Where pages lie, for what predicts where walks end (SpecTLBs, and predictors of their kind).
+//! Physical addresses for predictors of walks (SpecTLBs and similar).
 //!
 //! ```text
 //!   walk faults --> faulted: the page that forbids the access, if there is one
@@ -13,7 +13,7 @@ use trace::Block;
 
 use super::{Run, access::Lookup, hooks::Hook};
 
-/// Something behind the TLBs predicts where walks end.
+/// Set if something behind the TLBs predicts the results of walks.
 pub(super) struct Spots;
 
 impl Hook for Spots {
@@ -25,7 +25,7 @@ impl Hook for Spots {
 }
 
 impl Run {
-    /// A walk for an access has faulted.
+    /// Reports a walk that has faulted to the predictors.
     #[cold]
     pub(super) fn spot_fault(&mut self, place: Lookup<'_>, behind: &mut impl Behind) {
         let wants_runs = behind.wants_runs();
@@ -34,7 +34,7 @@ impl Run {
         behind.faulted(self.instruction(place, wants_runs), there);
     }
 
-    /// A walk for an access has ended at `translation`.
+    /// Reports a walk that has found `translation` to the predictors.
     #[cold]
     pub(super) fn spot_walk(
         &mut self,
@@ -48,7 +48,7 @@ impl Run {
         behind.found(self.instruction(place, wants_runs), spot);
     }
 
-    /// Where `addr` lies by `translation`.
+    /// The physical address of `addr` by `translation`, and what else predictors use.
     fn spot(&self, addr: VirtAddr, translation: Translation, wants_runs: bool) -> Spot {
         let mapping = self.stack.guest.mapping(self.who.space, addr);
         let guest = mapping.map(|mapping| mapping.translation.apply(addr));
@@ -63,7 +63,8 @@ impl Run {
         }
     }
 
-    /// Base pages around `addr` that lie side by side in adjacent frames, up to [`Spot::RUN_MAX`].
+    /// The number of base pages around `addr` that are contiguous in virtual and in physical
+    /// memory, at most [`Spot::RUN_MAX`].
     fn run_around(&self, addr: VirtAddr, translation: Translation) -> u32 {
         let (size, phys) = (self.constants.granules.0, translation.apply(addr).get());
         let is_beside = |bytes: u64| {
@@ -85,7 +86,8 @@ impl Run {
         run
     }
 
-    /// The instruction that makes an access, if it is wanted and its batch has the fetch: an address in its block.
+    /// The address of the instruction that makes an access, at the precision of the fetch's block; `None` if
+    /// it is not wanted or the batch does not hold the fetch.
     fn instruction(&self, place: Lookup<'_>, is_wanted: bool) -> Option<u64> {
         if !is_wanted {
             return None;

@@ -1,16 +1,17 @@
-//! What makes a run fast on its host, and changes none of its counts.
+//! What makes a run fast on its host without changing counts.
 
 use super::{ahead::Ahead, dense::Worth, pace::Pace};
 
-/// Which way of running accesses is the fastest here.
+/// Which way of running accesses is the fastest now.
 #[derive(Default)]
 pub(super) struct Tempo {
-    /// How far apart misses are.
+    /// The recent distances between misses.
     pub(super) pace: Pace,
-    /// Whether it pays to run several accesses at once where misses are dense.
+    /// Whether running several accesses together pays where misses are dense.
     pub(super) worth: Worth,
-    /// What the host fetches before it is needed.
+    /// Prefetches on the host.
     pub(super) ahead: Ahead,
-    /// By kind of access: whether the larger shortcuts of the TLBs serve more accesses than the smaller.
+    /// By kind of access: whether the shortcuts for larger pages serve more accesses than those for
+    /// smaller pages.
     pub(super) large_first: [bool; 4],
 }

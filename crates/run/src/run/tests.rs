@@ -1,5 +1,4 @@
-//! A shootdown that is forgotten, or that comes late, and a fault that comes again: what no trace
-//! can bring about.
+//! Shootdowns that are forgotten or late, and faults that come again: no trace can cause these.
 
 use addr::{Kind, VirtAddr};
 use description::{Clock, Error};
@@ -13,7 +12,7 @@ use trace::{Batch, Event, Meta, Placed};
 use super::Run;
 use crate::{plain::Machine, runnable::Runnable};
 
-/// What keeps the shootdowns to itself.
+/// A platform that records shootdowns instead of passing them on.
 struct Held<'a> {
     ram: &'a mut Ram,
     layout: &'a Layout,
@@ -42,7 +41,7 @@ impl Platform for Held<'_> {
     }
 }
 
-/// Unmaps the page at 4 MiB in the space that runs; hardware does not hear of it.
+/// Unmaps the page at 4 MiB in the running space without a flush of hardware.
 fn unmap(run: &mut Run) -> Vec<Flush> {
     let gone = Event::Munmap { addr: 0x40_0000, bytes: 4096, result: 0 };
     let Run { system, stack, layout, who, .. } = run;
@@ -80,7 +79,7 @@ fn a_forgotten_shootdown_shows() {
     assert!(forget_a_shootdown("none", true).is_ok());
 }
 
-/// Two spaces touch a page at the same address; that of the first is unmapped while the second
+/// Two spaces touch a page at the same address; the page of the first is unmapped while the second
 /// runs, and the first touches it again.
 #[test]
 fn a_shootdown_goes_where_its_space_is() {
@@ -118,7 +117,7 @@ fn a_shootdown_goes_where_its_space_is() {
     }
 }
 
-/// An answer that changes nothing would bring the same fault again, for ever.
+/// A fault that the operating system answers without changing anything would come again for ever.
 #[test]
 fn a_fault_of_an_access_that_is_allowed_is_an_error() {
     for manager in ["first-touch", "base"] {

@@ -1,4 +1,5 @@
-//! A system with deadlines: when it is woken, beside a clock that is read after every access.
+//! An operating system with deadlines: the times at which it is woken, against a clock that is read
+//! after every access.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,7 @@ use trace::{Batch, Event, Meta};
 use super::Run;
 use crate::{plain::Machine, runnable::Runnable};
 
-/// Wants to be woken every so many cycles, and notes when it was.
+/// Asks to be woken at a fixed period in cycles, and records when it was woken.
 struct Alarm {
     system: Box<dyn System>,
     period: u64,
@@ -50,7 +51,7 @@ impl System for Alarm {
     }
 }
 
-/// Hits, misses, faults and pages that go, as batches of so many accesses.
+/// Hits, misses, faults and unmapped pages, in batches of `accesses` accesses each.
 fn batches(accesses: usize) -> Vec<Batch> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |bound: u64| {
@@ -80,7 +81,7 @@ fn machine(settings: &[&str]) -> Machine {
     Machine::load("epyc-9005", &settings).unwrap()
 }
 
-/// When a system with this period is woken.
+/// The times at which an operating system with this period is woken.
 fn woken(machine: &Machine, clock: Clock, period: u64, accesses: usize) -> Vec<u64> {
     let mut run = machine.start(false, clock).unwrap();
     let mut walkers = machine.walkers().unwrap();
@@ -96,7 +97,8 @@ fn woken(machine: &Machine, clock: Clock, period: u64, accesses: usize) -> Vec<u
     woken.lock().unwrap().clone()
 }
 
-/// When a system with this period must be woken, found by reading the clock after each access.
+/// The times at which an operating system with this period must be woken, found by reading the
+/// clock after each access.
 fn expected(machine: &Machine, clock: Clock, period: u64) -> Vec<u64> {
     let mut run = machine.start(false, clock).unwrap();
     let mut walkers: Walkers = machine.walkers().unwrap();
@@ -136,7 +138,8 @@ fn a_deadline_comes_after_the_access_that_reaches_it() {
     }
 }
 
-/// The clock of instructions does not know the TLBs; the full one does, and no cache behind them.
+/// The `instructions` clock does not depend on TLBs; the `full` clock does, and does not depend on
+/// caches behind them.
 #[test]
 fn what_the_clock_knows() {
     let (few, many) = (machine(&["tlb.l1d.entries=8"]), machine(&["tlb.l1d.entries=96"]));

@@ -1,12 +1,12 @@
-//! Which processor runs what: from the trace's order to the hardware of one processor.
+//! Which processor makes which access, and switches between spaces.
 //!
 //! ```text
 //!   with a schedule     Run { cpu: 1, space: 3 }   processor 1, until the next Run
 //!   without one         accesses of thread t       processor t mod N, in the space of the last Run
 //! ```
 //!
-//! The order of the trace decides who runs when. Entering another space costs what the machine's
-//! contexts say; going on in the same space on a processor costs nothing.
+//! The order of the trace decides what runs when. Entering another space costs what the machine's
+//! contexts say; continuing in the same space on a processor costs nothing.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use trace::{Batch, KERNEL, Segment};
 use super::{Run, small::View};
 
 impl Run {
-    /// Runs accesses among which there is no event.
+    /// Runs the accesses of `span`, without events among them.
     pub(super) fn turns<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -49,23 +49,23 @@ impl Run {
         Ok(())
     }
 
-    /// A trace begins in space 0, without an event that says so.
+    /// Enters space 0 at the beginning of a trace, if no event says otherwise.
     pub(super) fn begin_here(&mut self, behind: &mut impl Behind) {
         if self.has_not_begun(self.processors.on()) {
             self.turn_to(self.processors.on(), self.who.number, behind);
         }
     }
 
-    /// What follows is done by `thread`, on the processor that it has where no schedule says
-    /// otherwise.
+    /// Lets `thread` make the next accesses, on the processor that it is assigned to if there is no
+    /// schedule.
     pub(super) fn thread_runs(&mut self, thread: u32, behind: &mut impl Behind) {
         if self.processors.count() > 1 && !self.is_scheduled {
             self.turn_to(thread as usize % self.processors.count(), self.who.number, behind);
         }
     }
 
-    /// What follows is in the space called `number`, on the processor `cpu` if a schedule gives one, and otherwise on
-    /// that of `thread`.
+    /// Lets the next accesses be made in the space `number`, on the processor `cpu` if a schedule gives one,
+    /// and otherwise on the processor of `thread`.
     pub(super) fn goes_on(
         &mut self,
         cpu: Option<u32>,
@@ -91,7 +91,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets `space` run on `processor`, which goes on from here.
+    /// Switches to `processor`, and switches that processor to `space`.
     fn turn_to(&mut self, processor: usize, space: u32, behind: &mut impl Behind) {
         if processor != self.processors.on() {
             self.processors.turn_to(processor, |_, _| ());
@@ -110,8 +110,9 @@ impl Run {
         };
     }
 
-    /// What virtual caches tell lines of `space` by, which runs here: its context. All processes have the
-    /// kernel's lines, as global pages, and where there are no contexts all others too.
+    /// The tag of lines of `space` in virtual caches, for the space that runs here: its context. Lines of
+    /// the kernel are common to all processes, as global pages are; without contexts all other lines are
+    /// common too.
     pub(super) fn tag_of(&self, space: u32) -> u64 {
         let asid = self.processors.here.asid;
         if self.constants.virtual_caches && self.constants.has_contexts && space != KERNEL {

@@ -1,4 +1,4 @@
-//! Two processors with a TLB each, beside lists that anybody can follow.
+//! Two processors with one TLB each, against a simple model that uses lists.
 //!
 //! ```text
 //!   page table   pages of each space, with their rights
@@ -48,15 +48,15 @@ source = "a test"
 /// An entry of the model: space, page, rights.
 type Entry = (u32, u64, Rights);
 
-/// What must come out.
+/// The model.
 #[derive(Default)]
 struct Model {
-    /// Whether entries bear their space, so that a switch flushes nothing.
+    /// Whether entries are tagged with their space, so that a switch flushes nothing.
     tagged: bool,
     table: BTreeMap<(u32, u64), Rights>,
     mappings: BTreeMap<(u32, u64), Rights>,
     tlbs: [Vec<Entry>; 2],
-    /// The space that each processor runs, and those that have run there.
+    /// The space on each processor, and the spaces that have run there.
     spaces: [Option<u32>; 2],
     ran: [Vec<u32>; 2],
     misses: [u64; 2],
@@ -92,7 +92,7 @@ impl Model {
         tagged || self.spaces[processor] == Some(space)
     }
 
-    /// All from the first of `pages` to the last goes from both TLBs.
+    /// Drops all pages from the first to the last of `pages` from both TLBs.
     fn shoot_down(&mut self, sender: usize, space: u32, pages: &[u64]) {
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return };
         let flush_cycles = (10 * pages.len() as u64).min(25);
@@ -160,7 +160,8 @@ impl Model {
     }
 }
 
-/// What hardware can express of rights that allow something: that, and loads.
+/// The rights that hardware can express for the given rights: if they allow anything, loads are
+/// allowed too.
 fn expressible(rights: Rights) -> Rights {
     if rights == Rights::NONE { rights } else { rights | Rights::READ | Rights::USER }
 }
@@ -184,14 +185,15 @@ fn entries(run: &mut Run, processor: usize) -> Vec<Entry> {
 
 const SPACES: u32 = 3;
 
-/// One thing that a thread does, in a batch of its own.
+/// Runs one action of a thread as a batch of its own.
 fn step(run: &mut Run, walkers: &mut Walkers, what: impl FnOnce(&mut Batch)) {
     let mut batch = Batch::default();
     what(&mut batch);
     run.batch::<true>(&batch, walkers).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Runs a random program of two threads that map, protect, unmap, load and store.
+/// Runs a random program of two threads that map, protect, unmap, load and store, and compares with
+/// the model.
 fn compare(seed: u64, settings: &[&str], scheduled: bool) {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let machine = Machine::parse(MACHINE, "two.toml", &settings).unwrap();

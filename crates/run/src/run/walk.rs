@@ -1,4 +1,4 @@
-//! A walk, until there is a translation: with the operating system's help where it faults.
+//! Walks, repeated until there is a translation: the operating system is called after each fault.
 //!
 //! ```text
 //!   begin --> the page table is read --> on_read --> what lies behind hears of it --> found
@@ -7,7 +7,8 @@
 //!                    +------ System::fault <-- on_fault --+                         on_walk
 //! ```
 //!
-//! The table is read as it is now, or, where a flush was forgotten, as hardware remembers it.
+//! The table is read as it is now, or, after a flush was left out on purpose, as hardware remembers
+//! it.
 
 use addr::{Kind, PageSize};
 use description::Error;
@@ -19,13 +20,14 @@ use ram::walk::Walk;
 
 use super::{Run, access::Lookup, miss::AllMissed};
 
-/// The walk under way.
+/// The walk in progress.
 pub(super) struct Walking {
-    /// References that it takes.
+    /// The references of the walk.
     pub(super) references: Vec<Reference>,
-    /// Whether it is for a store that found a clean page.
+    /// Whether the walk is for a store to a clean page.
     pub(super) dirtied: bool,
-    /// Whether the access that it is for has missed, and what lies behind speculates.
+    /// Whether the miss was already reported to what lies behind, which predicts the results of
+    /// walks.
     pub(super) missed: bool,
 }
 
@@ -35,16 +37,17 @@ impl Default for Walking {
     }
 }
 
-/// Where a reading of the page table has led.
+/// The result of reading the page table for a walk.
 pub(super) enum Read {
-    /// There; hardware walks.
+    /// The result of a walk by hardware.
     Walked(Result<Translation, Fault>),
-    /// There, and hardware needed no walk for it.
+    /// A result that hardware has found without a walk.
     Beside(Result<Translation, Fault>),
 }
 
 impl Run {
-    /// Walks until there is a translation. Says whether the page was touched for the first time.
+    /// Walks until there is a translation. Returns it, and whether the page was touched for the
+    /// first time.
     pub(super) fn walk(
         &mut self,
         place: Lookup<'_>,
@@ -74,13 +77,13 @@ impl Run {
         Ok((translation, cold))
     }
 
-    /// Whether a handler in software sets the size of each page.
+    /// Whether a software handler sets the size of each page.
     pub(super) fn sets_size(&self) -> bool {
         self.constants.by_software
             && (self.constants.always_sized || self.system.has_many_sizes(self.who.number))
     }
 
-    /// Has the operating system answer a fault.
+    /// Calls the operating system for a fault.
     pub(super) fn fault(
         &mut self,
         place: Lookup<'_>,
@@ -105,7 +108,7 @@ impl Run {
         Ok(answer)
     }
 
-    /// One walk.
+    /// Makes one walk.
     fn walk_once(
         &mut self,
         place: Lookup<'_>,
@@ -118,7 +121,8 @@ impl Run {
         found
     }
 
-    /// Reads the page table for a walk, with the `references` that this takes, and has what lies behind hear of it.
+    /// Reads the page table for a walk, adds the walk's references to `references`, and reports them to
+    /// `behind`.
     fn read(
         &mut self,
         place: Lookup<'_>,

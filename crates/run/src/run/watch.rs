@@ -1,4 +1,5 @@
-//! A shootdown that is forgotten on purpose, and how a checked run finds any that was.
+//! Shootdowns that are left out on purpose, and the check that finds stale entries after a
+//! shootdown.
 //!
 //! ```text
 //!   shoot(flush) --> is it the n-th? --> forgotten: no processor hears of it
@@ -8,7 +9,8 @@
 //!                                     page table says
 //! ```
 //!
-//! An entry with fewer rights than the page table gives is no lie: the access that it denies walks.
+//! An entry with fewer rights than the page table gives is not stale: an access that it denies
+//! causes a walk.
 
 use addr::Asid;
 use description::{Description, Inject};
@@ -20,19 +22,19 @@ use results::count::census::TABLES;
 
 use super::{constants::Constants, hooks::Hook};
 
-/// What watches shootdowns.
+/// The state of this test and of this check.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// How many more it takes to the one that is forgotten, if one is to be.
+    /// The number of shootdowns until one is left out; `None` if none is to be.
     until_forgotten: Option<u64>,
-    /// Whether TLBs are looked at after each.
+    /// Whether TLBs are checked after each shootdown.
     check: bool,
-    /// The first entry that was found and should not have been.
+    /// The first stale entry, as an error message.
     pub(super) lie: Option<String>,
 }
 
 impl Watch {
-    /// As `description` and whoever runs it ask for, if they do.
+    /// Set if `description` asks for a shootdown to be left out, or the run is checked.
     pub(super) fn of(description: &Description, constants: &Constants) -> Option<Watch> {
         let until_forgotten = match description.os.inject {
             Some(Inject::SkipShootdown(number)) => Some(number),
@@ -43,12 +45,12 @@ impl Watch {
         is_asked.then_some(Watch { until_forgotten, check, lie: None })
     }
 
-    /// Whether it looks at TLBs.
+    /// Whether TLBs are checked.
     pub(super) fn looks(&self) -> bool {
         self.check
     }
 
-    /// Whether this shootdown, which has something to forget, is the one that is forgotten.
+    /// Counts a shootdown that drops something. Returns whether this one is to be left out.
     pub(super) fn is_forgotten(&mut self) -> bool {
         let Some(left) = &mut self.until_forgotten else { return false };
         *left -= 1;
@@ -59,8 +61,8 @@ impl Watch {
         is_due
     }
 
-    /// Looks at what the TLBs of a processor hold of the pages that `flush` named, once they have
-    /// been flushed: of a run that is checked.
+    /// In a checked run: checks what the TLBs of a processor hold of the pages that `flush` named,
+    /// after the flush.
     pub(super) fn look(
         &mut self,
         processor: usize,
@@ -88,13 +90,14 @@ impl Hook for Watch {
         false
     }
 
-    /// Shootdowns are numbered from the first access.
+    /// Keeps the number: shootdowns are numbered from the first access.
     fn forget_counts(&mut self) {
         let Watch { until_forgotten: _, check: _, lie: _ } = self;
     }
 }
 
-/// What a TLB still says of the pages that `flush` named and the page table does not.
+/// A TLB entry for a page that `flush` named which differs from the page table, as an error
+/// message.
 fn stale(
     processor: usize,
     hardware: &TlbUnits,

@@ -1,4 +1,4 @@
-//! Designs that are alike but for the size of their MMU cache, taken together.
+//! Designs that differ only in the size of their MMU cache, simulated together.
 //!
 //! ```text
 //!   walk       steps n0 n1 n2    members  1111   a miss is counted by class and by the steps
@@ -7,8 +7,8 @@
 //!                                none:    0011
 //! ```
 //!
-//! In the end each member's walker counts one miss of each class for each set of steps, as often
-//! as they are counted ([`Walker::replay`](hardware::walker::Walker::replay)).
+//! At the end, each member's walker counts one miss of each class for each set of steps, as many
+//! times as such misses were counted ([`Walker::replay`](hardware::walker::Walker::replay)).
 
 use hardware::walker::{Miss, Steps, Walkers};
 use mmu::{Step, WalkCacheFamily, WalkCacheParams};
@@ -18,25 +18,25 @@ use super::{
     member_counts::MemberCounts,
 };
 
-/// Members of one design that hear the same misses.
+/// The members of a family: they see the same misses.
 pub(super) struct Family {
-    /// By processor.
+    /// The MMU caches of all members, by processor.
     caches: Vec<WalkCacheFamily>,
     on: usize,
     members: u64,
-    /// The steps of the walks since the last refill: how many, and which of them whose MMU cache
-    /// spared, as bits.
+    /// The steps of the walks since the last refill: their number, and for each member as bits the
+    /// steps that its MMU cache spared.
     steps: usize,
     spared: Vec<(Steps, u64)>,
     held: Vec<u64>,
-    /// By class: the steps that were spared, and how often.
+    /// By class of misses: the sets of steps that were spared, and how often for each member.
     counted: Vec<Vec<(Steps, MemberCounts)>>,
     pub(super) failure: Option<String>,
 }
 
 impl Family {
-    /// Whether what lies behind the TLBs is an MMU cache alone, such as families have where pages
-    /// are of one size or of several (`mixed`); then its parameters.
+    /// The parameters of the MMU cache if it is all that lies behind the TLBs and can be a member
+    /// of a family, for pages of one size or of several (`mixed`).
     pub(super) fn takes(walkers: &Walkers, mixed: bool) -> Option<&WalkCacheParams> {
         let walker = &walkers.here;
         let alone =
@@ -46,8 +46,8 @@ impl Family {
         params.filter(|params| alone && WalkCacheFamily::takes(params, mixed))
     }
 
-    /// A family of caches with these parameters on so many processors; `None` if they cannot be
-    /// one.
+    /// A family of caches with these parameters on this number of processors; `None` if they cannot
+    /// form one.
     pub(super) fn new(
         members: &[&WalkCacheParams],
         mixed: bool,
@@ -68,7 +68,7 @@ impl Family {
         })
     }
 
-    /// Hears what the front said in a round.
+    /// Takes the log of a round.
     pub(super) fn hear(&mut self, log: &FamilyLog) {
         let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
         let mut stale_entries = log.stale_entries.iter();
@@ -147,8 +147,8 @@ impl Family {
         self.spared.push((0, self.members));
     }
 
-    /// Has the walkers of its members, in their order, count what they would have counted.
-    /// `misses` are those of the classes.
+    /// Makes the walkers of the members, in their order, count what they would have counted one by
+    /// one. `misses` has one miss of each class.
     pub(super) fn settle<'a>(
         &mut self,
         misses: &[Miss],

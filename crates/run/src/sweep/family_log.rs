@@ -1,4 +1,4 @@
-//! What a front says to its families of designs: the log without what makes no difference to them.
+//! The log of a front for its families of designs, without what makes no difference to them.
 //!
 //! ```text
 //!   messages  walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
@@ -7,9 +7,9 @@
 //!   class 5   a miss in region 4, not cold: one walk of entries of levels 4, 3, 2, 1; a page
 //! ```
 //!
-//! Without data caches a walk is counted by its shape and by which of its entries the MMU cache
-//! spares it; where they lie in memory makes no difference. So misses that look alike are one
-//! class, of which one is kept whole: it stands for all when they are counted ([`Miss`]).
+//! Without data caches, a walk is counted by its shape and by the entries that the MMU cache spares
+//! it; the addresses of the entries make no difference. So misses with equal shapes form a class,
+//! and one miss of each class is kept whole: it stands for all when they are counted ([`Miss`]).
 
 use hardware::{
     behind::{Forget, Refill},
@@ -22,43 +22,43 @@ use rustc_hash::FxHashMap;
 
 use super::{log::StaleEntry, numbers::Numbers};
 
-/// One thing that a front said.
+/// A message of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
-    /// A walk of so many steps.
+    /// A walk of this number of steps.
     Walk { steps: u8, found: bool },
-    /// The miss of the walks since the last refill.
+    /// The end of the walks of a miss of this class.
     Refilled { class: u32 },
-    /// What follows is done by this processor.
+    /// The next messages are of this processor.
     On { processor: u32 },
-    /// So many nodes are to be forgotten by a processor.
+    /// A processor flushes this number of nodes.
     Forget { processor: u32, nodes: u32 },
-    /// A node that is not on the way to its addresses any more, although it was not forgotten.
+    /// A node that is no longer on the walk path to its addresses, although it was not flushed.
     Stale { node: u32 },
-    /// Counts begin anew.
+    /// Resets the counts to zero.
     ForgetCounts,
 }
 
-/// What a front said in one round, in order.
+/// The messages of a front in one round, in order.
 #[derive(Debug, Default)]
 pub(super) struct FamilyLog {
     pub(super) messages: Vec<Message>,
     pub(super) steps: Vec<Step>,
     pub(super) forgotten: Vec<u32>,
-    /// By entry that is stale: the walk that shows it.
+    /// By stale entry: the walk that shows it.
     pub(super) stale_entries: Vec<StaleEntry>,
 }
 
-/// What a front has said so far that it may refer to.
+/// The numbers that the front has given to nodes and classes so far.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     on: usize,
-    /// By processor, as far as they are known: each has its own nodes.
+    /// The numbers of nodes by processor, for processors seen so far.
     numbers: Vec<Numbers>,
     classes: FxHashMap<Box<[u32]>, u32>,
-    /// By class, one of its misses.
+    /// By class: one of its misses.
     pub(super) misses: Vec<Miss>,
-    /// The walks since the last refill, and what tells their class.
+    /// The walks since the last refill, which determine the class of the miss.
     under_way: Vec<WalkMade>,
     references: Vec<Reference>,
     key: Vec<u32>,
@@ -130,7 +130,7 @@ impl FamilyLog {
 }
 
 impl Numbering {
-    /// The numbers of nodes for the processor that runs.
+    /// The numbers of nodes for the running processor.
     #[inline]
     fn numbers(&mut self) -> &mut Numbers {
         if self.numbers.len() <= self.on {
@@ -149,7 +149,8 @@ impl Numbering {
     }
 }
 
-/// All of a reference that tells how it is counted. Above what [`FamilyLog::walk`] ends a walk with.
+/// The properties of a reference that determine how it is counted, as a number above those with
+/// which [`FamilyLog::walk`] ends a walk.
 #[inline]
 fn shape(reference: &Reference) -> u32 {
     let next = reference.next().map_or(0, |node| u32::from(node.level) + 1);

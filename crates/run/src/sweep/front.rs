@@ -18,8 +18,8 @@ use crate::{
     run::{Run, foreseen::Foreseen},
 };
 
-/// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
-/// between two designs, known here or not, gives them fronts of their own.
+/// The keys of a description for what lies behind the TLBs. Two designs that differ in anything
+/// else, known here or not, have fronts of their own.
 const BEHIND: [&[&str]; 17] = [
     &["mmu_cache"],
     &["spec_tlb"],
@@ -40,29 +40,29 @@ const BEHIND: [&[&str]; 17] = [
     &["core", "cycles_per_instruction"],
 ];
 
-/// TLBs, operating system and page table, and all that is the same for the designs behind them.
+/// TLBs, operating system and page table: all that is the same for the designs behind them.
 pub(super) struct Front {
     run: Run,
-    /// Why it came to an end before the trace did; then so did its designs.
+    /// The error that ended the front before the end of the trace; its designs ended with it.
     failure: Option<String>,
-    /// What it says in this round, and what it said in the round before.
+    /// The log of this round, and the log of the round before.
     saying: Log,
     said: Log,
     designs: Vec<DesignBehind>,
     families: Vec<(Family, Vec<DesignBehind>)>,
 }
 
-/// What lies behind the TLBs in one design; in several, if only their SpecTLBs differ.
+/// What lies behind the TLBs in one design, or in several if these differ only in their SpecTLBs.
 pub(super) struct DesignBehind {
-    /// Their places among all.
+    /// The indices of these designs among all designs.
     indices: Vec<usize>,
     walkers: Walkers,
     failure: Option<String>,
 }
 
 impl Front {
-    /// The fronts of `machines`, each with its designs. Where there are several, the operating
-    /// system's clock is that of instructions.
+    /// The fronts of `machines`, each with its designs. If there are several, the operating
+    /// system's clock is `instructions`.
     pub(super) fn of_all(machines: &[&dyn Runnable]) -> Result<Vec<Front>, Error> {
         let keys: Vec<Value> = machines.iter().map(|machine| key(machine.description())).collect();
         let several = keys.iter().any(|key| *key != keys[0]);
@@ -104,7 +104,7 @@ impl Front {
         Ok(fronts)
     }
 
-    /// Adds a design: to one that is there, if only its SpecTLB is another.
+    /// Adds a design; to an existing one if they differ only in their SpecTLBs.
     fn add(&mut self, index: usize, walkers: Walkers, machines: &[&dyn Runnable]) {
         let speculates = !walkers.here.speculators.is_empty();
         let own = without_spec_tlb(machines[index].description());
@@ -125,7 +125,7 @@ impl Front {
         }
     }
 
-    /// `source` is about to run.
+    /// Starts the trace of `source`.
     pub(super) fn begin(&mut self, source: &Foreseen<'_>) {
         let begun = self.run.begin(source);
         self.failure = begun.err().map(|error| error.to_string());
@@ -142,8 +142,7 @@ impl Front {
         })
     }
 
-    /// Puts together the designs that can be taken together, where pages are of one size or of
-    /// several (`mixed`).
+    /// Forms families of designs, for pages of one size or of several (`mixed`).
     fn make_families(&mut self, mixed: bool) {
         for design in Design::ALL {
             let belongs = |behind: &mut DesignBehind| {
@@ -164,7 +163,7 @@ impl Front {
         }
     }
 
-    /// The end of a round: what it said is to be heard by the designs.
+    /// Ends a round: the designs take its log in the next one.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
         // They see every access and walk, whichever log takes it.
@@ -173,7 +172,7 @@ impl Front {
         self.saying.clear();
     }
 
-    /// The outcomes of its designs, with their places.
+    /// The outcomes of its designs, with their indices.
     pub(super) fn finish(
         mut self,
         machines: &[&dyn Runnable],
@@ -224,7 +223,7 @@ impl Front {
     }
 }
 
-/// A description but for its SpecTLB and what it is called.
+/// A description without its SpecTLB and its name.
 fn without_spec_tlb(description: &Description) -> Value {
     let mut key = serde_json::to_value(description).unwrap_or_default();
     if let Value::Object(table) = &mut key {
@@ -233,8 +232,8 @@ fn without_spec_tlb(description: &Description) -> Value {
     key
 }
 
-/// What is to be done in one round: the fronts run `batch`, the designs hear of the one before.
-/// Fronts come first, for a round is not over before the longest of its tasks.
+/// The tasks of one round: the fronts run `batch`, the designs take the log of the round before.
+/// Fronts come first, as a round ends with the longest of its tasks.
 pub(super) fn tasks<'a>(
     fronts: &'a mut [Front],
     batch: &'a Batch,

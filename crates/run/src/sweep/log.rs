@@ -1,4 +1,4 @@
-//! What a front says to what lies behind it, written down for many designs.
+//! The log of a front: all that it tells what lies behind it, recorded for many designs.
 //!
 //! ```text
 //!   messages    data | data | walk 4 | refilled | data | forget | ...
@@ -17,7 +17,7 @@ use super::{
     repeats::Repeats,
 };
 
-/// One thing that a front said. What is long or rare is in a list of its own.
+/// A message of the log. Data that is long or rare is in lists of its own.
 #[derive(Clone, Copy, Debug)]
 enum Message {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
@@ -34,19 +34,19 @@ enum Message {
     ForgetCounts,
 }
 
-/// What a front said in one round, in order.
+/// The messages of a front in one round, in order.
 #[derive(Default)]
 pub(super) struct Log {
-    /// Whether any design wants to know of the program's own accesses.
+    /// Whether any design has data caches, which need the program's own accesses.
     pub(super) caches: bool,
-    /// Whether they hold lines by virtual addresses.
+    /// Whether these caches are looked up by virtual address.
     pub(super) virtual_caches: bool,
-    /// Whether any design predicts where walks end.
+    /// Whether any design predicts the results of walks.
     pub(super) speculates: bool,
-    /// Whether any does by runs and instructions.
+    /// Whether any of these predictors uses contiguous runs and instruction addresses.
     pub(super) wants_runs: bool,
     pub(super) repeats: Repeats,
-    /// Whether any design wants to know all of it, and any family its log.
+    /// Whether any design needs the whole log, and whether any family needs its own log.
     pub(super) whole: bool,
     pub(super) to_families: bool,
     pub(super) for_families: FamilyLog,
@@ -62,7 +62,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Forgets what it holds and keeps the memory.
+    /// Empties the log and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.for_families.clear();
         self.messages.clear();
@@ -75,7 +75,7 @@ impl Log {
         self.faults.clear();
     }
 
-    /// Says all of it again to `behind`. The error is a stale entry that `behind` starts a walk from.
+    /// Replays the log to `behind`. The error is a stale entry from which `behind` starts a walk.
     pub(super) fn tell(&self, behind: &mut impl Behind) -> Result<(), StaleEntry> {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
@@ -122,14 +122,14 @@ impl Log {
     }
 }
 
-/// The first `count` of `rest`, which then begins behind them.
+/// Splits off the first `count` elements of `rest`.
 fn take<'a, T>(rest: &mut &'a [T], count: u16) -> &'a [T] {
     let (taken, left) = rest.split_at(usize::from(count));
     *rest = left;
     taken
 }
 
-/// An entry of an MMU cache that starts a walk where the page table has no table any more.
+/// An MMU-cache entry that starts a walk at a table that is no longer in the page table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StaleEntry {
     pub(super) walk: Walk,

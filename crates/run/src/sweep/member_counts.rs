@@ -1,4 +1,4 @@
-//! Counts of members of which each event concerns some: a word at a time.
+//! Counters of all members of a family, added to for many members at once with operations on words.
 //!
 //! ```text
 //!   bit 2 of each count   1 0 0 1        word of members     1 0 1 1
@@ -6,8 +6,8 @@
 //!   bit 0                 1 1 0 1        and so on upwards: as many counts as the word has bits
 //! ```
 
-/// Counts below 256 in planes of bits. They are moved to `sums` before they overflow, which most
-/// of a trace with many regions never do.
+/// The lower 8 bits of each counter, as planes of bits. They are moved to `sums` before they
+/// overflow, which for a trace with many regions happens to few of them.
 #[derive(Clone, Debug)]
 pub(super) struct MemberCounts {
     planes: [u64; u8::BITS as usize],
@@ -15,7 +15,7 @@ pub(super) struct MemberCounts {
     sums: Option<Box<Counts>>,
 }
 
-/// A count a member.
+/// A count for each member.
 pub(super) type Counts = [u64; u64::BITS as usize];
 
 impl MemberCounts {
@@ -23,7 +23,7 @@ impl MemberCounts {
         MemberCounts { planes: [0; 8], added: 0, sums: None }
     }
 
-    /// Counts one for each of `members`.
+    /// Adds one to the counter of each of `members`.
     #[inline]
     pub(super) fn add(&mut self, members: u64) {
         let mut carry = members;

@@ -1,4 +1,4 @@
-//! A sweep: many designs over one pass of a trace.
+//! A sweep: many designs in one pass over a trace.
 //!
 //! ```text
 //!   trace --> front 1: TLBs, OS, page table --log--> behind: MMU cache, data caches   design 1
@@ -7,16 +7,16 @@
 //!      \----> front 2: another TLB ---------log--> behind                             design k
 //! ```
 //!
-//! Designs that differ only behind the TLBs have one front: it runs once and writes down what it
-//! tells what lies behind it ([`Log`]), and each of them takes that from the log. The trace is
-//! decoded once for all. What a design counts is what a run of it alone counts.
+//! Designs that differ only behind the TLBs share one front: it runs once and logs what it tells
+//! what lies behind it ([`Log`]), and each design takes that log. The trace is decoded once for
+//! all. The counts of a design are the same as in a run of it alone.
 //!
-//! Accesses that leave the data caches as they are in all of these designs are counted and not
-//! written down.
+//! Accesses that leave the data caches unchanged in all of these designs are counted and not
+//! logged.
 //!
-//! Designs whose MMU cache is all that lies behind their TLBs, and which differ in its size, are a
-//! [`Family`](family::Family): they are told in [`FamilyLog`](family_log::FamilyLog) and take each walk
-//! together.
+//! Designs in which an MMU cache is all that lies behind the TLBs, and which differ only in its size,
+//! form a [`Family`](family::Family): they take a [`FamilyLog`](family_log::FamilyLog), and each walk
+//! is simulated for all of them together.
 //!
 //! A round is one batch of the trace. While the fronts run it, the designs take the logs of the
 //! round before, on all cores, and the next batch is read.
@@ -38,21 +38,23 @@ use crate::run::{Progress, foreseen::Foreseen};
 use crate::runnable::Runnable;
 use front::Front;
 
-/// How to sweep.
+/// The options of a sweep.
 pub struct SweepOptions<'a> {
-    /// How many threads work; 0: as many as there are cores.
+    /// The number of threads; 0: one for each core.
     pub threads: usize,
     /// Called a few times per second at most; `false` stops the sweep with
     /// [`Error::Interrupted`].
     pub progress: &'a mut dyn FnMut(Progress) -> bool,
 }
 
-/// What became of a design: its results, or why it has none.
+/// The outcome of a design: its results, or the error that ended it.
 pub type Outcome = Result<Results, String>;
 
-/// Runs all of `source` through each of `machines`; the outcomes in their order.
+/// Runs all of `source` through each of `machines`. Returns the outcomes in the order of
+/// `machines`.
 ///
-/// An error is one of the trace. What fails in a design is its outcome, and the others go on.
+/// The error is one of the trace. An error in a design is the outcome of that design, and the
+/// others go on.
 pub fn sweep(
     machines: &[&dyn Runnable],
     source: &mut dyn Source,
@@ -92,8 +94,8 @@ pub fn sweep(
     Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// SHA-256 of all that a front consists of, as 64 hexadecimal digits: machines that share it
-/// share the front of a sweep.
+/// SHA-256 of the description of a front, as 64 hexadecimal digits: machines with equal digests
+/// share a front in a sweep.
 pub fn front_digest(machine: &dyn Runnable) -> String {
     digest::of(&front::key(machine.description()))
 }

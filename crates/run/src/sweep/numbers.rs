@@ -1,40 +1,41 @@
-//! Small numbers for the nodes that walks pass.
+//! Small numbers for the page-table nodes on the paths of walks.
 //!
 //! ```text
 //!   ASID, prefix, shift --> number          the tag by which a translation cache would know it
 //! ```
 //!
-//! Numbers of what the OS wants forgotten are given again, so that there are never more than
-//! the page table has tables.
+//! Numbers of nodes that the operating system flushes are reused, so that there are never more
+//! numbers than tables in the page table.
 
 use addr::{Asid, VirtAddr};
 use hardware::behind::Forget;
 use pagetable::Node;
 use rustc_hash::FxHashMap;
 
-/// What a node is valid for: ASID, bits of the address, how many of them are left out.
+/// The addresses for which a node is valid: ASID, prefix of the address, and the number of lower
+/// bits that are left out.
 type Tag = (u16, u64, u8);
 
-/// Which number each node has.
+/// The number of each node.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     of: FxHashMap<Tag, u32>,
-    /// By number.
+    /// The nodes by number.
     nodes: Vec<Node>,
     free: Vec<u32>,
 }
 
-/// The number of a node.
+/// The number of a node, and a stale one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number {
     pub(super) node: u32,
-    /// The number of another node that was valid here before, although nobody has asked that it
-    /// be forgotten.
+    /// The number of another node that was valid for the same addresses before, if it was not
+    /// flushed.
     pub(super) stale: Option<u32>,
 }
 
 impl Numbers {
-    /// The number of `node`, on the way to `va` in `asid`.
+    /// The number of `node`, on the walk path to `va` in `asid`.
     #[inline]
     pub(super) fn number(&mut self, va: VirtAddr, asid: Asid, node: Node) -> Number {
         let tag = (asid.0, node.prefix(va), node.shift);
@@ -61,7 +62,7 @@ impl Numbers {
         number
     }
 
-    /// The numbers of what is to be forgotten, which lose their meaning.
+    /// Frees the numbers of the nodes that are flushed, and returns them.
     pub(super) fn forget(&mut self, forget: Forget) -> Vec<u32> {
         let gone = self.of.extract_if(|&(asid, prefix, shift), _| match forget {
             Forget::Range(range, of) => {

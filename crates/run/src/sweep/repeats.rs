@@ -1,18 +1,19 @@
-//! Accesses that nothing behind needs to hear of one by one: they find their cache as it was.
+//! Repeated accesses, which find their cache as it is and need not be logged one by one.
 //!
 //! ```text
 //!   a set, last used first    X a b c      X again: a hit, and the set stays as it is
 //!   the filter's slot         X            so the line is the slot's: counted here, not logged
 //! ```
 //!
-//! That an access is to the line which its set used last follows from the accesses alone, if a
-//! slot sees all of its set: those of the program, and every walk reference that any design might
-//! make. Sets are told apart as far as all designs agree (the slots are a power of two that
-//! divides their sets); to tell fewer apart finds fewer repeats, all of them true. A store to a
-//! line that may be clean is logged, for it makes the line dirty.
+//! Whether an access is to the line that its set used last follows from the accesses alone, if a
+//! slot of the filter sees all accesses to its set: those of the program, and every walk reference
+//! that any design might make. Sets are distinguished as far as all designs agree: the number of
+//! slots is a power of two that divides each design's number of sets. With fewer slots, fewer
+//! repeats are found, but all that are found are repeats. A store to a line that may be clean is
+//! logged, as it makes the line dirty.
 //!
-//! Each processor has filters of its own, as it has the caches. Where accesses come in at a cache
-//! that all share, several processors have none.
+//! Each processor has its own filters, as it has its own caches. If the program's accesses go to a
+//! cache that all processors share, there are no filters with several processors.
 
 use addr::{Kind, PhysAddr};
 use hardware::{
@@ -22,36 +23,36 @@ use hardware::{
 use mmu::{Entrance, Requester, Served};
 use ram::walk::Way;
 
-/// More slots than this find hardly more repeats.
+/// The most slots: more find hardly more repeats.
 const SLOTS_MAX: usize = 1 << 12;
 
-/// No line has this number.
+/// The number of no line: an empty slot.
 const NONE: u64 = u64::MAX;
 
-/// The filters of a front, for each processor.
+/// The filters of a front, by processor.
 pub(super) struct Repeats(InTurn<Filters>);
 
-/// The filters of a processor: one for each cache at which accesses of the program come in.
+/// The filters of a processor: one for each cache that the program's accesses go to first.
 #[derive(Clone, Debug, Default)]
 struct Filters {
     filters: Vec<Filter>,
-    /// The filter of each kind of access.
+    /// The index of the filter for each kind of access.
     of_kind: [Option<usize>; Kind::COUNT],
     /// Repeats so far, by kind.
     counts: [u64; Kind::COUNT],
 }
 
-/// The line that each set used last, and whether it has been stored to.
+/// By set: the line used last, and whether it has been stored to.
 #[derive(Clone, Debug)]
 struct Filter {
     entrance: Entrance,
-    /// Whether walks come in here in any design.
+    /// Whether walks use this cache first in any design.
     walks: bool,
     slots: Box<[u64]>,
 }
 
 impl Repeats {
-    /// Filters that are right for all of `walkers`, which have as many processors each.
+    /// Filters that are correct for all of `walkers`, which have the same number of processors.
     pub(super) fn new<'a>(walkers: impl Iterator<Item = &'a Walkers> + Clone) -> Repeats {
         let count = walkers.clone().map(|all| all.count()).max().unwrap_or(1);
         let mut filters = Filters::default();
@@ -72,12 +73,12 @@ impl Repeats {
         Repeats(InTurn::new(filters, others.into_iter()))
     }
 
-    /// What follows is done by `processor`.
+    /// Lets `processor` make the next accesses.
     pub(super) fn on(&mut self, processor: usize) {
         self.0.turn_to(processor, |_, _| ());
     }
 
-    /// A processor has flushed lines: none is known to be there.
+    /// Empties the filters of a processor, as it has flushed lines.
     pub(super) fn flushed(&mut self, processor: usize) {
         self.0.of(processor).filters.iter_mut().for_each(|filter| filter.slots.fill(NONE));
     }
@@ -87,12 +88,12 @@ impl Repeats {
         self.0.each().map(|filters| filters.counts)
     }
 
-    /// Begins to count anew.
+    /// Resets the counts to zero.
     pub(super) fn forget_counts(&mut self) {
         self.0.for_each(|Filters { filters: _, of_kind: _, counts }| *counts = [0; Kind::COUNT]);
     }
 
-    /// Whether an access of the program is a repeat, and then counts it.
+    /// Whether an access of the program is a repeat. If it is, counts it.
     #[inline]
     pub(super) fn is_one(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
         let Filters { filters, of_kind, counts } = &mut self.0.here;
@@ -102,7 +103,7 @@ impl Repeats {
         repeated
     }
 
-    /// An access of the program that every design hears of, whether it is a repeat or not.
+    /// Takes an access of the program that is logged in any case.
     pub(super) fn told(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         let Filters { filters, of_kind, .. } = &mut self.0.here;
         if let Some(filter) = of_kind[kind as usize].and_then(|index| filters.get_mut(index)) {
@@ -110,7 +111,7 @@ impl Repeats {
         }
     }
 
-    /// Walks use the lines on `way`, in some designs at least.
+    /// Takes the references of walks on `way`, which some designs make and others may not.
     #[inline]
     pub(super) fn walk(&mut self, way: Way<'_>) {
         for filter in self.0.here.filters.iter_mut().filter(|filter| filter.walks) {
@@ -132,7 +133,7 @@ impl Default for Repeats {
 }
 
 impl Filter {
-    /// The filter for accesses of `kind`, if all of `walkers` agree enough to have one.
+    /// The filter for accesses of `kind`; `None` if `walkers` differ too much.
     fn new<'a>(kind: Kind, walkers: impl Iterator<Item = &'a Walker> + Clone) -> Option<Filter> {
         let caches = || walkers.clone().filter_map(|walker| walker.port.caches.as_ref());
         let entrances = || caches().map(|caches| caches.entrance(Requester::Program(kind)));
@@ -148,7 +149,7 @@ impl Filter {
         agree.then_some(Filter { entrance, walks, slots })
     }
 
-    /// Whether an access repeats the last one of its set.
+    /// Whether an access is to the line that its set used last; makes it that line.
     #[inline]
     fn used(&mut self, phys: PhysAddr, bytes: u32, store: bool) -> bool {
         let (first, last) = self.lines(phys, bytes);
@@ -164,7 +165,8 @@ impl Filter {
         false
     }
 
-    /// Something that not all designs do uses lines here: whose line is the last is not known.
+    /// Empties the slot of lines that are used in some designs and not in others: which line was
+    /// used last is unknown then.
     fn forget(&mut self, phys: PhysAddr, bytes: u32) {
         let (first, last) = self.lines(phys, bytes);
         for line in first..=last {

@@ -2,13 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Something to be done once.
+/// A task that is done once.
 pub(super) trait Task: Send {
-    /// Does it.
+    /// Does the task.
     fn work(self);
 }
 
-/// Does all `tasks` on `threads` threads, those first that come first, and `meanwhile` here.
+/// Does all `tasks` on `threads` threads, in the order of `tasks`, and calls `meanwhile` on the
+/// current thread. Returns the result of `meanwhile`.
 pub(super) fn work<T>(
     threads: usize,
     tasks: impl Iterator<Item = impl Task> + Send,

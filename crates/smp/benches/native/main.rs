@@ -1,18 +1,17 @@
-//! What an operation of the HAT layer takes on this host, in nanoseconds per page of 4 KiB.
+//! Measures operations of the HAT layer on this host, in nanoseconds per page of 4 KiB.
 //!
 //! ```text
 //!   cargo bench -p smp [-- --smoke]
 //! ```
 //!
-//! Each thread has a space and frames of its own. It loads its pages one by one, protects them, asks for
-//! their usage and unloads them, and does the same with ranges of 64 pages. Contenders are the layer
-//! without locks (`single`), with one lock, and with one for each descriptor; and what one would write in
-//! an afternoon ([`rival`]): a mutex around a page table of the registry and a hash map from frames to
-//! pages. All have their page tables in memory that is mapped in one piece, as in a kernel. Shootdowns
-//! take no time.
+//! Each thread has its own space and frames. It loads its pages one by one, protects them, asks for their
+//! usage and unloads them, and then does the same with ranges of 64 pages. Contenders are the layer
+//! without locks (`single`), with one lock, and with one for each descriptor; and a simple implementation
+//! ([`rival`]): a mutex around a page table of the registry and a hash map from frames to pages. All have
+//! their page tables in memory that is mapped in one piece, as in a kernel. Shootdowns take no time.
 //!
-//! On two threads a number is the mean of both. Where both cores are not free for them it says nothing: the
-//! last line is what the same work without anything shared takes on two threads, over one.
+//! On two threads, a number is the mean of both. It is only valid if two cores are free for them: the last
+//! line has the time of the same work on two threads with nothing shared, over that on one thread.
 //!
 //! Contenders take turns in each round; a number is the median over the rounds.
 
@@ -34,37 +33,37 @@ use ours::Ours;
 use rival::Rival;
 use smp::Native;
 
-/// Pages of a thread.
+/// The number of pages of a thread.
 const PAGES: u64 = 2048;
-/// Pages of a range.
+/// The number of pages of a range.
 const RANGE: u64 = 64;
 const PAGE_BYTES: u64 = 4096;
 const OPERATIONS: [&str; 7] =
     ["load", "protect", "usage", "unload", "load 64", "protect 64", "unload 64"];
 const THREADS_MAX: usize = 2;
 
-/// Something that keeps translations of several spaces, and the mappings of each frame.
+/// A layer that keeps translations of several spaces, and the mappings of each frame.
 trait Contender {
-    /// What a thread works with.
+    /// The data of a thread.
     type Thread: Send;
 
-    /// A thread's space.
+    /// The data of the thread `number`, with a space.
     fn thread(&self, number: usize) -> Self::Thread;
     /// Maps pages to adjacent frames.
     fn load(&self, thread: &mut Self::Thread, start: u64, frame: u64, pages: u64);
-    /// Makes pages readable alone.
+    /// Makes pages read-only.
     fn protect(&self, thread: &mut Self::Thread, start: u64, pages: u64);
-    /// Whether a frame was used through any of its mappings.
+    /// Whether a frame was accessed through any of its mappings.
     fn usage(&self, thread: &mut Self::Thread, frame: u64) -> bool;
     fn unload(&self, thread: &mut Self::Thread, start: u64, pages: u64);
 }
 
-/// Where a thread's page `number` lies: not all in one table.
+/// The address of a thread's page `number`: the pages are in several tables.
 fn page(number: u64) -> u64 {
     (1 << 32) + number * PAGE_BYTES
 }
 
-/// Its frame.
+/// The address of the page's frame.
 fn frame(thread: usize, number: u64) -> u64 {
     (1 << 32) + (thread as u64 * PAGES + number) * PAGE_BYTES
 }
@@ -99,7 +98,8 @@ fn work<C: Contender>(all: &C, number: usize, at: &mut C::Thread) -> [f64; OPERA
     took
 }
 
-/// One round of `threads`, each working on the contender that `of` says; the mean of what they took.
+/// One round of `threads` threads, each on the contender in `of`. Returns the mean of the times of
+/// each operation.
 fn round<C: Contender + Sync>(of: &[&C]) -> [f64; OPERATIONS.len()] {
     let start = Barrier::new(of.len());
     let took: Vec<[f64; OPERATIONS.len()]> = thread::scope(|scope| {

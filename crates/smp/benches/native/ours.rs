@@ -15,7 +15,7 @@ pub(crate) struct Ours<S> {
     spaces: [HatSpace; THREADS_MAX],
 }
 
-/// A processor: frames for page tables of its own, and shootdowns that take no time.
+/// A processor with its own frames for page tables, and shootdowns that take no time.
 pub(crate) struct Cpu {
     space: HatSpace,
     next: u64,
@@ -37,7 +37,7 @@ impl<S: Scheme<Table = dyn Mounted>> Ours<S> {
         Ours { hat, spaces }
     }
 
-    /// One thread's work on the thread that calls.
+    /// The work of one thread, on the calling thread.
     pub(crate) fn alone(&self) -> [f64; OPERATIONS.len()] {
         let mut cpu = self.thread(0);
         work(self, 0, &mut cpu);
@@ -46,7 +46,7 @@ impl<S: Scheme<Table = dyn Mounted>> Ours<S> {
 }
 
 impl Cpu {
-    /// The share of the arena of thread `number`.
+    /// A processor with the share of the arena for thread `number`.
     fn new(space: HatSpace, number: usize) -> Cpu {
         let share = ARENA_BYTES / (THREADS_MAX as u64 + 1);
         let start = (number as u64 * share + SIZE.bytes()).next_multiple_of(SIZE.bytes());

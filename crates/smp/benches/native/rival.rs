@@ -1,6 +1,6 @@
 //! One mutex around page tables of `page_table_multiarch`, one for each space, and a hash map from a frame
-//! to the pages that map it. The crate's flags know no accessed and dirty bits: asking for usage is
-//! a look at the entry.
+//! to the pages that map it. The crate's flags lack the accessed and dirty bits: asking for usage only
+//! reads the entry.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -20,11 +20,11 @@ use crate::{Contender, PAGE_BYTES, THREADS_MAX, arena::Arena};
 
 const ARENA_BYTES: u64 = 16 << 20;
 
-/// The page tables' memory, and where it starts.
+/// The memory of the page tables, and its start.
 static ARENA: Mutex<Option<Owned>> = Mutex::new(None);
 static START: AtomicUsize = AtomicUsize::new(0);
 
-/// An arena that threads pass on.
+/// An arena that threads pass to each other.
 struct Owned(Arena);
 
 // SAFETY: an arena owns its memory; whoever has the lock has it alone.

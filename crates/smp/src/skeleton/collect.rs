@@ -8,10 +8,10 @@ use super::{Backing, Process, Skeleton, Step};
 
 const PAGE_BITS: u32 = 12;
 
-/// Pages that a program can have: what lies above is the kernel's.
+/// The number of pages of a program's address range: above it are the kernel's.
 const PAGES_MAX: u64 = 1 << 39;
 
-/// Instructions that are too few to be told apart from what comes next.
+/// Fewer instructions than this are added to the next step's.
 const WORK_MIN: u64 = 500;
 
 /// `MADV_DONTNEED`, and `mmap`'s `MAP_SHARED` and `MAP_ANONYMOUS`.
@@ -19,12 +19,12 @@ const MADV_DONTNEED: u32 = 4;
 const MAP_SHARED: u32 = 1;
 const MAP_ANONYMOUS: u32 = 0x20;
 
-/// What was done to a page of a space.
+/// Bits for what was done to a page of a space.
 const TOUCHED: u8 = 1;
 const STORED: u8 = 2;
 
-/// The skeleton of all processes of a trace, or of its one program. `progress` hears of the accesses
-/// that were read, and says whether to go on; `None` if not.
+/// The skeleton of all processes of a trace, or of its only program. `progress` is called with the
+/// number of accesses read, and returns whether to go on; the result is `None` if it stops.
 pub fn collect(
     source: &mut dyn Source,
     progress: &mut dyn FnMut(u64) -> bool,
@@ -48,29 +48,29 @@ pub fn collect(
 
 #[derive(Default)]
 struct Collector {
-    /// By process.
+    /// The processes by number.
     processes: Vec<Making>,
-    /// What was done to pages, by space.
+    /// By space and page: what was done to the page.
     spaces: BTreeMap<u32, FxHashMap<u64, u8>>,
     files: Vec<String>,
     process: u32,
-    /// The last access: its page, and what is known to have been done there.
+    /// The last access: its page, and what is known to have been done to that page.
     last: (u64, u8),
 }
 
-/// A process so far.
+/// A process, as far as it has been read.
 #[derive(Default)]
 struct Making {
     steps: Vec<Step>,
     /// Instructions since the last step.
     work: u64,
     space: u32,
-    /// Whether what it has comes from its parent: the trace tells of it again.
+    /// Whether its mappings were inherited from its parent; the trace repeats their events.
     inherits: bool,
     begun: bool,
-    /// Where the heap ends, if it has one.
+    /// The end of the heap, if there is one.
     heap: Option<u64>,
-    /// Children by their place among the steps, and their number at the system.
+    /// The children: for each, the index of its fork among the steps and its process identifier.
     forks: Vec<(usize, i64)>,
 }
 
@@ -229,7 +229,8 @@ impl Collector {
         }
     }
 
-    /// Both processes of a fork see their next store to each page.
+    /// Resets what is known of stores, as both processes of a fork fault at their next store to
+    /// each page.
     fn copy(&mut self, parent: u32, pid: i64, known: &[trace::Process]) {
         let of = self.spaces.entry(parent).or_default();
         of.values_mut().for_each(|state| *state &= TOUCHED);
@@ -239,7 +240,7 @@ impl Collector {
         }
     }
 
-    /// The number of the child that the system calls `pid`, of the process that runs.
+    /// The number of the running process's child whose process identifier is `pid`.
     fn child(&self, pid: i64, known: &[trace::Process]) -> Option<u32> {
         let is_child = |process: &&trace::Process| {
             process.parent == Some(self.process) && i64::from(process.pid) == pid
@@ -271,7 +272,7 @@ impl Collector {
         self.processes[self.process as usize].step(step);
     }
 
-    /// A step after which nothing is known of these pages.
+    /// Adds a step after which nothing is known of these pages.
     fn change(&mut self, page: u64, pages: u64, step: Step) {
         if pages == 0 {
             return;
@@ -331,7 +332,7 @@ fn making_space(processes: &[Making], number: usize) -> u32 {
 }
 
 impl Making {
-    /// The work so far as a step, if it is as much as that.
+    /// Adds the instructions since the last step as a step, if there are at least `least`.
     fn flush(&mut self, least: u64) {
         if self.work > least {
             self.steps.push(Step::Work(std::mem::take(&mut self.work)));
@@ -359,7 +360,8 @@ impl Making {
     }
 }
 
-/// The pages that bytes touch; none beyond those that a program can have.
+/// The first page and the number of pages that the bytes touch, up to the end of a program's
+/// address range.
 fn pages(start: u64, bytes: u64) -> (u64, u64) {
     let page = start >> PAGE_BITS;
     if start.saturating_add(bytes) > PAGES_MAX << PAGE_BITS {

@@ -1,5 +1,5 @@
-//! Skeletons of recorded programs: what a program asks memory management for, and how long it works
-//! in between. A few KB a process.
+//! Skeletons of recorded programs: a process's requests to memory management and its work between
+//! them, in a few KB per process.
 //!
 //! ```text
 //!   trace        events, and 10^6 to 10^9 accesses
@@ -11,8 +11,8 @@
 //!   vm::Kernel   calls and faults, on processors of virtual time
 //! ```
 //!
-//! Which first touch is a fault, and of what kind, is for the memory manager to find: a page of a file
-//! may be in memory already, a store after a fork may need a copy.
+//! Whether a first touch is a fault, and of what kind, is decided by the memory manager at replay: a
+//! page of a file may be in memory already, and a store after a fork may need a copy.
 
 mod collect;
 mod text;
@@ -21,124 +21,126 @@ pub use self::{collect::collect, text::parse};
 
 use core::fmt;
 
-/// What processes of a recording have done, in the numbers of the recording; the first has no parent
-/// among them.
+/// The actions of the processes in a recording. Processes have the numbers of the recording. The
+/// first process has no parent among them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Skeleton {
-    /// The files that they map, by name.
+    /// The names of the files that processes map.
     pub files: Vec<String>,
-    /// Processes, by their numbers.
+    /// The processes, by number.
     pub processes: Vec<Process>,
 }
 
 /// A process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Process {
-    /// The program that it ran last.
+    /// The name of the program that it executed last.
     pub name: String,
-    /// Whether it uses its parent's space until it executes a program.
+    /// Whether it uses its parent's space until it executes a program (`vfork`).
     pub shares_space: bool,
-    /// What it did.
+    /// Its actions in order.
     pub steps: Vec<Step>,
 }
 
-/// What a process does. Pages are 4 KiB, by number.
+/// An action of a process. Pages are 4 KiB and are given by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// These pages are there from here on, in place of what was. Rights: read 1, write 2, execute 4.
+    /// Maps pages in place of what was mapped there. Rights are a sum of: read 1, write 2, execute
+    /// 4.
     Map {
-        /// The first.
+        /// The first page.
         page: u64,
-        /// How many.
+        /// The number of pages.
         pages: u64,
-        /// What may be done there.
+        /// The rights to the pages.
         rights: u8,
-        /// What is behind them.
+        /// What the pages are filled from.
         backing: Backing,
     },
-    /// They are gone.
+    /// Unmaps pages.
     Unmap {
-        /// The first.
+        /// The first page.
         page: u64,
-        /// How many.
+        /// The number of pages.
         pages: u64,
     },
-    /// They have these rights.
+    /// Changes the rights to pages.
     Protect {
-        /// The first.
+        /// The first page.
         page: u64,
-        /// How many.
+        /// The number of pages.
         pages: u64,
-        /// What may be done there.
+        /// The new rights to the pages.
         rights: u8,
     },
-    /// Their contents are needed no more.
+    /// Discards the contents of pages.
     Discard {
-        /// The first.
+        /// The first page.
         page: u64,
-        /// How many.
+        /// The number of pages.
         pages: u64,
     },
-    /// They are elsewhere.
+    /// Moves pages to other addresses.
     Move {
-        /// The first.
+        /// The first page of the old range.
         page: u64,
-        /// How many.
+        /// The number of pages in the old range.
         pages: u64,
-        /// The first there.
+        /// The first page of the new range.
         to: u64,
-        /// How many there.
+        /// The number of pages in the new range.
         to_pages: u64,
     },
-    /// Each of these pages is used for the first time, or stored to for the first time.
+    /// Accesses each of these pages for the first time, or stores to each for the first time.
     Touch {
-        /// The first.
+        /// The first page.
         page: u64,
-        /// How many.
+        /// The number of pages.
         pages: u64,
-        /// How.
+        /// The kind of access.
         kind: addr::Kind,
     },
-    /// So many instructions.
+    /// Executes this number of instructions.
     Work(u64),
-    /// A process begins, by its number; its parent waits until it has ended.
+    /// Forks the process of this number, and waits until it has ended.
     Fork(u32),
-    /// The space is empty: another program begins.
+    /// Executes another program, in an empty space.
     Exec,
 }
 
-/// What is behind a mapping.
+/// What the pages of a mapping are filled from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// Zeros of its own.
+    /// Private zero-filled memory.
     Anonymous,
-    /// Zeros that a child shares.
+    /// Zero-filled memory that is shared with children.
     Shared,
     /// A file.
     File {
-        /// Which of the skeleton's.
+        /// The index of the file in the skeleton.
         number: u32,
-        /// Its page that the mapping begins with.
+        /// The page of the file at which the mapping begins.
         first: u64,
-        /// Whether stores change it.
+        /// Whether stores change the file (a shared mapping).
         shared: bool,
     },
 }
 
 impl Skeleton {
-    /// Steps of all processes.
+    /// The number of steps of all processes.
     pub fn steps(&self) -> usize {
         self.processes.iter().map(|process| process.steps.len()).sum()
     }
 
-    /// Instructions of all processes.
+    /// The number of instructions of all processes.
     pub fn instructions(&self) -> u64 {
         let steps = self.processes.iter().flat_map(|process| &process.steps);
         steps.map(|step| if let Step::Work(instructions) = step { *instructions } else { 0 }).sum()
     }
 }
 
-/// As lines of text; the last one says how many there are, so that a file that was cut is known.
+/// The skeleton as lines of text. The last line has the number of lines, so that a truncated file
+/// is detected.
 impl fmt::Display for Skeleton {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::write(self, f)

@@ -13,7 +13,7 @@
 //!   end 10                  lines before this one
 //! ```
 //!
-//! Pages are hexadecimal, all else decimal.
+//! Page numbers are hexadecimal, all other numbers decimal.
 
 use core::fmt;
 
@@ -26,7 +26,8 @@ const HEAD: &str = "pagewalk-skeleton 1";
 const CUT: &str = "the skeleton was cut: its last line does not say where it ends; make it anew with \
                    `pagewalk skeleton`";
 
-/// More steps than any program has, so that a damaged file takes no memory.
+/// The most steps that are read: more than any program has, so that a damaged file does not take
+/// all memory.
 const STEPS_MAX: usize = 1 << 24;
 
 pub(super) fn write(skeleton: &Skeleton, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +78,7 @@ fn write_step(step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// A skeleton of text. An error says which line is wrong, or that the end is missing.
+/// Parses a skeleton. The error says which line is wrong, or that the end is missing.
 pub fn parse(text: &str) -> Result<Skeleton, String> {
     if !text.starts_with(HEAD) {
         return Err(format!(
@@ -192,7 +193,7 @@ fn backing(text: &str) -> Option<Backing> {
     Some(Backing::File { number: number.parse().ok()?, first, shared })
 }
 
-/// Lengths that can be, and children that come after their parents.
+/// Checks that lengths are possible, and that children come after their parents.
 fn check(skeleton: Skeleton) -> Result<Skeleton, String> {
     if skeleton.processes.is_empty() {
         return Err("the skeleton has no process".to_owned());
@@ -231,7 +232,7 @@ fn check(skeleton: Skeleton) -> Result<Skeleton, String> {
     Ok(skeleton)
 }
 
-/// At least one page, and all below 2^51 bytes.
+/// Whether there is at least one page and all pages are below 2^51 bytes.
 const fn fits(page: u64, pages: u64) -> bool {
     pages > 0 && pages <= 1 << 39 && page <= (1 << 39) - pages
 }

@@ -1,4 +1,4 @@
-//! ChampSim's records: an instruction each, 64 bytes; their layout is in the importer.
+//! ChampSim's records of 64 bytes, one per instruction; the importer documents their layout.
 //!
 //! ```text
 //!   fetch 0x1000 12B   load A +1   store B +1   fetch 0x2000   the block has 3 instructions
@@ -6,11 +6,11 @@
 //!   ip 0x1000            ip 0x1004  loads A      ip 0x1008  stores B, branch taken
 //! ```
 //!
-//! A trace has blocks, whose instructions are known by number but not by address: they are
-//! spread evenly over the block's bytes. The last is a taken branch if the next block does not
-//! follow; whether a branch was not taken is not known. An instruction with more accesses than
-//! a record holds is written several times. There are no threads in the format, so a trace of
-//! several is exported one at a time.
+//! A trace has blocks, with the number of their instructions but not their addresses: the addresses
+//! are spread evenly over the block's bytes. The last instruction is a taken branch if the next
+//! block does not follow directly; branches that were not taken are unknown. An instruction with
+//! more accesses than a record can hold is written several times. The format has no threads, so
+//! each export has one thread of a trace.
 
 use std::path::Path;
 
@@ -24,15 +24,15 @@ const RECORD_BYTES: usize = 64;
 const LOADS: usize = 4;
 const STORES: usize = 2;
 
-/// Registers by which ChampSim tells a conditional branch: it reads and writes the instruction
+/// Registers by which ChampSim recognises a conditional branch: it reads and writes the instruction
 /// pointer and reads the flags. Source: ChampSim `inc/instruction.h`, `champsim::REG_*`.
 const REG_FLAGS: u8 = 25;
 const REG_IP: u8 = 26;
 
 /// Writes the instructions of `source` to `path`, or to standard output for `-`.
 ///
-/// `progress` is called with the accesses so far now and then; it stops the export by giving
-/// false, and then there is no file and no summary.
+/// `progress` is called from time to time with the number of accesses so far. If it returns false,
+/// the export stops, and there is no file and no summary.
 pub fn champsim(
     source: &mut dyn Source,
     path: &Path,
@@ -73,10 +73,10 @@ pub fn champsim(
     Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
 }
 
-/// The block that is being collected, and what has been written.
+/// The block that is being collected, and counts of what was written.
 struct Export {
     output: Output,
-    /// The thread that is written; the first one's number if none was named.
+    /// The thread that is exported; if none was requested, the thread of the first access.
     thread: Option<u32>,
     named: bool,
     open: bool,
@@ -91,9 +91,9 @@ struct Export {
 struct Block {
     pc: u64,
     bytes: u64,
-    /// Instructions that are known to have begun.
+    /// The number of its instructions known so far.
     begun: u64,
-    /// Index of the instruction, kind and address.
+    /// For each access: the index of its instruction, its kind and its address.
     accesses: Vec<(u64, Kind, u64)>,
 }
 
@@ -133,7 +133,7 @@ impl Export {
         Ok(())
     }
 
-    /// Whether `thread` is the one; fails if there is a second one and none was named.
+    /// Whether `thread` is exported. An error if there is a second thread and none was requested.
     fn wants(&mut self, thread: u32) -> Result<bool, Error> {
         let only = *self.thread.get_or_insert(thread);
         if only != thread && !self.named {
@@ -171,7 +171,7 @@ impl Export {
         Ok(())
     }
 
-    /// Writes the block; `next` is where the one after it begins.
+    /// Writes the block; `next` is the address of the block after it.
     fn close(&mut self, next: Option<u64>) -> Result<(), Error> {
         if !std::mem::replace(&mut self.open, false) {
             return Ok(());
@@ -216,7 +216,7 @@ impl Export {
     }
 }
 
-/// The record of an instruction at `ip` and how many of its accesses it holds.
+/// The record of an instruction at `ip`, and how many of `accesses` it has room for.
 fn record(ip: u64, accesses: &[(u64, Kind, u64)]) -> ([u8; RECORD_BYTES], usize) {
     let mut record = [0; RECORD_BYTES];
     record[..8].copy_from_slice(&ip.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A text table: what [`crate::import`] reads, and every other tool.
+//! A text table, which [`crate::import`] and every other tool can read.
 //!
 //! ```text
 //!   addr,size,kind,thread,instrs            and paddr, if the first batch has it;
@@ -7,8 +7,8 @@
 //!   0x7ffe0010,8,load,0,1
 //! ```
 //!
-//! Events have no place in a table. Instructions that an event counts as missing are added to
-//! the thread's next row, so that the column's sum is the trace's.
+//! A table cannot contain events. Instructions that an event reports as missing are added to the
+//! thread's next row, so that the column's sum is the number of instructions of the trace.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ const FLUSH_BYTES: usize = 1 << 16;
 
 /// Writes all of `source` to `path`, or to standard output for `-`.
 ///
-/// `progress` is called with the accesses so far now and then; it stops the export by giving
-/// false, and then there is no file and no summary.
+/// `progress` is called from time to time with the number of accesses so far. If it returns false,
+/// the export stops, and there is no file and no summary.
 pub fn csv(
     source: &mut dyn Source,
     path: &Path,
@@ -54,20 +54,20 @@ pub fn csv(
     Ok(Some(Summary { records: table.rows, bytes: output.finish()?, warnings }))
 }
 
-/// Text that is not written yet, and what is known of the table.
+/// Text that has not been written yet, and the state of the table.
 #[derive(Default)]
 struct CsvText {
     text: Vec<u8>,
     titled: bool,
     paddr: bool,
-    /// Whether there are several processes.
+    /// Whether the trace has several processes.
     process: bool,
     /// The process that makes the next access.
     number: u32,
     rows: u64,
     events: u64,
     physical: u64,
-    /// Instructions that a thread's next row counts.
+    /// The instructions that each thread's next row counts in addition.
     waiting: FxHashMap<u32, u64>,
 }
 

@@ -1,10 +1,10 @@
-//! Traces for other tools.
+//! Export of traces for other tools.
 //!
 //! ```text
 //!   Source --batches--> champsim | csv --> Output: .gz .xz .bz2 .zst or plain --> FILE
 //! ```
 //!
-//! What a format cannot hold is left out and told: see each format's file.
+//! Information that a format cannot hold is dropped and reported: see the file of each format.
 
 mod champsim;
 mod csv;
@@ -15,28 +15,28 @@ use crate::count::counted;
 pub use champsim::champsim;
 pub use csv::csv;
 
-/// How a trace is exported.
+/// Options of an export.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Whether an existing file of that name may be replaced.
+    /// Whether an existing file with that name may be replaced.
     pub overwrite: bool,
-    /// The only thread that is exported.
+    /// The only thread to be exported.
     pub thread: Option<u32>,
 }
 
 /// What has been written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Records or lines.
+    /// The number of records or lines.
     pub records: u64,
-    /// Bytes of them, before compression.
+    /// The number of bytes before compression.
     pub bytes: u64,
-    /// What could not be written, and how much of it.
+    /// What could not be written, with counts.
     pub warnings: Vec<String>,
 }
 
-/// Sentences on what was left out, for the counts that are not zero: what one is called, what
-/// many are, and why.
+/// Sentences about what was dropped, for counts that are not zero. Each element has the count, the
+/// noun in singular and plural, and the reason.
 fn left_out(counts: &[(u64, &str, &str, &str)]) -> Vec<String> {
     let counts = counts.iter().filter(|(n, ..)| *n > 0);
     counts.map(|(n, one, many, why)| format!("{}: left out", counted(*n, one, many, why))).collect()

@@ -1,4 +1,4 @@
-//! A text or record file under the compression that its name ends in.
+//! A text or binary file, compressed as the end of its name says.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::part::PartFile;
 
-/// What standard output is called in messages.
+/// The name of standard output in messages.
 const STDOUT: &str = "<stdout>";
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// The file, which gets its name when it is finished.
+/// The file. It appears under its name when it is finished.
 pub(crate) struct Output {
     path: PathBuf,
     encoder: Encoder,
@@ -27,8 +27,8 @@ enum Encoder {
 }
 
 impl Output {
-    /// Starts `path`, or standard output for `-`. A name that ends in .gz, .xz, .bz2 or .zst is
-    /// compressed so.
+    /// Creates `path`, or standard output for `-`. If the name ends in .gz, .xz, .bz2 or .zst, the
+    /// file is compressed in that format.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Output, Error> {
         if path == Path::new("-") {
             let encoder = Encoder::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout()));
@@ -69,7 +69,8 @@ impl Output {
         writer.write_all(bytes).map_err(|error| Error::Io { path: self.path.clone(), error })
     }
 
-    /// Writes what is left and gives the file its name; says how many bytes were given to it.
+    /// Writes what is buffered, and renames the file to its name. Returns the number of bytes
+    /// before compression.
     pub(crate) fn finish(self) -> Result<u64, Error> {
         let io = |error| Error::Io { path: self.path.clone(), error };
         let mut part = match self.encoder {

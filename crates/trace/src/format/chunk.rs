@@ -8,15 +8,15 @@ use super::{
 };
 use crate::Shape;
 
-/// Streams of a chunk.
+/// The number of streams of a chunk.
 pub(super) const STREAMS: usize = 8;
-/// Those of a chunk that belongs to no process of a recording: all but the stamps.
+/// The number of streams of a chunk that belongs to no process of a recording: all but the stamps.
 pub(super) const STREAMS_ALONE: usize = 7;
-/// The streams' names, in their order.
+/// The names of the streams, in order.
 pub(super) const NAMES: [&str; STREAMS] =
     ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical", "stamps"];
 
-/// What the streams hold, in their order.
+/// The contents of the streams, in order.
 const CONTENTS: [Content; STREAMS] = [
     Content::Other,
     Content::Other,
@@ -32,44 +32,44 @@ const FLAG_PHYSICAL: u32 = 1;
 const FLAG_PROCESS: u32 = 2;
 const FLAG_LINKED: u32 = 4;
 const HEAD_BYTES: usize = 2 * 8 + 7 * 4;
-/// Index of the events among the streams.
+/// The index of the event stream.
 const EVENTS: usize = 5;
-/// Index of the stamps.
+/// The index of the stamp stream.
 pub(super) const STAMPS: usize = 7;
 
-/// The counts of a chunk. Parsing one proves that each count alone is possible.
+/// The counts of a chunk. Parsing checks that each count is possible by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Head {
-    /// Index in the trace of the first access.
+    /// The index, in the trace, of the first access.
     pub(crate) first: u64,
-    /// Instructions that its rows count.
+    /// The number of instructions that its rows count.
     pub(crate) instructions: u64,
-    /// Rows.
+    /// The number of rows.
     pub(crate) accesses: u32,
-    /// Executions of blocks.
+    /// The number of executions of blocks.
     pub(crate) executions: u32,
-    /// Loads and stores whose addresses are said.
+    /// The number of loads and stores whose addresses are coded.
     pub(crate) ops: u32,
-    /// Entries of the dictionary.
+    /// The number of entries of the dictionary.
     pub(crate) shapes: u32,
-    /// Segments.
+    /// The number of segments.
     pub(crate) segments: u32,
-    /// Events.
+    /// The number of events.
     pub(crate) events: u32,
     /// Whether every row has a physical address.
     pub(crate) physical: bool,
-    /// Whether shapes may have addresses that follow from others.
+    /// Whether addresses in shapes may be derived from others.
     pub(crate) linked: bool,
-    /// Whose accesses they are, in a recording.
+    /// The process that the accesses belong to, in a recording.
     pub(crate) owner: Option<Owner>,
 }
 
 /// The process of a recording that a chunk belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Owner {
-    /// Its number.
+    /// The number of the process.
     pub(crate) process: u32,
-    /// Stamps of the chunk.
+    /// The number of stamps of the chunk.
     pub(crate) stamps: u32,
     /// The time of the last stamp before the chunk.
     pub(crate) began_ns: u64,
@@ -127,7 +127,7 @@ impl Head {
         Ok(head)
     }
 
-    /// The most bytes of each stream that these counts allow.
+    /// The largest size of each stream that these counts allow, in bytes.
     fn stream_bytes_max(&self) -> [usize; STREAMS] {
         let [accesses, executions, ops, shapes, segments] =
             [self.accesses, self.executions, self.ops, self.shapes, self.segments]
@@ -144,8 +144,8 @@ impl Head {
         if self.owner.is_some() { STREAMS } else { STREAMS_ALONE }
     }
 
-    /// Makes a chunk's body of these counts and `streams`; gives the CRC-32 of all stored streams
-    /// but the events and stamps.
+    /// Appends to `out` a chunk's body with these counts and `streams`. Returns the CRC-32 of all
+    /// stored streams except events and stamps.
     pub(super) fn write(
         &self,
         streams: [&[u8]; STREAMS],
@@ -187,7 +187,7 @@ impl Head {
         Ok(accesses_crc.finalize())
     }
 
-    /// The CRC-32 that [`Head::write`] gave when it made `body`.
+    /// The CRC-32 that [`Head::write`] returned when it made `body`.
     pub(crate) fn accesses_crc(body: &[u8]) -> Result<u32, Damage> {
         let mut bytes = Bytes(body);
         let streams = Head::read(&mut bytes)?.streams();
@@ -203,9 +203,9 @@ impl Head {
         Ok(crc.finalize())
     }
 
-    /// Takes a chunk's body apart: its counts, and its streams into `streams`.
+    /// Splits a chunk's body into its counts, which are returned, and its `streams`.
     ///
-    /// No stream is made longer than the counts allow.
+    /// No stream gets longer than the counts allow.
     pub(super) fn open(
         body: &[u8],
         decompressor: &mut Decompressor<'_>,
@@ -239,12 +239,12 @@ impl Head {
     }
 }
 
-/// Whether the stream of that index says what the accesses are, not what happened among them.
+/// Whether the stream with that index describes accesses, as opposed to what happened among them.
 fn is_of_accesses(index: usize) -> bool {
     !matches!(index, EVENTS | STAMPS)
 }
 
-/// Bytes per execution in the sequence of a chunk of `shapes` local shapes.
+/// The bytes per execution in the sequence of a chunk with `shapes` local shapes.
 pub(super) fn sequence_bytes(shapes: u32) -> usize {
     if shapes <= 256 { 1 } else { 2 }
 }

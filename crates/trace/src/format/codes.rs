@@ -1,5 +1,5 @@
-//! What the address of one operation costs: four bits, and one residual byte per mispredicted
-//! byte of the address.
+//! The encoding of an operation's address: four bits, and one residual byte per mispredicted byte
+//! of the address.
 //!
 //! ```text
 //!   slot   last 0x7f10   distance 0x40        the same operation's address before, and its step
@@ -8,28 +8,30 @@
 //!   address 0x8010: a step of 0x100          code 3, residual 00 02   (zigzag 0x200, low first)
 //! ```
 //!
-//! Reading has no branch: whether a prediction holds is itself unpredictable. A writer may leave
-//! zeros at the end of a residual. Ours takes as few bytes as do, but never none: that is found by
-//! the highest bit that is set, and costs less than zstd makes of zeros.
+//! Decoding has no branches, because whether a prediction holds is itself unpredictable. A writer
+//! may leave zeros at the end of a residual. Ours writes the fewest bytes that suffice, but at
+//! least one: the number follows from the highest bit set, which is cheaper than letting zstd
+//! compress zeros.
 
 use super::Damage;
 use super::wire::{unzigzag, zigzag};
 
-/// Codes that can be read at a time; unpacked ones have as many to spare.
+/// The number of codes that can be read at a time; buffers of unpacked codes have this many extra
+/// elements.
 pub(super) const WORD: usize = 8;
 
-/// The predictor of one operation.
+/// The predictor of one operation's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slot {
-    /// The address that it had last.
+    /// The last address.
     pub(super) last: u64,
-    /// What that address was further on than the one before.
+    /// The difference between the last address and the one before.
     pub(super) distance: u64,
 }
 
 impl Slot {
-    /// Encodes `addr`: sets the code, writes 8 bytes to `residual` and says how many of them
-    /// count.
+    /// Encodes `addr`: sets the code, writes 8 bytes to `residual`, and returns how many of them
+    /// are part of the encoding.
     #[inline]
     pub(super) fn encode(&mut self, addr: u64, code: &mut u8, residual: &mut [u8]) -> u32 {
         let distance = addr.wrapping_sub(self.last);
@@ -43,8 +45,8 @@ impl Slot {
         bytes
     }
 
-    /// The slot after an operation with `code`, when the rest of the residual begins with
-    /// `word`; and how many bytes of the residual it used.
+    /// The slot after an operation with `code`, if the rest of the residual begins with `word`; and
+    /// how many bytes of the residual it used.
     #[inline]
     pub(super) fn decode(self, code: u8, word: u64) -> (Slot, usize) {
         let code = &CODES[usize::from(code & 15)];
@@ -54,18 +56,18 @@ impl Slot {
     }
 }
 
-/// What a code means.
+/// The meaning of a code.
 #[derive(Clone, Copy)]
 struct Code {
-    /// Those of the next eight bytes of the residual that count.
+    /// A mask of those of the next eight residual bytes that are used.
     residual: u64,
-    /// All ones if the distance is the same again.
+    /// All ones if the distance is repeated, otherwise zero.
     again: u64,
-    /// How many bytes of the residual count.
+    /// The number of residual bytes used.
     bytes: usize,
 }
 
-/// The last code that means anything.
+/// The largest valid code.
 const CODE_MAX: u8 = 9;
 
 const CODES: [Code; 16] = {
@@ -79,13 +81,13 @@ const CODES: [Code; 16] = {
     codes
 };
 
-/// The first eight of `bytes`, or 0 if there are fewer.
+/// The first eight of `bytes` as a number, or 0 if there are fewer.
 #[inline]
 pub(super) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk::<WORD>().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Appends `codes` to `out`, two in a byte.
+/// Appends `codes` to `out`, two per byte.
 pub(super) fn pack(codes: &[u8], out: &mut Vec<u8>) {
     let (pairs, rest) = codes.as_chunks::<2>();
     // As one number, so that the compiler packs many pairs at a time.
@@ -95,8 +97,8 @@ pub(super) fn pack(codes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Unpacks the codes of `ops` operations, one in a byte, with zeros to spare, and checks that
-/// all mean something and that together they need `residual_bytes`.
+/// Unpacks the codes of `ops` operations to one per byte, followed by extra zeros. Checks that all
+/// are valid and that together they use `residual_bytes` bytes.
 pub(super) fn unpack(
     pairs: &[u8],
     ops: usize,
@@ -130,7 +132,7 @@ pub(super) fn unpack(
 mod tests {
     use super::*;
 
-    /// Every length of the distance, at its borders and in both directions.
+    /// Every length of the distance, at its limits and in both directions.
     #[test]
     fn addresses_come_back_from_few_bytes() {
         for shift in 0..64 {

@@ -1,7 +1,8 @@
-//! The streams' compression: zstd's, with settings that follow what it gains.
+//! Compression of the streams by zstd, with settings that depend on how well a stream compresses.
 //!
-//! zstd's time goes into the repetitions that it finds, about 10 ns each, so that a stream of many short ones takes
-//! longest and shrinks least. At a negative level, which asks for speed, such a stream gets other settings:
+//! zstd spends its time on the repetitions that it finds, about 10 ns each. A stream with many short
+//! repetitions therefore takes longest and shrinks least. At a negative level, which asks for speed, such a
+//! stream gets other settings:
 //!
 //! ```text
 //!   sequence                    repetitions of seven bytes and more
@@ -11,11 +12,11 @@
 //!             shrank little     a faster level                                until a chunk shrinks well with that
 //! ```
 //!
-//! "Shrank" is what the stream did in the chunk before, so that equal accesses are always stored equally. Any decoder of zstd
-//! reads all of these. docs/encoding.md has the measurements behind the limits.
+//! "Shrank" refers to the stream in the previous chunk, so that equal accesses are always stored equally. Any
+//! zstd decoder can read all of these. The measurements behind the limits are in docs/encoding.md.
 //!
-//! Miri runs no C, so that under it streams are stored as they are, as the format allows, and the loops around them
-//! can be checked all the same.
+//! Miri cannot run C. Under Miri, streams are therefore stored uncompressed, which the format allows, so that
+//! it can check the code around them.
 
 use std::io;
 
@@ -31,7 +32,7 @@ pub(crate) use stored::Decompressor;
 #[cfg(miri)]
 use stored::Zstd;
 
-/// What a stream holds, as far as its compression depends on it.
+/// What a stream contains, as far as its compression depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Content {
     /// The local shape of each execution.
@@ -48,40 +49,41 @@ pub(super) enum Content {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Settings {
     level: i32,
-    /// The shortest repetition that is looked for; 0 for what the level has.
+    /// The length of the shortest repetition that is searched for; 0 for the level's default.
     match_min: u32,
-    /// Whether bytes outside of repetitions get Huffman codes; at negative levels they are otherwise stored.
+    /// Whether bytes outside of repetitions are Huffman coded; at negative levels zstd otherwise stores them
+    /// as they are.
     huffman: bool,
 }
 
-/// After this many chunks in which zstd did not search a stream for repetitions, its settings are chosen anew.
+/// After this many chunks in which a stream was not searched for repetitions, its settings are chosen again.
 const CHUNKS_UNSEARCHED: u32 = 15;
-/// A level at which zstd finds next to no repetitions.
+/// A level at which zstd finds almost no repetitions.
 const LEVEL_UNSEARCHED: i32 = -131_072;
-/// What is added to the level for a residual that shrinks little.
+/// The number added to the level for a residual that shrinks little.
 const LEVEL_FASTER: i32 = -13;
-/// Codes have shrunk well if what is stored is at most this part of them.
+/// Codes have shrunk well if their stored size is at most this fraction.
 const CODES_WELL: f64 = 0.2;
-/// A residual has shrunk well at the level if what is stored is at most this part of it,
+/// A residual has shrunk well at the normal level if its stored size is at most this fraction.
 const RESIDUAL_WELL: f64 = 0.4;
-/// and at the faster level, if it is at most this.
+/// A residual has shrunk well at the faster level if its stored size is at most this fraction.
 const RESIDUAL_WELL_FASTER: f64 = 0.45;
 
-/// Compresses the streams of one chunk after the other.
+/// Compresses the streams of consecutive chunks.
 pub(crate) struct Compressor {
     zstd: Zstd<'static>,
     level: i32,
     now: Settings,
-    /// Where streams are compressed to; kept for its memory.
+    /// The output buffer, which is reused.
     scratch: Vec<u8>,
-    /// Chunks left whose codes are not searched for repetitions.
+    /// The number of further chunks whose codes are not searched for repetitions.
     codes_unsearched: u32,
     /// Whether the residual is compressed at the faster level.
     residual_faster: bool,
 }
 
 impl Compressor {
-    /// A compressor at zstd's `level`.
+    /// A compressor with zstd's `level`.
     pub(crate) fn new(level: i32) -> io::Result<Compressor> {
         let now = Settings { level, match_min: 0, huffman: false };
         let zstd = Zstd::new(level)?;
@@ -89,7 +91,8 @@ impl Compressor {
         Ok(Compressor { zstd, level, now, scratch, codes_unsearched: 0, residual_faster: false })
     }
 
-    /// What is to be stored of `stream`, the next chunk's stream of that `content`; `None` if it does not shrink.
+    /// The compressed bytes of `stream`, the next chunk's stream of that `content`; `None` if it does not get
+    /// smaller.
     pub(super) fn compress(
         &mut self,
         content: Content,
@@ -156,7 +159,7 @@ impl Compressor {
     }
 }
 
-/// The most bytes that `bytes` bytes can take when zstd has compressed them.
+/// The largest size of `bytes` bytes after compression by zstd.
 #[cfg(not(miri))]
 fn bound(bytes: usize) -> usize {
     zstd::zstd_safe::compress_bound(bytes)
@@ -172,7 +175,7 @@ mod stored {
     use std::io;
     use std::marker::PhantomData;
 
-    /// Compresses nothing.
+    /// A stand-in that does not compress.
     pub(crate) struct Zstd<'a>(PhantomData<&'a ()>);
 
     impl Zstd<'_> {
@@ -185,7 +188,7 @@ mod stored {
         }
     }
 
-    /// Decompresses nothing.
+    /// A stand-in that does not decompress.
     pub(crate) struct Decompressor<'a>(PhantomData<&'a ()>);
 
     impl Decompressor<'_> {
@@ -210,7 +213,8 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that only a Huffman code makes shorter: half of them are 0, and no order repeats.
+    /// Bytes that only Huffman coding makes shorter: half of them are 0, and no sequence is
+    /// repeated.
     fn skewed(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
         (0..20_000).map(|_| (random.next_u64() % 32).saturating_sub(16) as u8).collect()
     }
@@ -221,8 +225,8 @@ mod tests {
         out
     }
 
-    /// Streams that shrink little get other settings, and the usual ones again once they shrink well; whatever the
-    /// settings, they come back.
+    /// A stream that shrinks little gets other settings, and the usual ones again when it shrinks well; it is
+    /// decoded correctly with all settings.
     #[test]
     fn settings_follow_what_streams_gain() {
         println!("seed 5");
@@ -255,7 +259,8 @@ mod tests {
         }
     }
 
-    /// What is stored of a stream follows from the streams before it alone, and at levels from 0 on it is the level's.
+    /// The stored bytes of a stream depend only on the streams before it; at levels from 0 up they are those
+    /// of the level.
     #[test]
     fn equal_streams_are_stored_equally() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(6);

@@ -1,4 +1,4 @@
-//! The dictionary stream: which rows the executions of each local shape give.
+//! The dictionary stream: the rows of each local shape.
 
 use addr::Kind;
 
@@ -7,8 +7,8 @@ use super::wire::{Bytes, put_varint, unzigzag, zigzag};
 use crate::shape::{Link, Rows};
 use crate::{Meta, Shape};
 
-/// Appends the entry of `rows`; `pc` is that of the entry before and becomes this one's. Whether the
-/// dictionary is `linked` says whether addresses may follow from others.
+/// Appends the entry of `rows`. `pc` is the address of the previous entry and is set to that of this
+/// one. `linked` says whether addresses in the dictionary may be derived from others.
 pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, linked: bool, pc: &mut u64) {
     put_varint(out, zigzag(rows.pc.wrapping_sub(*pc) as i64));
     *pc = rows.pc;
@@ -38,30 +38,30 @@ pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, linked: bool, pc: &mut u64) {
     }
 }
 
-/// Where an address comes from: it is said,
+/// The source of an address: the address is coded.
 const SAID: u64 = 0;
-/// it follows from the block's start,
+/// The source of an address: it is derived from the block's start.
 const FROM_START: u64 = 1;
-/// or from the address that is said first; and so on.
+/// The source of an address: it is derived from the first coded address; higher numbers stand for later ones.
 const FROM_SAID: u64 = 2;
 
-/// An entry without its rows.
+/// The data of an entry without its rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ShapeHead {
-    /// Address of the fetch row.
+    /// The address of the fetch row.
     pub(super) pc: u64,
     /// Whether the first row is a fetch.
     pub(super) fetch: bool,
-    /// Loads and stores.
+    /// The number of loads and stores.
     pub(super) ops: u16,
-    /// Those of which the address is said.
+    /// The number of loads and stores whose address is coded.
     pub(super) said: u16,
-    /// Instructions left for the next row.
+    /// Instructions that are counted by the next execution's first row.
     pub(super) trailing: u32,
 }
 
-/// Reads an entry and appends its rows to `metas`. If the dictionary is `linked`, it appends a link
-/// for each row, that of a fetch without meaning.
+/// Reads an entry and appends its rows to `metas`. If the dictionary is `linked`, it also appends
+/// one link per row; the link of a fetch has no meaning.
 pub(super) fn take(
     bytes: &mut Bytes<'_>,
     linked: bool,
@@ -103,8 +103,8 @@ pub(super) fn take(
     Ok(ShapeHead { pc: *pc, fetch, ops, said, trailing })
 }
 
-/// Reads where the addresses of `ops` operations come from and appends it to `links`; how many are
-/// said.
+/// Reads the sources of the addresses of `ops` operations and appends them to `links`. Returns how
+/// many addresses are coded.
 fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<u16, Damage> {
     let first = links.len();
     let mut said = 0;
@@ -130,6 +130,6 @@ fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<
     Ok(said)
 }
 
-/// No number of an address.
+/// A value that is not the number of an address.
 const STARTS: u16 = u16::MAX;
 const _: () = assert!(Shape::OPS_MAX < STARTS as usize);

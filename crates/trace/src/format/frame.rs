@@ -1,8 +1,8 @@
-//! Frames: what every part of the file after its version is wrapped in.
+//! Frames, which contain every part of the file after its version.
 
 use super::{BODY_BYTES_MAX, Damage, HEAD_BYTES_MAX};
 
-/// Bytes of a frame before its body.
+/// The number of bytes of a frame before its body.
 pub(crate) const FRAME_BYTES: usize = 12;
 
 /// The types of frames.
@@ -30,11 +30,11 @@ impl FrameKind {
 /// The first bytes of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FrameHead {
-    /// What it is.
+    /// The type of the frame.
     pub(crate) kind: FrameKind,
-    /// Bytes of its body; proven not to be absurd.
+    /// The number of bytes of its body; checked against the largest that is allowed.
     pub(crate) body_bytes: usize,
-    /// The CRC it should have.
+    /// The CRC that the frame should have.
     pub(crate) crc: u32,
 }
 
@@ -65,7 +65,7 @@ impl FrameHead {
         Ok(FrameHead { kind, body_bytes, crc: word(8) })
     }
 
-    /// Whether `body` is what was written.
+    /// Checks the CRC of `body`.
     pub(crate) fn verify(&self, body: &[u8]) -> Result<(), Damage> {
         if body.len() == self.body_bytes && checksum(self.kind, body) == self.crc {
             Ok(())
@@ -77,7 +77,7 @@ impl FrameHead {
     }
 }
 
-/// The bytes of a frame before `body`.
+/// The bytes of a frame before its `body`.
 pub(crate) fn frame(kind: FrameKind, body: &[u8]) -> [u8; FRAME_BYTES] {
     let mut head = [0; FRAME_BYTES];
     head[..4].copy_from_slice(&kind.tag());

@@ -1,39 +1,39 @@
-//! The index: what is known of every chunk without reading it.
+//! The index: data about every chunk that are available without reading the chunk.
 
 use sha2::{Digest, Sha256};
 
 use super::wire::Bytes;
 use super::{BODY_BYTES_MAX, Damage};
 
-/// What the index says of one chunk, or of one PROC frame.
+/// The index entry of one chunk or one PROC frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct IndexEntry {
-    /// Bytes of its frame, head and body.
+    /// The size of its frame, head and body, in bytes.
     pub(crate) bytes: u32,
     /// The CRC of its frame.
     pub(crate) crc: u32,
-    /// Accesses in it.
+    /// The number of its accesses.
     pub(crate) accesses: u32,
-    /// Events in it.
+    /// The number of its events.
     pub(crate) events: u32,
-    /// Instructions that its rows count.
+    /// The number of instructions that its rows count.
     pub(crate) instructions: u64,
-    /// What else there is to know in a recording.
+    /// Further data, in a recording of processes.
     pub(crate) recorded: Option<Recorded>,
 }
 
-/// What a recording's index says besides.
+/// The data of an index entry that only a recording of processes has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Recorded {
-    /// Whether it is a PROC frame.
+    /// Whether the entry is of a PROC frame.
     pub(crate) is_process: bool,
-    /// The number of the process that it belongs to.
+    /// The number of the process that the frame belongs to.
     pub(crate) process: u32,
     /// The time of the last stamp before it.
     pub(crate) began_ns: u64,
-    /// The CRC-32 of what says what the accesses are.
+    /// The CRC-32 of the streams that describe the accesses.
     pub(crate) accesses_crc: u32,
-    /// The CRC-32 of what is steady of the events.
+    /// The CRC-32 of the parts of the events that do not differ between recordings.
     pub(crate) events_crc: u32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn index_body(entries: &[IndexEntry]) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Reads the body of an INDX frame, of a recording if `recorded`.
+/// Reads the body of an INDX frame; `recorded` says whether the file is a recording of processes.
 pub(crate) fn index_entries(body: &[u8], recorded: bool) -> Result<Vec<IndexEntry>, Damage> {
     let mut bytes = Bytes(body);
     let mut entries = Vec::new();
@@ -86,7 +86,7 @@ pub(crate) fn index_entries(body: &[u8], recorded: bool) -> Result<Vec<IndexEntr
     Ok(entries)
 }
 
-/// The digest of a trace: `before` is all that comes before its first chunk.
+/// The digest of a trace; `before` is everything before the first chunk.
 pub(crate) fn digest(before: &[u8], entries: &[IndexEntry]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(before);

@@ -1,4 +1,4 @@
-//! The trace format, version 1, precisely enough to write another reader.
+//! The trace format, versions 1 to 3, in enough detail to write another reader.
 //!
 //! ```text
 //!   file   = magic  version  HEAD  CHNK*  INDX  TAIL

@@ -1,15 +1,15 @@
-//! The physical stream: the physical address of every row, where a trace knows them.
+//! The physical stream: the physical address of every row, if the trace has them.
 //!
 //! ```text
 //!   page of the row's address --> table of 1024 (page, frame), by the low page-number bits
 //!                                    hit: predicted frame + offset
 //! ```
 //!
-//! Rows whose physical address is the predicted one are only counted: the stream alternates
-//! varint predicted rows, u64 physical address of the row after them. The last count ends at
-//! the last row. An address that was not predicted replaces its table entry, unless it is 0,
-//! which stands for "not known". Pages are of 4 KiB; an offset that differs from the virtual
-//! one cannot be predicted.
+//! Rows whose physical address is predicted correctly are only counted: the stream alternates
+//! between a varint number of such rows and the u64 physical address of the next row. The last
+//! count ends at the last row. An address that was not predicted replaces its table entry, unless
+//! it is 0, which stands for "not known". Pages are of 4 KiB; an address whose offset differs from
+//! the virtual one cannot be predicted.
 
 use super::Damage;
 use super::wire::{Bytes, put_varint};
@@ -17,7 +17,7 @@ use super::wire::{Bytes, put_varint};
 const TABLE: usize = 1024;
 const OFFSET_BITS: u32 = 12;
 
-/// What each entry of the table was last filled with: virtual and physical page number. No
+/// For each entry of the table: the virtual and physical page number that it was last set to. No
 /// address has the page number `u64::MAX`.
 #[derive(Debug)]
 struct LastFilled(Box<[(u64, u64); TABLE]>);
@@ -59,7 +59,7 @@ impl PhysicalEncoder {
         encoder
     }
 
-    /// The next row is at `addr`, physically `paddr`, or 0 if that is not known.
+    /// Appends a row at `addr` with the physical address `paddr`, or 0 if that is unknown.
     pub(super) fn push(&mut self, addr: u64, paddr: u64) {
         self.rows += 1;
         if self.table.predict(addr) == Some(paddr) {
@@ -81,7 +81,7 @@ impl PhysicalEncoder {
         }
     }
 
-    /// The stream, once all rows are in it.
+    /// The bytes of the stream, after all rows have been appended.
     pub(super) fn finish(mut self) -> Vec<u8> {
         put_varint(&mut self.out, self.predicted);
         self.out
@@ -97,7 +97,7 @@ pub(super) struct PhysicalDecoder {
 }
 
 impl PhysicalDecoder {
-    /// At the beginning of `stream`.
+    /// The decoder at the beginning of `stream`.
     pub(super) fn start(stream: &[u8]) -> Result<PhysicalDecoder, Damage> {
         let mut bytes = Bytes(stream);
         let predicted = bytes.varint()?;
@@ -105,7 +105,7 @@ impl PhysicalDecoder {
         Ok(PhysicalDecoder { table: LastFilled::new(), at, predicted })
     }
 
-    /// Appends the physical addresses of the next rows, which are at `addrs`.
+    /// Appends the physical addresses of the next rows, whose virtual addresses are `addrs`.
     pub(super) fn extend(
         &mut self,
         stream: &[u8],

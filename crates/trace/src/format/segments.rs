@@ -1,16 +1,16 @@
-//! The segments stream: who executed.
+//! The segment stream: the thread of each execution.
 
 use super::Damage;
 use super::wire::{Bytes, put_varint};
 
-/// Executions of one thread in a row.
+/// Consecutive executions of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Segment {
     /// The thread's number in the trace.
     pub(super) thread: u32,
-    /// How many.
+    /// The number of executions.
     pub(super) executions: u32,
-    /// Instructions that its first row counts besides its own.
+    /// The instructions that its first row counts in addition to its own.
     pub(super) carry: u64,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn put(out: &mut Vec<u8>, segment: Segment) {
     put_varint(out, segment.carry);
 }
 
-/// Reads the `count` segments, which must hold `executions` in all.
+/// Reads `count` segments, which must have `executions` executions in all.
 pub(super) fn take_all(
     stream: &[u8],
     count: u32,

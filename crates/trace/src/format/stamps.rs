@@ -1,16 +1,16 @@
-//! The stamps stream: by when a process had made its accesses.
+//! The stamp stream: by what time a process had made its accesses.
 
 use super::Damage;
 use super::wire::{Bytes, put_varint};
 use crate::Stamp;
 
-/// Appends `stamp`, which comes after `last` of the same chunk.
+/// Appends `stamp`, which follows `last` in the same chunk.
 pub(super) fn put(out: &mut Vec<u8>, last: Stamp, stamp: Stamp) {
     put_varint(out, u64::from(stamp.at - last.at));
     put_varint(out, stamp.ns - last.ns);
 }
 
-/// Reads the `count` stamps of a chunk of `accesses`, which come after the time `ns`.
+/// Reads the `count` stamps of a chunk with `accesses` accesses; all are after the time `ns`.
 pub(super) fn take_all(
     stream: &[u8],
     count: u32,

@@ -1,4 +1,4 @@
-//! Chunks whose checksums would be right and whose contents are not: what only a forger writes.
+//! Chunks with correct checksums and invalid contents, as only a forger writes them.
 
 use addr::Kind;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,12 +15,12 @@ use crate::{
 
 const SEED: u64 = 0x7761_6c6b;
 
-/// So many; under Miri, which takes a thousand times as long, a hundredth.
+/// `many`, or a hundredth of it under Miri, which is a thousand times slower.
 fn few(many: usize) -> usize {
     if cfg!(miri) { many.div_ceil(100) } else { many }
 }
 
-/// Where the addresses of `ops` operations come from: about half of them follow from others.
+/// The sources of the addresses of `ops` operations: about half of them are derived from others.
 fn addresses(random: &mut Xoshiro256PlusPlus, ops: usize) -> Vec<Address> {
     let mut all: Vec<Address> = Vec::new();
     for index in 0..ops {
@@ -37,7 +37,7 @@ fn addresses(random: &mut Xoshiro256PlusPlus, ops: usize) -> Vec<Address> {
     all
 }
 
-/// A shape at `pc` of operations with these `addresses`.
+/// A shape at `pc` with operations whose addresses have the sources `addresses`.
 fn shape(pc: u64, fetch: bool, addresses: &[Address]) -> Shape {
     let op = |(index, &address): (usize, &Address)| {
         let kind = if index % 3 == 0 { Kind::Store } else { Kind::Load };
@@ -50,7 +50,7 @@ fn shape(pc: u64, fetch: bool, addresses: &[Address]) -> Shape {
     shape
 }
 
-/// `addrs`, with those that follow as they do.
+/// `addrs`, with the derived addresses computed from their sources.
 fn followed(pc: u64, addresses: &[Address], mut addrs: Vec<u64>) -> Vec<u64> {
     for index in 0..addrs.len() {
         addrs[index] = match addresses[index] {
@@ -62,7 +62,7 @@ fn followed(pc: u64, addresses: &[Address], mut addrs: Vec<u64>) -> Vec<u64> {
     addrs
 }
 
-/// Those that are said.
+/// The addresses that are coded.
 fn said(addresses: &[Address], addrs: &[u64]) -> Vec<u64> {
     let all = addresses.iter().zip(addrs);
     all.filter(|(address, _)| **address == Address::Said).map(|(_, &addr)| addr).collect()
@@ -105,8 +105,8 @@ fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize, linked: bool) -> Ve
     body
 }
 
-/// Decodes all of `body`, checking only what a batch must always be. Some executions have more
-/// rows than a batch is to have.
+/// Decodes all of `body`, checking only the properties that every batch must have. Some executions
+/// have more rows than a batch should have.
 fn decode(body: &[u8]) -> Result<u64, Damage> {
     let mut decoder = Decoder::new();
     let head = decoder.open(body, &mut Decompressor::new().unwrap())?;
@@ -127,8 +127,8 @@ fn decode(body: &[u8]) -> Result<u64, Damage> {
     }
 }
 
-/// Accesses that mostly go on as before: for each number of operations that short and long shapes
-/// have, with and without a fetch, none of them, one or all mispredicted.
+/// Addresses that are mostly predicted: for each number of operations of short and long shapes,
+/// with and without a fetch, with none, one or all addresses mispredicted.
 #[test]
 fn predicted_and_mispredicted_addresses_come_back() {
     println!("seed {SEED:#x}");
@@ -184,7 +184,7 @@ fn predicted_and_mispredicted_addresses_come_back() {
     }
 }
 
-/// A body of the same streams, each stored as it is, so that forging reaches what is in them.
+/// A body with the same streams, each stored uncompressed, so that forging reaches their contents.
 fn uncompressed(body: &[u8]) -> Vec<u8> {
     let mut streams: [Vec<u8>; STREAMS] = Default::default();
     let head = Head::open(body, &mut Decompressor::new().unwrap(), &mut streams).unwrap();
@@ -229,8 +229,8 @@ fn nothing_in_a_chunk_is_trusted() {
     assert!(refused > enough && read > enough, "{refused} refused, {read} read");
 }
 
-/// The shape of each execution alone is another one: a shape may come before its first execution
-/// or have more or fewer operations than there are.
+/// If only the shapes of executions are replaced, a shape may come before its first execution or
+/// have more or fewer operations than expected.
 #[test]
 fn executions_of_other_shapes_are_refused_or_read() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
@@ -256,7 +256,7 @@ fn executions_of_other_shapes_are_refused_or_read() {
     assert!(refused > few(1000) && read > few(1000), "{refused} refused, {read} read");
 }
 
-/// Chunks of one byte per way of being wrong that a random change seldom hits.
+/// Chunks with one single-byte error each, of kinds that random changes rarely hit.
 #[test]
 fn counts_that_do_not_fit_together_are_refused() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -274,10 +274,10 @@ fn counts_that_do_not_fit_together_are_refused() {
     }
 }
 
-/// A recorder's words, taken as they come in pieces of any length, are the executions that they
-/// stand for: for the batcher as for the encoder. Blocks have none to six operations, are fixed or
-/// tagged, fetched or not, and go on as before, jump, or are not usual. Of half of them some addresses
-/// follow from others and have no words; a block may have many more rows than words.
+/// A recorder's words, processed in pieces of any length, give the executions that they stand for,
+/// with the batcher and with the encoder. Blocks have up to six operations, are fixed or tagged,
+/// fetched or not, and continue as before, jump, or are unusual. In half of them some addresses are
+/// derived from others and have no words; a block may have many more rows than words.
 #[test]
 fn words_are_the_executions_that_they_stand_for() {
     println!("seed {SEED:#x}");
@@ -354,8 +354,8 @@ fn words_are_the_executions_that_they_stand_for() {
     assert!(decoded.addr == batched.addr && decoded.meta == batched.meta);
 }
 
-/// Addresses that do not follow as their shape says are refused, and so are shapes whose addresses
-/// follow from none.
+/// Addresses that differ from what their shape derives are refused, and so are shapes that derive
+/// an address from none.
 #[test]
 fn addresses_that_do_not_follow_are_refused() {
     let addresses =

@@ -1,8 +1,8 @@
-//! Numbers in bytes: varints, zigzag, and reading without trusting.
+//! Numbers as bytes: varints, zigzag, and checked reading.
 
 use std::fmt;
 
-/// What is wrong with some bytes; the reader of the file adds which file and where.
+/// What is wrong with some bytes; the reader of the file adds the file and the position.
 #[derive(Debug)]
 pub(crate) struct Damage(pub(crate) String);
 
@@ -21,7 +21,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Small numbers for small distances of either sign.
+/// Maps small distances of either sign to small numbers.
 #[inline]
 pub(crate) const fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
@@ -33,7 +33,7 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Bytes that are read from the front; running out of them is an error.
+/// Bytes that are read from the front; reading beyond the end is an error.
 #[derive(Clone, Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
@@ -82,7 +82,7 @@ impl<'a> Bytes<'a> {
         Err(Damage::new("a number in it has too many bits"))
     }
 
-    /// The next varint, which must not be above `max`; `name` is what it counts.
+    /// The next varint, which must be at most `max`; `name` says in errors what it counts.
     pub(crate) fn varint_up_to(&mut self, max: u64, name: &str) -> Result<u64, Damage> {
         let value = self.varint()?;
         if value > max {
@@ -92,7 +92,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// That nothing is left.
+    /// Checks that no bytes are left.
     pub(crate) fn end(&self, name: &str) -> Result<(), Damage> {
         if self.0.is_empty() {
             Ok(())

@@ -1,5 +1,5 @@
-//! A list whose nodes lie in random order, followed from each to the next and around again: the
-//! order is one random cycle through all nodes.
+//! A pointer chase: a list whose nodes are in random order is followed from node to node and around
+//! again. The order is one random cycle through all nodes.
 //!
 //! ```text
 //!   node    0    1    2    3    4          the list runs  P(0) -> P(1) -> ... -> P(n-1) -> P(0)
@@ -14,7 +14,7 @@ pub(super) struct Chase {
     pub(super) region: Region,
     pub(super) node_bytes: u64,
     pub(super) order: Permutation,
-    /// How far around the list has been followed.
+    /// The number of nodes followed in this round.
     pub(super) position: u64,
     pub(super) metas: Metas,
 }

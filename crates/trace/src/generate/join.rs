@@ -1,5 +1,5 @@
-//! The hash join of Barr 2010, §4.5.3: for each entry of table A in turn, look into the hash
-//! table that holds table B, and write a result.
+//! The hash join of Barr 2010, §4.5.3: for each entry of table A in turn, look it up in the hash
+//! table of table B, and write a result.
 //!
 //! ```text
 //!   table A       a0 a1 a2 ...           read one after the other
@@ -7,15 +7,15 @@
 //!   result        r0 r1 r2 ...           written one after the other
 //! ```
 //!
-//! Tables A and B are equally large, and so is the result, since the join finds each entry once.
-//! The hash table is open and `fill` of its buckets are taken. As in the paper, the accesses
-//! are probable ones, not those of real data: the first bucket is anywhere, and with the
-//! probability of a collision there is a second one, anywhere again.
+//! Tables A and B have the same size, and so has the result, since the join finds each entry once.
+//! The hash table uses open addressing, and the share `fill` of its buckets is in use. As in the
+//! paper, the accesses are random ones and not those of real data: the first bucket is random, and
+//! with the probability of a collision there is a second one, also random.
 //!
 //! That probability is the mean number of probes after the first in a successful search with
-//! uniform probing: `ln(1 / (1 - fill)) / fill - 1` (Knuth, The Art of Computer Programming 3,
-//! 2nd edition, §6.4, on open addressing with independent double hashing), 0.386 for a table
-//! that is half full. What it exceeds 1 by, above a fill of 0.796, is dropped.
+//! uniform probing: `ln(1 / (1 - fill)) / fill - 1` (Knuth, The Art of Computer Programming 3, 2nd
+//! edition, §6.4, on open addressing with independent double hashing), 0.386 for a half-full table.
+//! Above a fill of 0.796 the formula exceeds 1, and 1 is used.
 
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus, below};
 use crate::Batch;
@@ -28,12 +28,12 @@ pub(super) struct Join {
     pub(super) collision: Chance,
     pub(super) metas: Metas,
     pub(super) random: Xoshiro256PlusPlus,
-    /// Offset of the present entry in table A, and of its result.
+    /// The offset of the current entry in table A, and of its result.
     pub(super) offset: u64,
     pub(super) step: Step,
 }
 
-/// What the present entry is about to do.
+/// The next step for the current entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Read,
@@ -42,7 +42,7 @@ pub(super) enum Step {
     Write,
 }
 
-/// The probability of a second probe in a table of which `fill` is taken.
+/// The probability of a second probe in a table in which the share `fill` of buckets is in use.
 pub(super) fn collision_probability(fill: f64) -> f64 {
     (-(1.0 - fill).ln() / fill - 1.0).clamp(0.0, 1.0)
 }

@@ -1,4 +1,4 @@
-//! Synthetic traces: sources that make their accesses up, from a seed and in constant memory.
+//! Synthetic traces: sources that generate their accesses from a seed, in constant memory.
 //!
 //! ```text
 //!   "join,table=16G,accesses=50M,seed=1" --> Parameters --> Generator: Source
@@ -6,9 +6,10 @@
 //!             uniform | zipf | strided | chase | join | pingpong | syscall | packet
 //! ```
 //!
-//! Equal parameters give equal traces on every machine. Each generator reports the regions that it uses by
-//! [`Event::Mapping`]s before the first access. Regions begin on boundaries of 1 GiB, with at least 1 GiB
-//! between them, so that any page size fits (16 MiB with addresses of 32 bits, 1 MiB with 25).
+//! The same parameters give the same trace on every machine. Each generator reports the regions that it
+//! uses by [`Event::Mapping`]s before the first access. Regions begin at multiples of 1 GiB, with at least
+//! 1 GiB between them, so that any page size fits (16 MiB with 32-bit addresses, 1 MiB with 25-bit
+//! addresses).
 
 mod chase;
 mod join;
@@ -29,42 +30,44 @@ use crate::{Arch, Batch, Error, Filter, Header, Meta, Segment, Source};
 pub use spec::{Parameters, Pattern};
 
 const BATCH_ACCESSES: u64 = 1 << 16;
-/// Where regions may lie.
+/// The addresses in which regions may be placed.
 #[derive(Clone, Copy)]
 struct Room {
     bits: u32,
-    /// Where the first begins.
+    /// The address of the first region.
     start: u64,
-    /// Each begins at a multiple of this, and with at least as much behind the one before.
+    /// Each region begins at a multiple of this, and with at least this distance from the region
+    /// before.
     apart: u64,
 }
 
 impl Room {
-    /// Well above what programs use, in the lower half of 48 bits.
+    /// Addresses well above those that programs use, in the lower half of 48 bits.
     const WIDE: Room = Room { bits: 47, start: 0x1000_0000_0000, apart: 1 << 30 };
-    /// The addresses of programs of 32 bits.
+    /// The addresses of 32-bit programs.
     const NARROW: Room = Room { bits: 32, start: 1 << 28, apart: 1 << 24 };
-    /// Those that a StrongARM's PID register relocates (U02 §6).
+    /// The addresses that a StrongARM's PID register relocates (U02 §6).
     const LOW: Room = Room { bits: 25, start: 1 << 24, apart: 1 << 20 };
-    /// Those where programs of 32 bits are linked at, and that a slot of 256 MiB has (U02 §3.1).
+    /// The addresses at which 32-bit programs are linked, and that a slot of 256 MiB has (U02
+    /// §3.1).
     const LINKED: Room = Room { bits: 32, start: 1 << 27, apart: 1 << 22 };
 
-    /// Where the regions of programs lie whose processes take turns: with 32-bit addresses, where such
-    /// programs are linked; else where they lie for one process.
+    /// The addresses for programs whose processes take turns: with 32-bit addresses, those at which
+    /// such programs are linked; otherwise those for a single process.
     fn of_programs(self) -> Room {
         if self.bits == Room::LINKED.bits { Room::LINKED } else { self }
     }
 
-    /// That of addresses of `bits` bits, if there is one.
+    /// The addresses of `bits` bits, if that number is supported.
     fn of(bits: u32) -> Option<Room> {
         [Room::WIDE, Room::NARROW, Room::LOW].into_iter().find(|room| room.bits == bits)
     }
 }
 
-/// Bytes of every access.
+/// The size of every access, in bytes.
 const ACCESS_BYTES: u64 = 8;
 
-/// A source for `spec`, which [`Parameters`] explains: `join,table=16G,accesses=50M,seed=1`.
+/// A source for `spec`, in the syntax of [`Parameters`]: `join,table=16G,accesses=50M,seed=1`.
 pub fn parse(spec: &str) -> Result<Box<dyn Source + Send>, Error> {
     Ok(Box::new(spec.parse::<Parameters>()?.generator()?))
 }
@@ -80,18 +83,18 @@ pub struct Generator {
     digest: String,
 }
 
-/// Makes accesses of one pattern.
+/// Generates the accesses of a pattern.
 trait Fill {
-    /// Appends the next `count` addresses and what is done there, and events among them.
+    /// Appends the next `count` accesses, and the events among them.
     fn fill(&mut self, count: usize, batch: &mut Batch);
 
-    /// Whether some of them are fetches.
+    /// Whether the pattern has fetches.
     fn fetches(&self) -> bool {
         false
     }
 }
 
-/// Places regions of these names and sizes one after the other.
+/// Places regions with these names and sizes one after the other.
 fn place<const N: usize>(
     room: Room,
     wanted: [(&'static str, u64); N],
@@ -115,23 +118,23 @@ fn place<const N: usize>(
     Ok(regions)
 }
 
-/// The stream of random numbers that belongs to a seed.
+/// The random number generator for a seed.
 fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// A number below `bound` from 64 random bits; their uppermost ones decide.
+/// A random number below `bound`, from the upper bits of 64 random bits.
 #[inline]
 fn below(bound: u64, bits: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
-/// A chance that the lowest 16 of random bits decide.
+/// A probability, decided by the lowest 16 of random bits.
 #[derive(Clone, Copy, Debug)]
 struct Chance(u64);
 
 impl Chance {
-    /// One of `share`, from 0 to 1, in steps of 2^-16.
+    /// The probability `share`, from 0 to 1, in steps of 2^-16.
     fn of(share: f64) -> Chance {
         Chance((share.clamp(0.0, 1.0) * 65536.0).round() as u64)
     }
@@ -142,7 +145,7 @@ impl Chance {
     }
 }
 
-/// A load and a store as every pattern makes them.
+/// The load and the store that every pattern uses.
 #[derive(Clone, Copy, Debug)]
 struct Metas {
     load: Meta,
@@ -163,7 +166,7 @@ impl Metas {
 }
 
 impl Parameters {
-    /// The source that these parameters describe.
+    /// The source with these parameters.
     pub fn generator(&self) -> Result<Generator, Error> {
         let (regions, fill) = self.start()?;
         let spec = self.to_string();

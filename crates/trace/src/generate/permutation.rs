@@ -5,10 +5,10 @@
 //!                                                    again while y >= n
 //! ```
 //!
-//! Each step can be undone within k bits, so the whole is a permutation of 0..2^k. Of the
-//! smallest k with 2^k >= n; values that fall outside of 0..n are sent through once more, which
-//! keeps it a permutation (cycle walking: Black and Rogaway 2002, §3) and takes less than two
-//! rounds on average.
+//! Each step is invertible within k bits, so that all together are a permutation of 0..2^k, with
+//! the smallest k for which 2^k >= n. A value outside of 0..n is permuted again, which keeps it a
+//! permutation (cycle walking: Black and Rogaway 2002, §3) and takes fewer than two rounds on
+//! average.
 
 use super::{Rng, Xoshiro256PlusPlus};
 
@@ -24,7 +24,7 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    /// A random one of `0..len`; `len` is at least 1.
+    /// A random permutation of `0..len`; `len` is at least 1.
     pub(super) fn new(len: u64, random: &mut Xoshiro256PlusPlus) -> Permutation {
         let bits = 64 - (len - 1).leading_zeros();
         let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
@@ -32,13 +32,13 @@ impl Permutation {
         Permutation { len, mask, shift: bits.div_ceil(2).max(1), keys }
     }
 
-    /// How many numbers it permutes.
+    /// The number of elements.
     #[inline]
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Where `index`, which is below the length, goes.
+    /// The image of `index`, which is below the length.
     #[inline]
     pub(super) fn apply(&self, index: u64) -> u64 {
         let mut value = index;
@@ -75,9 +75,9 @@ mod tests {
         }
     }
 
-    /// Neighbours in the order are nowhere near each other in place, and every part of the
-    /// range follows every other: the counts of moves between 16 parts have the right mean, and
-    /// a spread as independent draws would have.
+    /// Consecutive elements are scattered, and every part of the range follows every other: the
+    /// counts of transitions between 16 parts have the expected mean, and the spread of independent
+    /// draws.
     #[test]
     fn neighbours_are_scattered() {
         for (len, seed) in [(1u64 << 16, 1), (1 << 20, 2), (100_000, 3), (1 << 16, 4)] {

@@ -1,14 +1,14 @@
-//! Processes, and the kernel between them, that take turns by a script which is repeated.
+//! Processes, and the kernel between them, that take turns by a script that is repeated.
 //!
 //! ```text
 //!   turn     space 0 | kernel | space 1 | kernel | space 0 ...      a Run event each
 //!   a turn   pieces: accesses in equal steps     e.g. 30 jumps of 5 bytes, 4155 bytes apart
 //! ```
 //!
-//! The scripts are those of U02: of two processes that send messages to and fro (section 4.1), of calls to
-//! a Linux at user level or in the kernel (sections 3.2 and 4.2), and of a packet on its way through
-//! a driver and a protocol stack (section 4.10). Where the paper gives no footprint, the parameter is an
-//! assumption, and [`super::Pattern`] says so.
+//! The scripts are those of U02: two processes that exchange messages (section 4.1), calls of a Linux at
+//! user level or in the kernel (sections 3.2 and 4.2), and a packet's path through a driver and a protocol
+//! stack (section 4.10). Where the paper gives no footprint, the parameter is an assumption, and
+//! [`super::Pattern`] says so.
 
 use addr::Kind;
 
@@ -20,28 +20,29 @@ use crate::kernel::path::{
 };
 use crate::{Batch, Event, Meta};
 
-/// From one jump to the next: each is to a page of its own and, since that is no multiple of a page, to
-/// another set of the caches.
+/// The distance between two jumps, in bytes. Each jump is to a different page and, since the distance
+/// is not a multiple of a page, to a different set of the caches.
 pub(super) const JUMP_BYTES: u64 = 4155;
-/// Instructions around a call.
+/// The number of instructions around a call.
 const CALL_INSTRUCTIONS: u32 = 20;
 
-/// Turns without end.
+/// Turns that are repeated without end.
 pub(super) struct Script {
     turns: Vec<Turn>,
-    /// By space, what it has mapped, told when it runs first. Those of space 0 are told before.
+    /// For each space, its mapped regions, which are reported when it first runs. Those of space 0
+    /// are reported at the beginning.
     regions: Vec<(u32, Vec<Region>)>,
-    /// The turn, the piece, and the step that are next.
+    /// The next turn, the piece in it, and the step in that.
     at: (usize, usize, u64),
-    /// Steps of what moves on with each round: by so many bytes, of so many rounds.
+    /// Pieces whose addresses move from round to round.
     drift: Drift,
     round: u64,
 }
 
-/// Pieces whose addresses are others each round: a ring of buffers.
+/// Pieces whose addresses change every round, for a ring of buffers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Drift {
-    /// Where the ring begins and how many bytes a round moves on in it.
+    /// The start of the ring; the next field has the number of bytes it moves per round.
     start: u64,
     step: u64,
     rounds: u64,
@@ -52,7 +53,7 @@ impl Script {
         Script { turns, regions, at: (0, 0, 0), drift, round: 0 }
     }
 
-    /// The access that is next; `None` where a turn ends.
+    /// The next access; `None` at the end of a turn.
     fn access(&mut self) -> Option<(u64, Meta)> {
         let (turn, piece, step) = &mut self.at;
         loop {
@@ -99,19 +100,19 @@ impl Fill for Script {
     }
 }
 
-/// Who sends the messages of a ping-pong.
+/// How the messages of a ping-pong are sent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Sends {
-    /// Nothing but the two processes is there.
+    /// Directly: there are only the two processes.
     Nobody,
-    /// A microkernel, in so many instructions.
+    /// By a microkernel, in this many instructions.
     Microkernel(u64),
-    /// Pipes of a Linux: a call that writes, and one that waits.
+    /// By pipes of a Linux: one call writes, and one waits.
     Pipes(Linux),
 }
 
-/// Two processes of the same program: the turn of each is a call, nops, jumps and reads, of the second
-/// perhaps the call alone.
+/// Two processes of the same program. The turn of each consists of a call, nops, jumps and reads; that
+/// of the second only of the call if `is_idle`.
 pub(super) fn pingpong(
     [own_code, jumps, reads]: &[Region; 3],
     (nops, jump_count, read_count): (u64, u64, u64),
@@ -163,7 +164,7 @@ pub(super) fn pingpong(
     }
 }
 
-/// A program that calls Linux, again and again.
+/// A program that calls Linux repeatedly.
 pub(super) fn calls(own: &Region, linux: Linux, place: Place) -> Script {
     let server = 1;
     let call_line = Meta::new(Kind::Fetch, LINE as u32, CALL_INSTRUCTIONS);
@@ -175,27 +176,28 @@ pub(super) fn calls(own: &Region, linux: Linux, place: Place) -> Script {
     Script::new(turns, known, Drift::default())
 }
 
-/// A packet's way through a driver and a protocol stack, and who runs between packets.
+/// A packet's path through a driver and a protocol stack.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Packet {
-    /// Pages of code, and as many of data, of the driver, its bottom half and the stack.
+    /// The number of pages of code, and also of data, of the driver; the next fields are for its
+    /// bottom half and for the protocol stack.
     pub(super) driver: u64,
     pub(super) bottom: u64,
     pub(super) stack: u64,
-    /// Pages of buffers that no packet before has used of late.
+    /// The number of pages of buffers that no recent packet has used.
     pub(super) ring: u64,
-    /// Instructions on a page of code.
+    /// The number of instructions per page of code.
     pub(super) each: u64,
-    /// Cycles of a packet that are spent waiting for the device.
+    /// The cycles per packet that are spent waiting for the device.
     pub(super) device: u64,
-    /// Instructions of a message's way through the microkernel.
+    /// The number of instructions of a message's path through the microkernel.
     pub(super) ipc: u64,
 }
 
-/// The rounds after which a ring of buffers begins anew.
+/// The number of rounds after which a ring of buffers repeats.
 const RING_ROUNDS: u64 = 64;
 
-/// Spaces: 0 runs between packets, 1 is the driver, 2 the stack.
+/// The processing of packets. Space 0 runs between packets, 1 is the driver, 2 the protocol stack.
 pub(super) fn packets(own: &Region, packet: Packet, place: Place) -> Script {
     let Packet { driver, bottom, stack, ring, each, device, ipc: instructions } = packet;
     let (code_start, data_start) = (place.server, place.server_data());

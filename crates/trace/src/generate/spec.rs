@@ -15,133 +15,136 @@ use crate::kernel::path::{Linux, Place, READ_BYTES};
 use crate::units::{unit, with_unit};
 use crate::{Error, Meta};
 
-/// The most of each that a turn of a process has.
+/// The largest number of nops, jumps or reads in a turn of a process.
 const TURN_MAX: u64 = 1 << 20;
 
-/// The most cycles of a part of a turn, pages that it touches, and bytes that a call copies.
+/// The largest number of cycles of a part of a turn, of pages that it touches, and of bytes that a
+/// call copies.
 const CYCLES_MAX: u64 = 60_000;
 const PAGES_MAX: u64 = 200;
 const COPIED_MAX: u64 = 64 << 10;
 
-/// A call of Linux as [`Pattern::Syscall`] has it by default.
+/// A call of Linux with the default parameters of [`Pattern::Syscall`].
 const CALL: Linux =
     Linux { is_server: true, trap: 1200, work: 300, code: 3, data: 4, copied: 0, ipc: 266 };
 
-/// What a generator makes. Unless it says otherwise, all accesses are of 8 bytes.
+/// The access pattern of a generator. Unless stated otherwise, all accesses are of 8 bytes. Each
+/// parameter's default is at the end of its description.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pattern {
-    /// `uniform`: any word of a region.
+    /// `uniform`: words of a region, all with the same probability.
     Uniform {
-        /// `size`: bytes of the region. 1G.
+        /// `size`: the size of the region in bytes. 1G.
         size_bytes: u64,
-        /// `stores`: share of accesses that are stores, 0 to 1. 0.3.
+        /// `stores`: the share of accesses that are stores, 0 to 1. 0.3.
         stores: f64,
     },
-    /// `zipf`: few of a region's lines most of the time.
+    /// `zipf`: cache lines of a region, of which few get most accesses.
     Zipf {
-        /// `size`: bytes of the region. 1G.
+        /// `size`: the size of the region in bytes. 1G.
         size_bytes: u64,
-        /// `exponent`: how unequal they are, 0 (not at all) to 10. 1.
+        /// `exponent`: the skew of their probabilities, 0 (none) to 10. 1.
         exponent: f64,
-        /// `stores`: share of accesses that are stores, 0 to 1. 0.3.
+        /// `stores`: the share of accesses that are stores, 0 to 1. 0.3.
         stores: f64,
     },
-    /// `strided`: through a region in equal steps, again and again.
+    /// `strided`: through a region in equal steps, repeatedly.
     Strided {
-        /// `size`: bytes of the region. 1G.
+        /// `size`: the size of the region in bytes. 1G.
         size_bytes: u64,
-        /// `stride`: bytes of a step, at most the size. 64B.
+        /// `stride`: the step in bytes, at most the size. 64B.
         stride_bytes: u64,
-        /// `stores`: share of accesses that are stores, 0 to 1. 0.3.
+        /// `stores`: the share of accesses that are stores, 0 to 1. 0.3.
         stores: f64,
     },
-    /// `chase`: along a list whose nodes lie in random order; loads only.
+    /// `chase`: along a linked list whose nodes are in random order; only loads.
     Chase {
-        /// `size`: bytes of the region. 1G.
+        /// `size`: the size of the region in bytes. 1G.
         size_bytes: u64,
-        /// `node`: bytes of a node. 64B.
+        /// `node`: the size of a node in bytes. 64B.
         node_bytes: u64,
     },
     /// `join`: the hash join of Barr 2010, §4.5.3.
     Join {
-        /// `table`: bytes of table A, of table B and of the result. 1G.
+        /// `table`: the size of table A, of table B and of the result, in bytes each. 1G.
         table_bytes: u64,
-        /// `entry`: bytes of an entry of a table. 16B.
+        /// `entry`: the size of a table's entry in bytes. 16B.
         entry_bytes: u64,
-        /// `fill`: share of the hash table's buckets that are taken, 0.01 to 0.99. 0.5.
+        /// `fill`: the share of the hash table's buckets that are in use, 0.01 to 0.99. 0.5.
         fill: f64,
     },
-    /// `pingpong`: two processes that take turns, Uhlig and others 2002, §4.1. Fetches are of 64 bytes
-    /// at most, and reads of 4.
+    /// `pingpong`: two processes that take turns (Uhlig and others 2002, §4.1). Fetches are of at most
+    /// 64 bytes, and reads of 4.
     Pingpong {
-        /// `code`: instructions without effect in a turn, of a byte each. 0.
+        /// `code`: the number of one-byte nop instructions in a turn. 0.
         nops: u64,
-        /// `itlb`: jumps in a turn, each to a page of its own. 0.
+        /// `itlb`: the number of jumps in a turn, each to a different page. 0.
         jumps: u64,
-        /// `dtlb`: reads in a turn, each of a page of its own. 0.
+        /// `dtlb`: the number of reads in a turn, each from a different page. 0.
         reads: u64,
-        /// `idle`: 1 if the second process does nothing but reply, as in U02. 0.
+        /// `idle`: 1 if the second process only replies, as in U02. 0.
         idle: u64,
-        /// `ipc`: instructions of a message's way through a microkernel, of which one in three is of the
-        /// path and the rest is entering and leaving; 0: nothing is between the processes. U02 has 100
-        /// cycles and 166 (section 3.2). 0.
+        /// `ipc`: the number of instructions of a message's path through a microkernel, of which one
+        /// third is the path itself and the rest is entering and leaving; 0: no kernel between the
+        /// processes. U02 has 100 and 166 cycles (section 3.2). 0.
         ipc: u64,
-        /// `linux`: messages are calls that write to and read from pipes, 1 of a Linux in the kernel, 2 of
-        /// one at user level behind the microkernel; each is as [`Pattern::Syscall`]'s. 0.
+        /// `linux`: messages are calls that write to and read from pipes, of a Linux in the kernel (1) or
+        /// at user level behind the microkernel (2); each call is one of [`Pattern::Syscall`]. 0.
         linux: u64,
     },
     /// `syscall`: a program that calls Linux, in the kernel or at user level (U02 sections 3.2 and 4.2).
     Syscall {
         /// `linux`: 1 in the kernel, 2 at user level behind a microkernel. 2.
         linux: u64,
-        /// `trap`: cycles of entering and leaving the kernel by an interrupt, an assumption. 1200.
+        /// `trap`: the cycles of entering and leaving the kernel by an interrupt, an assumption.
+        /// 1200.
         trap: u64,
-        /// `work`: instructions of the call itself, an assumption. 300.
+        /// `work`: the number of instructions of the call itself, an assumption. 300.
         work: u64,
-        /// `code`: pages of Linux's code that it touches, an assumption. 3.
+        /// `code`: the number of pages of Linux's code that it touches, an assumption. 3.
         code: u64,
-        /// `data`: pages of Linux's data, an assumption. 4.
+        /// `data`: the number of pages of Linux's data that it touches, an assumption. 4.
         data: u64,
-        /// `copied`: bytes that it copies for the program. 0.
+        /// `copied`: the number of bytes that it copies for the program. 0.
         copied_bytes: u64,
-        /// `ipc`: as of `pingpong`, if Linux is at user level. 266.
+        /// `ipc`: as in `pingpong`, if Linux is at user level. 266.
         ipc: u64,
     },
-    /// `packet`: a packet through the driver and the protocol stack of a system of several servers, SawMill
-    /// (U02 section 4.10). The paper has the sums of the footprints alone.
+    /// `packet`: a packet's path through the driver and the protocol stack of a multi-server system,
+    /// SawMill (U02 section 4.10). The paper has only the sums of the footprints.
     Packet {
-        /// `driver`: pages of code, and as many of data, of the driver, each time it runs. 10.
+        /// `driver`: the number of pages of code, and also of data, of the driver per run. 10.
         driver: u64,
-        /// `bottom`: the same of its bottom half. 6.
+        /// `bottom`: the number of pages of code, and also of data, of the driver's bottom half. 6.
         bottom: u64,
-        /// `stack`: the same of the protocol stack. 18.
+        /// `stack`: the number of pages of code, and also of data, of the protocol stack. 18.
         stack: u64,
-        /// `ring`: pages of buffers, other ones for each of 64 packets. 5.
+        /// `ring`: the number of pages of buffers; each of 64 packets has different ones. 5.
         ring: u64,
-        /// `each`: instructions on a page of code, an assumption. 64.
+        /// `each`: the number of instructions per page of code, an assumption. 64.
         each: u64,
-        /// `device`: cycles of waiting for the device. 26000.
+        /// `device`: the cycles of waiting for the device. 26000.
         device: u64,
-        /// `ipc`: as of `pingpong`. 266.
+        /// `ipc`: as in `pingpong`. 266.
         ipc: u64,
     },
 }
 
 /// A generator's parameters, as written in `join,table=16G,accesses=50M,seed=1`: the pattern's
 /// name, then any of its parameters and of those below. Sizes are in bytes with a binary unit
-/// (`64B`, `8K`, `16G`), counts with a decimal one (`300k`, `50M`) or none.
+/// (`64B`, `8K`, `16G`), counts with a decimal unit (`300k`, `50M`) or none.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parameters {
-    /// What is made.
+    /// The access pattern.
     pub pattern: Pattern,
-    /// `accesses`: how many. 10M.
+    /// `accesses`: the number of accesses. 10M.
     pub accesses: u64,
-    /// `seed`: what decides about everything random. 1.
+    /// `seed`: the seed of everything random. 1.
     pub seed: u64,
-    /// `instructions`: how many each access stands for, 1 to 65535. 3, since recorded programs
-    /// load or store with every second to fourth one.
+    /// `instructions`: the number of instructions per access, 1 to 65535. 3, since recorded
+    /// programs load or store with every second to fourth instruction.
     pub instructions: u32,
-    /// `bits`: of the addresses, 25, 32 or 47. 47.
+    /// `bits`: the number of address bits: 25, 32 or 47. 47.
     pub bits: u32,
 }
 
@@ -150,7 +153,7 @@ impl Pattern {
     pub const NAMES: [&str; 8] =
         ["uniform", "zipf", "strided", "chase", "join", "pingpong", "syscall", "packet"];
 
-    /// The pattern called `name` with its usual parameters.
+    /// The pattern called `name` with its default parameters.
     fn named(name: &str) -> Option<Pattern> {
         let size_bytes = 1 << 30;
         let stores = 0.3;
@@ -253,12 +256,13 @@ impl Pattern {
         }
     }
 
-    /// What is wrong with its parameters.
+    /// The error that describes what is wrong with its parameters.
     fn refuse(&self, what: &str) -> Error {
         Error::Parameters(format!("generate {}: {what}", self.name()))
     }
 
-    /// How many parts of a size something has. Each holds an access, and so none reaches over the region's end.
+    /// The number of parts in a size, each of which must have room for an access, so that no access extends
+    /// beyond the region's end.
     fn parts(&self, (what, bytes): (&str, u64), (part, each): (&str, u64)) -> Result<u64, Error> {
         for (what, bytes) in [(what, bytes), (part, each)] {
             if bytes == 0 || bytes % ACCESS_BYTES != 0 {
@@ -274,7 +278,7 @@ impl Pattern {
         Ok(bytes / each)
     }
 
-    /// Its regions, and what makes its accesses.
+    /// Its regions, and the generator of its accesses.
     fn start(
         &self,
         seed: u64,
@@ -375,7 +379,8 @@ impl Pattern {
     }
 }
 
-/// The regions of a pingpong of two programs with such working sets, and what makes its accesses.
+/// The regions of a ping-pong of two programs with these working sets, and the generator of its
+/// accesses.
 fn pingpong(
     room: Room,
     (nops, jumps, reads): (u64, u64, u64),
@@ -406,7 +411,7 @@ fn pingpong(
     Ok((regions.to_vec(), Box::new(fill)))
 }
 
-/// Where a parameter is kept, and what it may be.
+/// A reference to a parameter, with its allowed values.
 enum Field<'a> {
     Bytes(&'a mut u64),
     Count(&'a mut u64, u64, u64),
@@ -414,7 +419,7 @@ enum Field<'a> {
 }
 
 impl Field<'_> {
-    /// Sets it to what `text` says, or says what it should look like.
+    /// Sets the parameter to the value in `text`. The error says what a value looks like.
     fn set(&mut self, text: &str) -> Result<(), String> {
         match self {
             Field::Bytes(bytes) => {
@@ -439,12 +444,12 @@ impl Field<'_> {
 }
 
 impl Parameters {
-    /// `pattern` with the usual length and seed.
+    /// `pattern` with the default length and seed.
     pub fn new(pattern: Pattern) -> Parameters {
         Parameters { pattern, accesses: 10_000_000, seed: 1, instructions: 3, bits: 47 }
     }
 
-    /// Sets the parameter `name`; gives the names there are if there is none of this one.
+    /// Sets the parameter `name`. If there is none with that name, the error lists the names.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let mut instructions = u64::from(self.instructions);
         let most = u64::from(Meta::INSTRUCTIONS_MAX);
@@ -464,7 +469,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Its regions, and what makes its accesses.
+    /// The pattern's regions, and the generator of its accesses.
     pub(super) fn start(&self) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
         let room = Room::of(self.bits).ok_or_else(|| {
             let (name, bits) = (self.pattern.name(), self.bits);
@@ -497,7 +502,7 @@ impl FromStr for Parameters {
 }
 
 impl fmt::Display for Parameters {
-    /// All parameters, so that parsing it gives the same ones.
+    /// Writes all parameters, so that parsing the text gives the same ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.pattern.name())?;
         for (name, field) in self.pattern.clone().fields() {

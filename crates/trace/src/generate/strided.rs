@@ -7,7 +7,7 @@ use crate::Batch;
 pub(super) struct Strided {
     pub(super) region: Region,
     pub(super) stride_bytes: u64,
-    /// Offset of the next access.
+    /// The offset of the next access.
     pub(super) offset: u64,
     pub(super) stores: Chance,
     pub(super) metas: Metas,

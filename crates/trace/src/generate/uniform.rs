@@ -1,4 +1,4 @@
-//! Every 8-byte word of a region is as likely as any other, each time.
+//! All 8-byte words of a region have the same probability, independently for each access.
 
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus, below};
 use crate::Batch;

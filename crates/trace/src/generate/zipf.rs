@@ -1,6 +1,5 @@
-//! Items of 64 bytes of which few are popular: the one of rank k is accessed with a probability
-//! proportional to k^-exponent. Popular items lie scattered over the region, as those of a hash
-//! table do.
+//! Items of 64 bytes, of which few are popular: the item of rank k is accessed with a probability
+//! proportional to k^-exponent. Popular items are scattered over the region, as in a hash table.
 
 use rand_distr::{Distribution, Zipf};
 
@@ -8,7 +7,7 @@ use super::permutation::Permutation;
 use super::{Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus};
 use crate::Batch;
 
-/// Bytes of an item: a cache line.
+/// The size of an item in bytes: a cache line.
 pub(super) const ITEM_BYTES: u64 = 64;
 
 pub(super) struct Zipfian {

@@ -1,4 +1,4 @@
-//! Decoding on a second core while the first simulates.
+//! Decoding in a second thread while the first one simulates.
 //!
 //! ```text
 //!   thread:   inner.next(batch) --full batches-->  bounded queue  --> next(): swap --> caller
@@ -12,13 +12,14 @@ use std::time::Duration;
 use crate::switches::Switches;
 use crate::{Batch, Error, Header, Process, Source, Stored};
 
-/// Batches that wait: enough to even out, few enough to stay in the cache of the processor.
+/// The number of waiting batches: enough to smooth differences in speed, and few enough to stay in
+/// the processor's cache.
 const QUEUE: usize = 3;
 
-/// How long the caller waits before it asks whether to go on waiting.
+/// How long the caller waits before it checks for an interrupt.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A source that another thread runs ahead of the caller.
+/// A source that another thread reads ahead of the caller.
 pub(crate) struct Ahead {
     header: Header,
     total: Option<u64>,
@@ -30,15 +31,15 @@ pub(crate) struct Ahead {
     done: bool,
 }
 
-/// What the thread sends.
+/// A message from the thread.
 enum Message {
     Batch(Batch),
     Failed(Error),
-    /// The last batch, which holds no access, and what is known at the end.
+    /// The last batch, which has no access, and data that are known at the end.
     Ended(Batch, End),
 }
 
-/// What a source knows when all has been given; before, as far as it was known at the start.
+/// Data of the source that are complete at its end; before, as far as they were known at the start.
 #[derive(Default)]
 struct End {
     warnings: Vec<String>,
@@ -48,7 +49,8 @@ struct End {
 }
 
 impl Ahead {
-    /// Runs `inner` on a thread of its own if there is a second core, and here otherwise.
+    /// Runs `inner` in a thread of its own if there is a second processor, otherwise in the
+    /// caller's.
     pub(crate) fn start(inner: Box<dyn Source + Send>) -> Result<Box<dyn Source + Send>, Error> {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
             return Ok(inner);
@@ -90,7 +92,7 @@ fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Re
 }
 
 impl Ahead {
-    /// The next message; a timeout if nobody wants to wait for it any more.
+    /// The next message; a timeout if the caller has been interrupted.
     fn receive(&mut self) -> Result<Message, RecvTimeoutError> {
         loop {
             let received = self.full.recv_timeout(PATIENCE);

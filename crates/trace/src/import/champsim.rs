@@ -1,4 +1,4 @@
-//! ChampSim's instruction traces: records of one size, without header or end.
+//! ChampSim's instruction traces: records of a fixed size, without header or end mark.
 //!
 //! ```text
 //!   input_instr, 64 bytes                       cloudsuite_instr, 96 bytes
@@ -12,8 +12,8 @@
 //!                                               88 asid          2   then 6 of padding
 //! ```
 //!
-//! Neither the length of an instruction nor the size of an access is told: an access counts one
-//! byte, so that none crosses a page by a guess. Source: ChampSim `inc/trace_instruction.h`.
+//! Records have neither the length of an instruction nor the size of an access. An access counts as
+//! one byte, so that none appears to cross a page. Source: ChampSim `inc/trace_instruction.h`.
 
 use addr::Kind;
 
@@ -26,14 +26,15 @@ const IP: usize = 0;
 const IS_BRANCH: usize = 8;
 const BRANCH_TAKEN: usize = 9;
 
-/// The longest x86 instruction: two that start further apart do not follow each other.
+/// The length of the longest x86 instruction: two instructions that start further apart are not
+/// consecutive.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
-/// Records that are looked at to judge a format.
+/// The number of records that are examined to recognise the format.
 const SEEN_RECORDS: usize = 512;
-/// Addresses from here on do not fit into 32 bits.
+/// The first address that does not fit into 32 bits.
 const ABOVE_32_BITS: u64 = 1 << 32;
 
-/// Where a variant of the format has what.
+/// The positions of the fields in a variant of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     bytes: usize,
@@ -76,7 +77,7 @@ impl ChampSim {
         ChampSim { layout, ip_max: 0, data_max: 0, data: 0, ip_zero: 0, asid: 0 }
     }
 
-    /// What is known of a trace that starts with `bytes`.
+    /// The header for a trace that starts with `bytes`.
     pub(crate) fn header(layout: Layout, bytes: &[u8], fetches: bool) -> Header {
         let mut notes = vec![
             "ChampSim's format has no sizes of accesses, no threads and no calls of the system; \
@@ -99,8 +100,8 @@ impl ChampSim {
         }
     }
 
-    /// Whether `bytes` look like records of `layout`: there is no magic number, so all records
-    /// that are there must make sense.
+    /// Whether `bytes` look like records of `layout`. There is no magic number, so all records must
+    /// be plausible.
     pub(crate) fn is(layout: Layout, bytes: &[u8]) -> bool {
         let records = bytes.chunks_exact(layout.bytes).take(SEEN_RECORDS);
         let mut count = 0;
@@ -124,7 +125,8 @@ impl ChampSim {
         count > 0 && plausible && near * 2 + 1 >= count
     }
 
-    /// What `bytes`, which do not look like records of `layout`, are instead, if that is clear.
+    /// What `bytes`, which do not look like records of `layout`, appear to be instead, if that is
+    /// clear.
     pub(crate) fn mistaken(layout: Layout, bytes: &[u8]) -> Option<&'static str> {
         if ChampSim::is(layout, bytes) {
             return None;
@@ -150,7 +152,7 @@ impl ChampSim {
             .then_some("the records are in big-endian byte order, which is not read")
     }
 
-    /// Keeps the largest addresses of `record`.
+    /// Updates the largest addresses seen with those of `record`.
     #[inline]
     fn watch(&mut self, record: &[u8]) {
         let ip = word(record, IP);
@@ -162,8 +164,8 @@ impl ChampSim {
         }
     }
 
-    /// The known fault of ChampSim's Pin tracer (its issue 301): data addresses lost their upper
-    /// half while instruction addresses kept it.
+    /// A warning for the known defect of ChampSim's Pin tracer (its issue 301): data addresses lost
+    /// their upper half while instruction addresses kept it.
     fn truncated(&self) -> Option<String> {
         const ENOUGH: u64 = 16;
         (self.data >= ENOUGH && self.data_max < ABOVE_32_BITS && self.ip_max >= ABOVE_32_BITS).then(
@@ -233,7 +235,7 @@ impl Decode for ChampSim {
     }
 }
 
-/// The accesses of `record`: loads, then stores. A slot that holds 0 is empty.
+/// The accesses of `record`, loads before stores. A field with 0 is empty.
 #[inline]
 fn operands(layout: Layout, record: &[u8]) -> impl Iterator<Item = (Kind, u64)> + '_ {
     let loads =

@@ -1,13 +1,13 @@
-//! Compression, found out from the first bytes of a file.
+//! Decompression; the format is recognised by the first bytes of a file.
 //!
 //! ```text
 //!   file --Hashing--> gzip | xz | bzip2 | zstd | lz4 | snappy | zip | none --> bytes of the trace
 //! ```
 //!
-//! Every decoder works in memory bounded by a constant whatever the file claims. What may stand behind
-//! the last stream is what the codec's own tool takes: `gzip` passes over zeros, as tapes and disks
-//! are filled up with, and warns of anything else; `bzip2` warns; `xz` takes zeros in fours. The tools
-//! of the others refuse such a file.
+//! Every decoder works in memory bounded by a constant, whatever the file claims. After the last
+//! stream, the same bytes are accepted as by the codec's own tool: `gzip` skips zeros, with which
+//! tapes and disks are padded, and warns of anything else; `bzip2` warns; `xz` accepts zeros in
+//! multiples of four. The tools of the other codecs refuse such a file.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use lz4_flex::frame::FrameDecoder;
 use super::zip::ZipReader;
 use crate::count::counted;
 
-/// A compression that trace files come in.
+/// A compression format of trace files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Codec {
     Plain,
@@ -30,15 +30,15 @@ pub(crate) enum Codec {
     Zip,
 }
 
-/// Bytes that tell every codec from the others.
+/// The number of bytes that distinguish all codecs.
 pub(crate) const MAGIC_BYTES: usize = 10;
 
-/// What an xz stream may ask for: its largest preset needs 65 MiB.
+/// The most memory that an xz stream may need: its largest preset needs 65 MiB.
 const XZ_MEMORY_MAX_BYTES: u64 = 256 << 20;
-/// The largest window of a zstd stream, as log2: 128 MiB, what `zstd -d` takes without being told.
+/// log2 of the largest window of a zstd stream: 128 MiB, the default limit of `zstd -d`.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// What is to be said of a file that can be unpacked all the same.
+/// A warning about a file that can be decompressed nevertheless.
 #[derive(Clone, Default)]
 pub(crate) struct Remark(Arc<Mutex<Option<String>>>);
 
@@ -47,7 +47,7 @@ impl Remark {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(remark);
     }
 
-    /// What there is to be said so far.
+    /// The warning so far, if there is one.
     pub(crate) fn get(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -87,7 +87,7 @@ impl Codec {
         }
     }
 
-    /// What `error`, which decoding gave, says about the file.
+    /// An error message about the file for `error`, which decoding returned.
     #[cold]
     pub(crate) fn broken(self, error: &io::Error) -> String {
         let text = error.to_string();
@@ -112,7 +112,8 @@ impl Codec {
         }
     }
 
-    /// What `file` holds; it is read `buffer_bytes` at a time. What is odd about it goes to `remark`.
+    /// The contents of `file`, which is read in pieces of `buffer_bytes`. Warnings are stored in
+    /// `remark`.
     pub(crate) fn decode(
         self,
         file: Box<dyn Read + Send>,
@@ -145,26 +146,27 @@ impl Codec {
 
 /// A decoder of one compressed stream, of which a file may hold several.
 trait Member: Read {
-    /// What it reads from.
+    /// The input type.
     type Input: BufRead;
     const CODEC: Codec;
-    /// How each stream begins.
+    /// The first bytes of each stream.
     const MAGIC: &[u8];
-    /// Bytes without which a stream is cut, whatever the decoder says.
+    /// The least number of bytes of a stream: a shorter one is truncated, whatever the decoder
+    /// reports.
     const BYTES_MIN: usize;
-    /// What may stand behind the last stream.
+    /// What may follow the last stream.
     const BEHIND: Behind;
 
     fn begin(input: Peeked<Self::Input>) -> Self;
     fn into_input(self) -> Peeked<Self::Input>;
 }
 
-/// What becomes of bytes behind the last stream.
+/// How bytes after the last stream are treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Behind {
-    /// Zeros are passed over, and of others it is said that they are left out.
+    /// Zeros are skipped, and other bytes ignored with a warning.
     Zeros,
-    /// It is said that they are left out.
+    /// They are ignored with a warning.
     Anything,
     /// The file is damaged.
     Nothing,
@@ -219,7 +221,7 @@ impl<R: BufRead> Member for FrameDecoder<Peeked<R>> {
     }
 }
 
-/// The streams of a file, one after the other, up to what is none.
+/// The streams of a file, one after the other, up to bytes that are not a stream.
 struct Members<M> {
     member: Option<M>,
     remark: Remark,
@@ -230,7 +232,7 @@ impl<M: Member> Members<M> {
         Members { member: Some(M::begin(Peeked::new(file))), remark }
     }
 
-    /// The stream that follows in `input`; none if nothing does, or something that is passed over.
+    /// The next stream in `input`; `None` if there is none, or only bytes that are skipped.
     fn next(&self, mut input: Peeked<M::Input>) -> io::Result<Option<M>> {
         let begin = input.peek(M::BYTES_MIN)?;
         if begin.len() == M::BYTES_MIN && begin.starts_with(M::MAGIC) {
@@ -282,7 +284,7 @@ impl<M: Member> Read for Members<M> {
     }
 }
 
-/// Input whose next bytes can be looked at without being taken, wherever its buffer ends.
+/// Input whose next bytes can be examined without being consumed, across the end of its buffer.
 struct Peeked<R> {
     front: [u8; PEEKED_BYTES_MAX],
     start: usize,
@@ -290,7 +292,7 @@ struct Peeked<R> {
     inner: R,
 }
 
-/// The most bytes that are looked at.
+/// The largest number of bytes that can be examined.
 const PEEKED_BYTES_MAX: usize = 8;
 
 impl<R: BufRead> Peeked<R> {
@@ -298,7 +300,7 @@ impl<R: BufRead> Peeked<R> {
         Peeked { front: [0; PEEKED_BYTES_MAX], start: 0, end: 0, inner }
     }
 
-    /// The next `bytes`, at most [`PEEKED_BYTES_MAX`], or fewer if the input ends before.
+    /// The next `bytes` bytes, at most [`PEEKED_BYTES_MAX`], or fewer if the input ends earlier.
     fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
         self.front.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

@@ -1,4 +1,5 @@
-//! Columns of numbers to rows: what tables have in common, whatever file they come from.
+//! Conversion of columns of numbers to rows: the common part of all tables, whatever file they are
+//! read from.
 //!
 //! ```text
 //!   addr   | a0 | a1 | a2 |     needed
@@ -18,10 +19,10 @@ use addr::Kind;
 /// The names of the columns, in the order of [`Row`].
 pub const COLUMNS: [&str; 6] = ["addr", "size", "kind", "thread", "paddr", "instrs"];
 
-/// Which of [`COLUMNS`] is the kind.
+/// The index of the kind in [`COLUMNS`].
 pub(crate) const KIND: usize = 2;
 
-/// Consecutive rows of a table. Every column but `addr` may be absent, which is an empty vector.
+/// Consecutive rows of a table. Every column except `addr` may be absent, as an empty vector.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Columns {
     /// Virtual addresses.
@@ -30,7 +31,7 @@ pub struct Columns {
     pub size: Vec<u64>,
     /// 0 fetch, 1 load, 2 store.
     pub kind: Vec<u64>,
-    /// Who made the access.
+    /// The thread that made the access.
     pub thread: Vec<u64>,
     /// Physical addresses.
     pub paddr: Vec<u64>,
@@ -38,7 +39,7 @@ pub struct Columns {
     pub instrs: Vec<u64>,
 }
 
-/// One row of a table, absent columns filled in.
+/// One row of a table, with defaults for absent columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) addr: u64,
@@ -49,14 +50,14 @@ pub(crate) struct Row {
     pub(crate) instrs: Option<u64>,
 }
 
-/// Turns rows of a table into rows of a trace.
+/// Converts rows of a table to rows of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct RowImporter {
     threads: Threads,
 }
 
 impl RowImporter {
-    /// Appends `row`, or says what is wrong with it.
+    /// Appends `row`. The error says what is wrong with it.
     #[inline]
     pub(crate) fn push(&mut self, batch: &mut Batch, row: Row) -> Result<(), String> {
         let kind = match row.kind {
@@ -87,7 +88,7 @@ impl RowImporter {
     }
 }
 
-/// What is known of a trace of which the file says nothing, as a table or another text.
+/// The header of a trace in a file without metadata, such as a table or another text.
 pub(crate) fn header(format: &str, fetches: bool) -> Header {
     Header {
         producer: format!("pagewalk import {format} {}", env!("CARGO_PKG_VERSION")),
@@ -100,7 +101,7 @@ pub(crate) fn header(format: &str, fetches: bool) -> Header {
     }
 }
 
-/// A source over columns that somebody else reads: Parquet and Arrow on the Python side.
+/// A source over columns that the caller reads: Parquet and Arrow on the Python side.
 pub struct ColumnSource<F> {
     header: Header,
     pull: F,
@@ -118,8 +119,8 @@ impl<F> ColumnSource<F>
 where
     F: FnMut() -> Result<Option<Columns>, Error> + Send,
 {
-    /// Asks `pull` for columns until it gives none. `format` names their file's format; without
-    /// a column `kind` there are no `fetches`.
+    /// A source that calls `pull` for columns until it returns none. `format` is the file's format;
+    /// without a column `kind`, `fetches` is false.
     pub fn new(format: &str, fetches: bool, pull: F) -> ColumnSource<F> {
         ColumnSource {
             header: header(format, fetches),
@@ -135,19 +136,19 @@ where
         }
     }
 
-    /// The table has `rows`.
+    /// Sets the number of rows of the table.
     #[must_use]
     pub fn with_total(self, rows: u64) -> ColumnSource<F> {
         ColumnSource { total: Some(rows), ..self }
     }
 
-    /// Whether damage ends the trace with a warning instead of an error.
+    /// Sets whether damage ends the trace with a warning instead of an error.
     #[must_use]
     pub fn keep_going(self, keep_going: bool) -> ColumnSource<F> {
         ColumnSource { keep_going, ..self }
     }
 
-    /// The table is of a program for `arch`, whose rules hold for its addresses.
+    /// Sets the instruction set of the program, whose rules then apply to addresses.
     #[must_use]
     pub fn with_arch(self, arch: Option<Arch>) -> ColumnSource<F> {
         let header = Header { arch: arch.unwrap_or(self.header.arch), ..self.header };

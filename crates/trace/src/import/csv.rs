@@ -6,12 +6,13 @@
 //!   32528,4,2,1                 kinds by name or number
 //! ```
 //!
-//! Commas, semicolons or tabs separate; the first line tells which. A field may stand in double
-//! quotes. Columns of other names are left out, or taken by `--column addr=vaddr`.
+//! Fields are separated by commas, semicolons or tabs; the first line shows which. A field may be
+//! in double quotes. Columns with other names are ignored, unless `--column addr=vaddr` renames
+//! them.
 //!
-//! A table whose first line is an access already has no names. Its columns are called by their
-//! numbers, from 1, as in `--column addr=2`; the only one of numbers has the addresses, and the only
-//! one of words the kinds.
+//! A table whose first line is an access has no column names. Its columns are named by their
+//! numbers, from 1, as in `--column addr=2`. If only one column has numbers, it is taken for the
+//! addresses; if only one has words, it is taken for the kinds.
 
 use super::columns::{COLUMNS, KIND, Row, RowImporter};
 use super::kinds;
@@ -20,9 +21,9 @@ use super::rows::Rows;
 use super::stream::{Decode, Fault};
 use crate::Batch;
 
-/// Which of [`COLUMNS`] is the address.
+/// The index of the address in [`COLUMNS`].
 const ADDR: usize = 0;
-/// The most columns of a table, whether they are taken or not.
+/// The largest number of columns of a table, used or not.
 const TABLE_COLUMNS_MAX: usize = 1024;
 
 /// Decodes the lines of accesses.
@@ -33,17 +34,18 @@ pub(crate) struct Csv {
     lines: Lines,
 }
 
-/// What the fields of a line are.
+/// The meaning of the fields of a line.
 #[derive(Debug)]
 struct Layout {
     separator: u8,
-    /// For each column of the table which of [`COLUMNS`] it is; one beyond for none.
+    /// For each column of the table, its index in [`COLUMNS`], or the number of columns if it is
+    /// ignored.
     columns: Vec<usize>,
 }
 
 impl Csv {
-    /// Reads the first line of `bytes`; gives the decoder and the bytes before the first access.
-    /// `named` says what some of our columns are called in the file.
+    /// Reads the first line of `bytes`. Returns the decoder, and the number of bytes before the
+    /// first access. `named` has the names of columns in the file, each with our name.
     pub(crate) fn new(bytes: &[u8], named: &[(String, String)]) -> Result<(Csv, usize), Fault> {
         let bom = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
@@ -115,14 +117,14 @@ impl Csv {
         Ok((Csv { layout, table: RowImporter::default(), lines }, used))
     }
 
-    /// Whether the table says which accesses are fetches.
+    /// Whether the table has kinds, so that fetches are known.
     pub(crate) fn has_kinds(&self) -> bool {
         self.layout.columns.contains(&KIND)
     }
 }
 
 impl Layout {
-    /// The row of one line; `Err` says what is wrong and at which byte.
+    /// The row in a line. The error says what is wrong and at which byte.
     #[inline]
     fn row(&self, line: &[u8]) -> Result<Row, Fault> {
         let mut values = [None; COLUMNS.len()];
@@ -155,8 +157,8 @@ impl Layout {
     }
 }
 
-/// Takes the only column of numbers for the addresses, and the only one of words for the kinds,
-/// where they are not `named`.
+/// Takes the only column of numbers for the addresses and the only one of words for the kinds,
+/// unless these are in `named`.
 fn find_columns(fields: &[&[u8]], named: &[(String, String)], columns: &mut [usize]) {
     for (ours, is_number) in [(ADDR, true), (KIND, false)] {
         let mut found = (0..fields.len()).filter(|&at| {
@@ -180,7 +182,7 @@ fn no_value(column: usize, field: &[u8], at: usize) -> Fault {
     Fault::new(at, format!("`{}` {why} (column {})", shown(field), COLUMNS[column]))
 }
 
-/// What `field` says in `column`.
+/// The value of `field`, which belongs to `column`.
 #[inline]
 fn value_of(column: usize, field: &[u8]) -> Option<u64> {
     let field = unquoted(field.trim_ascii());

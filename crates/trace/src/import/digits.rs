@@ -1,6 +1,6 @@
 //! Numbers in text, a digit at a time.
 
-/// The hexadecimal number that `text` starts with, and what follows it; `None` if there is no
+/// The hexadecimal number at the start of `text`, and the text after it; `None` if there is no
 /// digit or the number does not fit.
 #[inline]
 pub(crate) fn hexadecimal(text: &[u8]) -> Option<(u64, &[u8])> {
@@ -17,7 +17,7 @@ pub(crate) fn hexadecimal(text: &[u8]) -> Option<(u64, &[u8])> {
     (1..=16).contains(&digits).then_some((value, &text[digits..]))
 }
 
-/// The number that all of `text` is in decimal; `None` if it is none or does not fit.
+/// The decimal number that is the whole of `text`; `None` if it is not a number or does not fit.
 #[inline]
 pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Dinero's traces, `.din`: a label and an address a line.
+//! Dinero's traces, `.din`: a label and an address per line.
 //!
 //! ```text
 //!   0 7f12a0079d40         a read         r 7f12a0079d40 8      the same in the extended form:
@@ -6,11 +6,11 @@
 //!   2 4005d0               a fetch        i 4005d0 4
 //! ```
 //!
-//! All numbers are hexadecimal, with or without 0x; what stands behind them is a comment. Dinero IV
-//! takes the traditional form for words of four bytes and drops the two lowest bits of an address,
-//! as is done here. An instruction counts four bytes there. Its other labels are 3 and m, an
-//! access of unknown kind that it treats as a read, and records for its caches, which are left out:
-//! 4 and c, a copy back, 5 and v, an invalidation.
+//! All numbers are hexadecimal, with or without 0x; text after them is a comment. In the
+//! traditional form Dinero IV assumes words of four bytes and drops the two lowest bits of an
+//! address, and so does this importer. An instruction counts as four bytes there. Dinero's other
+//! labels are 3 and m, an access of unknown kind that is treated as a read, and operations on its
+//! caches, which are ignored: 4 and c, a copy back, 5 and v, an invalidation.
 //!
 //! Source: Dinero IV, `cmdd4/dinfmt.c` and `cmdd4/xdinfmt.c`; labels in `d4.h`.
 
@@ -21,18 +21,18 @@ use super::rows::{ACCESS_BYTES_MAX, Rows};
 use super::stream::{Decode, Fault};
 use crate::Batch;
 
-/// What a reader of results must know.
+/// A note for readers of results.
 pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, all threads are one, and calls \
      of the system are not in it";
 
-/// Bytes of an access in the traditional form.
+/// The bytes of an access in the traditional form.
 const WORD_BYTES: u32 = 4;
 
-/// What a line stands for.
+/// The meaning of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Record {
     Access(Kind, u64, u32),
-    /// Something that Dinero's caches are to do.
+    /// An operation of Dinero's caches.
     Cache,
 }
 
@@ -43,8 +43,8 @@ pub(crate) struct Dinero {
 }
 
 impl Dinero {
-    /// Whether `bytes` start like such a trace, and not like one of another tool with two numbers a
-    /// line: labels are from 0 to 2, or an address has a digit that no decimal number has.
+    /// Whether `bytes` begin like such a trace and not like one of another tool with two numbers
+    /// per line: labels are 0 to 2, or an address has a digit that is not decimal.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         Dinero::could_be(bytes) && (seems_hexadecimal(bytes) || is_plain(bytes))
     }
@@ -110,7 +110,7 @@ fn record(line: &[u8]) -> Option<Record> {
     }
 }
 
-/// Whether a label is a letter, or an address is hexadecimal without saying so.
+/// Whether a label is a letter, or an address is hexadecimal without a prefix.
 fn seems_hexadecimal(bytes: &[u8]) -> bool {
     bytes.split(|&byte| byte == b'\n').any(|line| {
         let mut fields = fields(line);
@@ -121,7 +121,7 @@ fn seems_hexadecimal(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether all lines are a label of Dinero III, which has no more, and an address.
+/// Whether all lines have a label of Dinero III, which has no others, and an address.
 fn is_plain(bytes: &[u8]) -> bool {
     all_are(bytes, |line| {
         let mut fields = fields(line);

@@ -1,4 +1,4 @@
-//! Whether what was asked of the reading fits what is read.
+//! Checks whether the options for reading apply to the format that is read.
 //!
 //! ```text
 //!                  drmemtrace  champsim    lackey  dinero  pinatrace  csv      pagewalk  generator
@@ -13,14 +13,14 @@
 //!   --keep-going       x          x          x       x         x         x        x
 //! ```
 //!
-//! An option that would change nothing is refused: whoever gave it takes the file for another.
+//! An option that would have no effect is refused: whoever gave it mistakes the file's format.
 
 use std::fmt::Display;
 
 use super::{Fetches, Format, Interleave, Options};
 use crate::Error;
 
-/// An option: its name, whether it was given, and what takes it.
+/// An option: its name, whether it was given, and the formats to which it applies.
 type Rule = (&'static str, fn(&Options) -> bool, &'static [Format]);
 
 const RULES: [Rule; 7] = {
@@ -57,7 +57,7 @@ const RULES: [Rule; 7] = {
     ]
 };
 
-/// Refuses options that nothing comes of: `name` is of `format`, or a generator's.
+/// Refuses options that do not apply: `name` has the format `format`, or is a generator's.
 pub(crate) fn check(
     name: impl Display,
     format: Option<Format>,

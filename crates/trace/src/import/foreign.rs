@@ -1,4 +1,4 @@
-//! Files that are no traces, or traces of formats that are not read, by how they begin.
+//! Files that are not traces, or traces in unsupported formats, recognised by their first bytes.
 //!
 //! ```text
 //!   version https://git-lfs...   <!DOCTYPE html>   ...ustar...      what came in place of the trace,
@@ -11,10 +11,10 @@
 
 use super::codec::Codec;
 
-/// Bytes of a file that tell all that is told here.
+/// The number of bytes that are needed to recognise all of these.
 pub(crate) const BYTES: u64 = 512;
 
-/// What `bytes` are for certain, and what to do.
+/// What `bytes` certainly are, and what to do.
 pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
     const MARKS: [(&[u8], &str); 14] = [
         (
@@ -70,7 +70,7 @@ pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
     is_lzma(bytes, true).then_some(LZMA)
 }
 
-/// What `bytes`, which are no trace of a format that is read, seem to be.
+/// What `bytes`, which are not a trace in a supported format, appear to be.
 pub(crate) fn likely(bytes: &[u8]) -> Option<&'static str> {
     const MARKS: [(&[u8], &str); 4] = [
         (b"\x1f\x9d", "packed by compress, which is not read: unpack it first with `gzip -d`"),
@@ -92,8 +92,8 @@ const LZMA: &str =
 const UTF_16: &str =
     "text in UTF-16, which is not read: `iconv -f UTF-16 -t UTF-8` writes it as it is read";
 
-/// Whether `bytes` begin with the header of a member: its checksum is the sum of its bytes, with
-/// blanks in place of the checksum.
+/// Whether `bytes` begin with a tar header: its checksum is the sum of its bytes, with blanks in
+/// place of the checksum.
 fn is_tar(bytes: &[u8]) -> bool {
     const CHECKSUM: std::ops::Range<usize> = 148..156;
     let Some(header) = bytes.first_chunk::<512>() else { return false };
@@ -108,8 +108,8 @@ fn is_tar(bytes: &[u8]) -> bool {
     !digits.is_empty() && counted.sum::<u64>() == told
 }
 
-/// Whether `bytes` begin with a header of LZMA alone: properties, the dictionary's size, and the
-/// length, which is not told if it is `endless`.
+/// Whether `bytes` begin with an LZMA-alone header: properties, the dictionary's size, and the
+/// length, which is unknown if `endless`.
 fn is_lzma(bytes: &[u8], endless: bool) -> bool {
     let Some([properties, size @ .., l0, l1, l2, l3, l4, l5, l6, l7]) = bytes.first_chunk::<13>()
     else {

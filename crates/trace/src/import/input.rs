@@ -17,16 +17,16 @@ use sha2::{Digest, Sha256};
 use super::codec::{Codec, MAGIC_BYTES, Remark};
 use crate::Error;
 
-/// What standard input is called in messages.
+/// The name of standard input in messages.
 const STDIN: &str = "<stdin>";
 
-/// Whether `path` is `-`, for standard input, or another pipe or device: what comes from there comes once.
+/// Whether `path` is `-` (standard input), or another pipe or device that can be read only once.
 pub(crate) fn is_pipe(path: &Path) -> bool {
     let is_other = |about: fs::Metadata| !about.is_file() && !about.is_dir();
     path == Path::new("-") || fs::metadata(path).is_ok_and(is_other)
 }
 
-/// Decompressed bytes of one file, given by the window.
+/// The decompressed bytes of a file, accessed through a window.
 pub(crate) struct Input {
     path: PathBuf,
     codec: Codec,
@@ -42,10 +42,10 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The window of a single input.
+    /// The bytes of the window of a single input.
     pub(crate) const WINDOW_BYTES: usize = 1 << 18;
 
-    /// Opens `path`, or standard input for `-`, and finds out how it is compressed.
+    /// Opens `path`, or standard input for `-`, and recognises its compression.
     pub(crate) fn open(path: &Path, window_bytes: usize) -> Result<Input, Error> {
         if path == Path::new("-") {
             return Input::from_reader(Path::new(STDIN), Box::new(io::stdin()), window_bytes);
@@ -61,7 +61,7 @@ impl Input {
         Input::from_reader(path, Box::new(file), window_bytes)
     }
 
-    /// Reads `reader`, which messages call `path`.
+    /// Reads from `reader`; messages call it `path`.
     pub(crate) fn from_reader(
         path: &Path,
         mut reader: Box<dyn Read + Send>,
@@ -97,29 +97,29 @@ impl Input {
         &self.path
     }
 
-    /// The bytes that are there and not used.
+    /// The bytes that have been read but not consumed.
     #[inline]
     pub(crate) fn window(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Takes `bytes` off the front of the window.
+    /// Consumes `bytes` bytes at the front of the window.
     #[inline]
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
     }
 
-    /// Whether all of the file is in the window or used, and it was whole.
+    /// Whether all of the file is in the window or consumed, and it was complete.
     pub(crate) fn ended(&self) -> bool {
         self.ended && self.failure.is_none()
     }
 
-    /// What is wrong behind the window, once; what is whole before it should be used first.
+    /// The error after the window's bytes, once. Complete data before it should be used first.
     pub(crate) fn failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
 
-    /// Reads until the window is full or the file ends or fails; false if nothing came.
+    /// Reads until the window is full or the file ends or fails. Returns false if nothing was read.
     pub(crate) fn fill(&mut self) -> bool {
         self.offset += self.start as u64;
         self.buffer.copy_within(self.start..self.end, 0);
@@ -139,7 +139,7 @@ impl Input {
         self.end > before
     }
 
-    /// That the window's byte `at` is wrong.
+    /// An error about byte `at` of the window.
     #[cold]
     pub(crate) fn corrupt(&self, at: usize, what: impl Into<String>) -> Error {
         let within = if self.codec == Codec::Plain { "" } else { " of what it unpacks to" };
@@ -147,12 +147,12 @@ impl Input {
         Error::Corrupt { path: self.path.clone(), offset, within, what: what.into() }
     }
 
-    /// What is odd about the file's compression, as far as it has been read.
+    /// A warning about the file's compression, as far as it has been read.
     pub(crate) fn remark(&self) -> Option<String> {
         self.remark.get().map(|what| format!("{}: {what}", self.path.display()))
     }
 
-    /// SHA-256 of the file's own bytes, as far as they have been read.
+    /// The SHA-256 of the file's own bytes, as far as they have been read.
     pub(crate) fn digest(&self) -> [u8; 32] {
         let digest = match self.digest.lock() {
             Ok(digest) => digest.clone(),
@@ -176,7 +176,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// Hashes what is read.
+/// Computes the hash of what is read.
 struct Hashing<R> {
     inner: R,
     digest: Arc<Mutex<Sha256>>,

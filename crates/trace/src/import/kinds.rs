@@ -1,4 +1,4 @@
-//! Names of kinds of access in text, in any case of letters.
+//! Names of kinds of access in text, without regard to case.
 
 use addr::Kind;
 
@@ -25,7 +25,7 @@ pub(crate) fn kind(text: &[u8]) -> Option<Kind> {
     NAMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|&(_, kind)| kind)
 }
 
-/// A letter for a load or a store: R or W.
+/// The kind for the letter R (load) or W (store).
 #[inline]
 pub(crate) fn read_or_write(text: &[u8]) -> Option<Kind> {
     match text {

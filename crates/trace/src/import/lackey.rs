@@ -1,4 +1,4 @@
-//! Valgrind's `--tool=lackey --trace-mem=yes`: one line of text an instruction or access.
+//! Valgrind's `--tool=lackey --trace-mem=yes`: one line of text per instruction or access.
 //!
 //! ```text
 //!   I  0401ab70,3        an instruction: address in hexadecimal, bytes in decimal
@@ -9,7 +9,7 @@
 //!   ==9902== ...         Valgrind's own messages, which are left out
 //! ```
 //!
-//! Control has come to a superblock from anywhere, so that it begins a block of instructions.
+//! A superblock is entered by a jump from anywhere, so that it begins a block of instructions.
 //!
 //! Source: `lackey/lk_main.c` of Valgrind 3.19, its head comment and `flushEvents`, `trace_superblock`.
 
@@ -31,12 +31,12 @@ pub(crate) struct Lackey {
 }
 
 impl Lackey {
-    /// With `keep_going`, lines that are none of lackey's are left out and counted.
+    /// With `keep_going`, lines that lackey does not write are skipped and counted.
     pub(crate) fn new(keep_going: bool) -> Lackey {
         Lackey { keep_going, ..Lackey::default() }
     }
 
-    /// What is known of a stream of lackey's.
+    /// The header of a trace from lackey.
     pub(crate) fn header(fetches: bool) -> Header {
         Header {
             producer: format!("pagewalk import lackey {}", env!("CARGO_PKG_VERSION")),
@@ -58,7 +58,7 @@ impl Lackey {
         first_other(bytes).is_some_and(|line| line.ends_with(b"\n") && parse(line).is_some())
     }
 
-    /// Whether `bytes` are messages of Valgrind's and nothing else: a log without accesses.
+    /// Whether `bytes` contain only messages of Valgrind: a log without accesses.
     pub(crate) fn is_log_without_accesses(bytes: &[u8]) -> bool {
         bytes.starts_with(b"==") && first_other(bytes).is_none()
     }
@@ -104,7 +104,7 @@ impl Decode for Lackey {
     }
 }
 
-/// Letter, address and bytes of a line, without its end.
+/// The letter, address and bytes of a line (without its line end).
 #[inline]
 fn parse(line: &[u8]) -> Option<(u8, u64, u32)> {
     let (letter, number) = match line {
@@ -124,19 +124,20 @@ fn first_other(bytes: &[u8]) -> Option<&[u8]> {
     lines.find(|line| !is_message(line) && !is_superblock(line))
 }
 
-/// Whether a superblock is entered.
+/// Whether the line says that a superblock is entered.
 fn is_superblock(line: &[u8]) -> bool {
     let pc = line.strip_prefix(b"SB ").map(|pc| hexadecimal(pc.trim_ascii()));
     matches!(pc, Some(Some((_, []))))
 }
 
-/// Whether Valgrind wrote the line about itself.
+/// Whether the line is a message of Valgrind.
 fn is_message(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") || line.starts_with(b"**")
 }
 
-/// The last `bytes` of a file without a last line that has no end and is none of lackey's: the file was cut within it.
+/// The last `bytes` of a file without an incomplete last line that lackey would not write: the file was cut
+/// within it.
 fn whole(bytes: &[u8]) -> &[u8] {
     let start = memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);
     let rest = &bytes[start..];

@@ -1,4 +1,4 @@
-//! What text formats of one access a line have in common.
+//! The common part of text formats with one access per line.
 //!
 //! ```text
 //!   window  |0x4005d0: R 0x7f12a0079d40\n0x4005d1: W 0x7f12|      the last line is not whole yet
@@ -10,7 +10,7 @@ use super::rows::BATCH_ROWS;
 use super::stream::Fault;
 use crate::Batch;
 
-/// The longest line in bytes.
+/// The length of the longest line, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1 << 16;
 
 /// Counts the lines of a file, for messages.
@@ -20,13 +20,14 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Lines of which `done` have been read.
+    /// A counter that starts after `done` lines.
     pub(crate) fn after(done: u64) -> Lines {
         Lines { done }
     }
 
-    /// Gives each whole line at the front of `bytes`, without its end, to `take` until `batch` is
-    /// full; says how many bytes these lines were. What `take` says is wrong is at a byte of the line.
+    /// Calls `take` with each complete line at the front of `bytes`, without its end, until `batch` is
+    /// full. Returns how many bytes these lines were. The position in an error of `take` is relative
+    /// to the line.
     #[inline]
     pub(crate) fn decode(
         &mut self,
@@ -57,19 +58,19 @@ impl Lines {
     }
 }
 
-/// What a line is to a format.
+/// What a line is in some format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// A record of the format.
     Record,
-    /// Nothing that counts: a comment, an empty line.
+    /// A line without content: a comment, an empty line.
     Empty,
-    /// No line of the format.
+    /// Not a line of the format.
     Foreign,
 }
 
-/// Whether all lines of `bytes`, of which the last may not be whole, are such as `judge` allows, and
-/// there is a record among them.
+/// Whether `judge` accepts all lines of `bytes`, of which the last may be incomplete, and at least
+/// one is a record.
 pub(crate) fn all_are(bytes: &[u8], judge: impl Fn(&[u8]) -> Line) -> bool {
     let mut found = false;
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -85,13 +86,13 @@ pub(crate) fn all_are(bytes: &[u8], judge: impl Fn(&[u8]) -> Line) -> bool {
     found
 }
 
-/// The fields of `line`, which blanks separate.
+/// The fields of `line`, separated by blanks.
 #[inline]
 pub(crate) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty())
 }
 
-/// All of `text` as a hexadecimal number, with or without 0x.
+/// The whole of `text` as a hexadecimal number, with or without 0x.
 #[inline]
 pub(crate) fn hex(text: &[u8]) -> Option<u64> {
     match prefixed(text).unwrap_or_else(|| hexadecimal(text)) {
@@ -100,7 +101,7 @@ pub(crate) fn hex(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// All of `text` as a number: hexadecimal after 0x, otherwise decimal.
+/// The whole of `text` as a number: hexadecimal after 0x, otherwise decimal.
 #[inline]
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     match prefixed(text) {
@@ -110,7 +111,7 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// The digits after 0x, if that is there.
+/// The digits after 0x, if `text` begins with it.
 #[inline]
 fn prefixed(text: &[u8]) -> Option<Option<(u64, &[u8])>> {
     match text {
@@ -119,13 +120,13 @@ fn prefixed(text: &[u8]) -> Option<Option<(u64, &[u8])>> {
     }
 }
 
-/// That `line` is none of a format's.
+/// The error that `line` does not belong to `format`.
 #[cold]
 pub(crate) fn foreign(line: &[u8], format: &str) -> Fault {
     Fault::new(0, format!("`{}` is no line of {format}", shown(line)))
 }
 
-/// The beginning of `bytes`, fit to be printed.
+/// The beginning of `bytes` in printable form.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).escape_debug().to_string()
 }

@@ -1,4 +1,4 @@
-//! Traces of other tools as sources: nothing is copied, and nothing in a file is trusted.
+//! Traces of other tools as sources: nothing is copied, and no data in a file are trusted.
 //!
 //! ```text
 //!   path or spec --file()--> sniff --+--> own::open         a stored trace of ours
@@ -11,9 +11,9 @@
 //!                                    +--> Error::Table       Parquet, read on the Python side
 //! ```
 //!
-//! Each format is a file here that opens with its layout. A decoder sees bytes and gives rows;
-//! it does no IO, so that it can be fuzzed. Files are read from front to end in constant memory,
-//! on a second core where there is one.
+//! Each format has a file here that begins with its layout. A decoder converts bytes to rows and
+//! does no IO, so that it can be fuzzed. Files are read from front to end in constant memory, on a
+//! second processor if there is one.
 
 mod ahead;
 mod champsim;
@@ -78,29 +78,29 @@ pub use rows::Fetches;
 /// A format of traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// This program's own.
+    /// Pagewalk's own format.
     Pagewalk,
     /// DynamoRIO's final traces: a folder, or one of its files.
     DrMemTrace,
     /// ChampSim's records of 64 bytes.
     ChampSim,
-    /// ChampSim's records of 96 bytes. They do not tell themselves from those of 64.
+    /// ChampSim's records of 96 bytes. They cannot be distinguished from those of 64 bytes.
     CloudSuite,
     /// Valgrind's `--tool=lackey --trace-mem=yes`.
     Lackey,
-    /// The text of Pin's example tool `pinatrace` and of tools like it.
+    /// The text of Pin's example tool `pinatrace` and of similar tools.
     Pinatrace,
-    /// A trace for Dinero: a label and an address a line.
+    /// A trace for Dinero: a label and an address per line.
     Dinero,
-    /// A trace for Ramulator, or of addresses for Ramulator 2.
+    /// A trace for Ramulator, or a trace of addresses for Ramulator 2.
     Ramulator,
     /// A trace for USIMM.
     Usimm,
     /// The text of `perf script`, with the addresses of data.
     Perf,
-    /// A text table, with or without names of columns.
+    /// A text table, with or without column names.
     Csv,
-    /// A Parquet file, which [`open`] knows and gives back as [`Error::Table`].
+    /// A Parquet file, which [`open`] recognises and returns as [`Error::Table`].
     Parquet,
 }
 
@@ -145,7 +145,7 @@ impl FromStr for Format {
     }
 }
 
-/// What may be given by its name.
+/// Deserializes an optional value from its name.
 fn named<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -167,52 +167,52 @@ fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error>
     Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
 }
 
-/// How a trace of another tool is read.
+/// Options for reading a trace of another tool.
 ///
-/// It is read from a document with all keys; a key is the field's name, or the one beside it, by which users
-/// know it. A path is an [`OsString`], as it need not be text.
+/// They are read from a document with all keys; a key is the field's name, or the attribute beside it, by
+/// which users know it. A path is an [`OsString`], since it need not be text.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The format; without one it is found out from the file's first bytes.
+    /// The format; if absent, it is recognised by the file's first bytes.
     #[serde(deserialize_with = "named")]
     pub format: Option<Format>,
-    /// Whether damage ends the trace with a warning instead of an error, so that what is whole
-    /// before it is kept.
+    /// Whether damage ends the trace with a warning instead of an error, so that the complete data
+    /// before it are used.
     pub keep_going: bool,
-    /// How instructions are given.
+    /// How instructions are represented.
     #[serde(deserialize_with = "fetches")]
     pub fetches: Fetches,
-    /// The instruction set of the program, where the format does not tell it. Its rules hold for the
-    /// addresses: the tags of [`Arch::Aarch64`] are left out.
+    /// The instruction set of the program, if the format does not have it. Its rules apply to the
+    /// addresses: the tags of [`Arch::Aarch64`] are removed.
     #[serde(deserialize_with = "named")]
     pub arch: Option<Arch>,
-    /// What columns of a table are called in it: ours first, as in `("addr", "vaddr")`. Where a table
-    /// has no line of names its columns are called by their numbers, from 1.
+    /// The names of a table's columns, ours first, as in `("addr", "vaddr")`. In a table without a
+    /// line of names, columns are named by their numbers, from 1.
     pub columns: Vec<(String, String)>,
-    /// The order of several threads' files.
+    /// How the files of several threads are ordered.
     #[serde(deserialize_with = "interleave")]
     pub interleave: Interleave,
-    /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One in the trace's
-    /// folder is found without being named.
+    /// The file with the physical addresses of pages: DynamoRIO's `v2p.textproto`. One in the
+    /// trace's folder is found without being named.
     #[serde(deserialize_with = "path")]
     pub v2p: Option<PathBuf>,
-    /// The only process of a recording of several that is given: its number at the system, or a
-    /// program that it ran.
+    /// The only process, of a recording of several, to be read: its process id, or a program that
+    /// it ran.
     pub process: Option<String>,
-    /// Whether fetches are left out, in any format.
+    /// Whether fetches are omitted, in any format.
     #[serde(rename = "no_fetch")]
     pub data_only: bool,
-    /// By how many bytes mappings are put apart, in any format.
+    /// The number of bytes by which mappings are spaced apart, in any format.
     pub spread: Option<u64>,
-    /// The part of what is left that is given, in any format.
+    /// The part of the remaining trace to be read, in any format.
     pub bounds: Bounds,
-    /// Whose path is added where programs call a kernel, in any format.
+    /// The kernel whose code path is added where programs call it, in any format.
     #[serde(deserialize_with = "named")]
     pub kernel: Option<Kernel>,
 }
 
-/// What `options` ask for of `source`, whatever its format.
+/// Applies to `source` the options that are independent of the format.
 pub fn part(
     mut source: Box<dyn Source + Send>,
     options: &Options,
@@ -232,7 +232,8 @@ pub fn part(
     })
 }
 
-/// All of the file or folder that `path_or_spec` names; `recording` opens one of ours that has several processes.
+/// The whole of the file or folder that `path_or_spec` names. `recording` opens a recording of several
+/// processes in our format.
 pub(crate) fn file(
     path_or_spec: &str,
     options: &Options,
@@ -267,8 +268,8 @@ pub(crate) fn file(
     }
 }
 
-/// That the file at `path`, whose format is read at any place of it, is neither packed nor something
-/// that came in its place. What else is wrong with it is for who reads it to say.
+/// Checks that the file at `path`, whose format needs random access, is neither compressed nor
+/// something else in place of the trace. Other errors are left to its reader.
 fn check_unwrapped(path: &Path) -> Result<(), Error> {
     let mut begin = Vec::new();
     if let Ok(file) = File::open(path) {
@@ -285,8 +286,8 @@ fn check_unwrapped(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Decodes `reader`, which messages call `name`, on the caller's thread. The format must be in
-/// `options` or in the first bytes.
+/// Decodes `reader`, which messages call `name`, in the caller's thread. The format must be in
+/// `options` or recognisable by the first bytes.
 pub fn from_reader(
     name: &str,
     reader: Box<dyn Read + Send>,
@@ -299,7 +300,7 @@ pub fn from_reader(
     decoder(format, input, options)
 }
 
-/// Fills the window and finds the format, which may be `named`.
+/// Fills the window and determines the format, which may be `named`.
 fn begin(
     mut input: Input,
     named: Option<Format>,
@@ -313,7 +314,7 @@ fn begin(
     Ok((sniff(&input, named, options)?, input))
 }
 
-/// Takes the format off the front of `FORMAT:PATH`, unless a file has that whole name.
+/// Splits `FORMAT:PATH` into format and path, unless a file with that whole name exists.
 fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Path), Error> {
     let whole = Path::new(spec);
     if let Some((name, path)) = spec.split_once(':')
@@ -332,7 +333,7 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
     Ok((options.format.or(own.then_some(Format::Pagewalk)), whole))
 }
 
-/// That columns are renamed which there are.
+/// Checks that the columns to be renamed exist in our format.
 pub(crate) fn check_columns(options: &Options) -> Result<(), Error> {
     match options.columns.iter().find(|(ours, _)| !COLUMNS.contains(&ours.as_str())) {
         None => Ok(()),
@@ -371,7 +372,7 @@ fn settings(options: &Options) -> Settings<'_> {
     }
 }
 
-/// The source over a file of `format`.
+/// The source for a file of `format`.
 fn decoder(
     format: Format,
     mut input: Input,
@@ -433,7 +434,7 @@ fn decoder(
     })
 }
 
-/// What is known of a file of `format`, about which `note` must be known.
+/// The header for a file of `format`, with `note` for readers of results.
 fn noted(format: Format, fetches: bool, note: &str) -> Header {
     Header { notes: vec![note.to_owned()], ..columns::header(format.name(), fetches) }
 }

@@ -1,4 +1,4 @@
-//! Traces of this program's own that are damaged: refused, or kept as far as they are whole.
+//! Damaged traces in our own format: refused, or used as far as they are complete.
 //!
 //! ```text
 //!   | HEAD | CHNK | CHNK | CHNK | CHN         cut: refused, or with `keep_going` three chunks
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Format, Options};
 use crate::{Batch, Error, Header, Process, Reader, Source, Stored};
 
-/// Opens the trace at `path`, or one `process` of it. With `keep_going` damage ends it with a
+/// Opens the trace at `path`, or one `process` of it. With `keep_going`, damage ends it with a
 /// warning.
 pub(crate) fn open(
     path: &Path,
@@ -25,7 +25,7 @@ pub(crate) fn open(
     whole(reader, path, keep_going)
 }
 
-/// The recording at `path`, if there is one of several processes, of which none was chosen.
+/// The recording at `path`, if it has several processes and none was chosen.
 pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>, Error> {
     let own = path.extension().is_some_and(|extension| extension == "pwt");
     if options.process.is_some()
@@ -41,12 +41,12 @@ pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>
     }
 }
 
-/// What is to be said of a recording that is kept although it was cut.
+/// The warnings about a recording that is used although it was cut.
 pub(crate) fn warnings(reader: &Reader, path: &Path) -> Vec<String> {
     cut(reader, path).map(kept).into_iter().collect()
 }
 
-/// The processes of the recording `reader`, each with what opens it.
+/// The processes of the recording `reader`, each with a function that opens it.
 pub(crate) fn processes(reader: Reader, keep_going: bool) -> Vec<(Option<Process>, Opening)> {
     let processes = reader.processes().to_vec();
     let reader = Arc::new(Mutex::new(reader));
@@ -64,8 +64,8 @@ pub(crate) fn processes(reader: Reader, keep_going: bool) -> Vec<(Option<Process
 /// Opens a source when it is needed.
 pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Source + Send>, Error> + Send>;
 
-/// `reader`, unless it was cut, or with `keep_going` what there is of it. Of several processes it
-/// gives all in the order of their stamps.
+/// `reader`, unless it was cut; with `keep_going`, the complete part of it. If it has several
+/// processes, they are merged in the order of their stamps.
 pub(crate) fn whole(
     reader: Reader,
     path: &Path,
@@ -77,12 +77,12 @@ pub(crate) fn whole(
     }
 }
 
-/// `reader`, whose damage is a warning from now on if it is to keep going.
+/// `reader`; with `keep_going`, its damage becomes a warning.
 fn kept_going(reader: Reader, warnings: Vec<String>, keep_going: bool) -> Box<dyn Source + Send> {
     if keep_going { Box::new(Whole { reader, warnings }) } else { Box::new(reader) }
 }
 
-/// Where the trace at `path` was cut, if it was.
+/// The position at which the trace at `path` was cut, if it was.
 fn cut(reader: &Reader, path: &Path) -> Option<Error> {
     reader.cut_at().map(|offset| Error::Corrupt {
         path: path.to_owned(),
@@ -96,7 +96,7 @@ fn cut(reader: &Reader, path: &Path) -> Option<Error> {
     })
 }
 
-/// The part of a trace that is whole.
+/// The complete part of a trace.
 struct Whole {
     reader: Reader,
     warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! The text of `perf script`, for samples that have the address of the data.
+//! The text of `perf script`, for samples with data addresses.
 //!
 //! ```text
 //!   prog  123 [001]   100.000123:   1 cpu/mem-loads,ldlat=30/P:   7f12a0079d40   68100142 |OP LOAD|LVL L1 hit|
@@ -7,13 +7,13 @@
 //!         processor
 //! ```
 //!
-//! A sample has a time, and its address is the field behind the event. Whether it is a load or a store
-//! says `data_src` or, where that is absent, the event's name; other samples count as loads. Lines
-//! without a time are the calls of a chain or comments, which are left out, as are samples of
-//! address 0, for which the processor told none. An access counts one byte, as no size is told.
+//! A sample has a time, and its address is the field after the event. `data_src` or, if that is
+//! absent, the event's name says whether it is a load or a store; other samples count as loads. Lines
+//! without a time are parts of call chains, or comments, and are ignored, as are samples with address
+//! 0, for which the processor reported none. An access counts as one byte, since there is no size.
 //!
-//! Samples are some of a program's accesses: the pages that it uses can be seen from them, and the
-//! order in which it uses them cannot.
+//! Samples are a part of a program's accesses: they show which pages it uses, but not the order in
+//! which it uses them.
 //!
 //! Source: Linux, `tools/perf/builtin-script.c`, `perf_sample__fprintf_start` and `process_event`,
 //! and `tools/perf/util/mem-events.c`, `perf_mem__op_scnprintf`.
@@ -28,7 +28,7 @@ use super::threads::Threads;
 use crate::Batch;
 use crate::count::counted;
 
-/// What a reader of results must know.
+/// A note for readers of results.
 pub(crate) const NOTE: &str = "SAMPLES of perf, which are a few of a program's accesses: counts of TLB misses say nothing \
      about the program itself, whose other accesses are not in the trace";
 
@@ -49,7 +49,7 @@ pub(crate) struct PerfScript {
 }
 
 impl PerfScript {
-    /// Whether `bytes` start like such text.
+    /// Whether `bytes` begin like such text.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match sample(line) {
             Ok(Some(_)) => Line::Record,
@@ -58,7 +58,7 @@ impl PerfScript {
         })
     }
 
-    /// Whether `bytes` are samples of which none has an address.
+    /// Whether `bytes` are samples without any address.
     pub(crate) fn is_without_addresses(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match sample(line) {
             Err(()) => Line::Record,
@@ -110,7 +110,7 @@ impl Decode for PerfScript {
 pub(crate) const WITHOUT_ADDRESS: &str = "a sample of perf without the address of its data: record with `perf mem record` or `perf record \
      -d`, and write the text with `perf script -F comm,tid,time,event,addr,data_src`";
 
-/// The sample of a line, if it is one; an error if it has no address.
+/// The sample in a line, if it is one; an error if it has no address.
 fn sample(line: &[u8]) -> Result<Option<Sample>, ()> {
     // A name may have blanks in it: what stands before the time is looked at from its end.
     let mut before: [&[u8]; 2] = [b"", b""];
@@ -149,15 +149,15 @@ fn sample(line: &[u8]) -> Result<Option<Sample>, ()> {
     Ok(Some(Sample { thread, kind, addr }))
 }
 
-/// Whether a number was an instruction's, as the field behind it is a symbol, `main+0x10` or
-/// `[unknown]`.
+/// Whether a number was an instruction's address, because the field after it is a symbol,
+/// `main+0x10` or `[unknown]`.
 fn addr_is_instruction(next: Option<&[u8]>) -> bool {
     next.is_some_and(|field| {
         !field[0].is_ascii_digit() && !matches!(hexadecimal(field), Some((_, [])))
     })
 }
 
-/// Seconds and a fraction, and a colon.
+/// Whether the field is a time: seconds with a fraction, and a colon.
 fn is_time(field: &[u8]) -> bool {
     let Some(time) = field.strip_suffix(b":") else { return false };
     let Some(point) = memchr::memchr(b'.', time) else { return false };
@@ -165,7 +165,8 @@ fn is_time(field: &[u8]) -> bool {
     digits(&time[..point]) && digits(&time[point + 1..])
 }
 
-/// A line between samples: nothing, a comment, or a call of the chain, an address and a symbol.
+/// Whether a line between samples is expected: empty, a comment, or an element of a call chain (an
+/// address and a symbol).
 fn is_beside(line: &[u8]) -> bool {
     let is_indented = line.first().is_some_and(u8::is_ascii_whitespace);
     fields(line).next().is_none_or(|first| {

@@ -1,4 +1,4 @@
-//! Pin's example tool `pinatrace`, and the pintools that are made of it: an access a line.
+//! Pin's example tool `pinatrace`, and pintools derived from it: one access per line.
 //!
 //! ```text
 //!   0x4005d0: R 0x7f12a0079d40             instruction, read or write, address
@@ -7,10 +7,10 @@
 //!   # ...                                  comments
 //! ```
 //!
-//! Addresses are hexadecimal after 0x. Without it they are decimal unless the beginning of the file
-//! has a digit from a to f, or zeros in front, as Pin writes pointers on Windows. The tool names the
-//! instructions that access memory and no others, so that they are no fetches and are left out. An
-//! access whose size is not told counts one byte.
+//! Addresses are hexadecimal after 0x. Without it they are decimal, unless the beginning of the file
+//! has a digit from a to f, or leading zeros, as Pin writes pointers on Windows. The tool lists only
+//! instructions that access memory; they are therefore not fetches and are ignored. An access
+//! without a size counts as one byte.
 //!
 //! Source: Pin's kit, `source/tools/ManualExamples/pinatrace.cpp`, `RecordMemRead` and
 //! `RecordMemWrite`, and `source/tools/SimpleExamples/pinatrace.cpp`, `RecordMem`.
@@ -23,7 +23,7 @@ use super::rows::{ACCESS_BYTES_MAX, Rows};
 use super::stream::{Decode, Fault};
 use crate::Batch;
 
-/// What a reader of results must know.
+/// A note for readers of results.
 pub(crate) const NOTE: &str = "recorded by a pintool like pinatrace: all threads are one, and there are no fetches, no counts \
      of instructions and no calls of the system";
 
@@ -36,7 +36,7 @@ pub(crate) struct Pinatrace {
 }
 
 impl Pinatrace {
-    /// Decodes a file that begins with `bytes`.
+    /// A decoder for a file that begins with `bytes`.
     pub(crate) fn new(bytes: &[u8]) -> Pinatrace {
         let is_hex = |field: &[u8]| {
             let padded = field.starts_with(b"0") && matches!(field.len(), 8 | 16);
@@ -47,7 +47,7 @@ impl Pinatrace {
         Pinatrace { is_hex, lines: Lines::default() }
     }
 
-    /// Whether `bytes` start like such a tool's output.
+    /// Whether `bytes` begin like such a tool's output.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match row(line, true) {
             Some(_) => Line::Record,
@@ -56,7 +56,8 @@ impl Pinatrace {
         })
     }
 
-    /// The error for a file that has only comments, if one of them is `#eof`, the last line of each of the tool's files.
+    /// The error for a file that has only comments, one of which is `#eof`, the last line of the tool's
+    /// files.
     pub(crate) fn empty(bytes: &[u8]) -> Option<&'static str> {
         let mut lines = bytes.split(|&byte| byte == b'\n');
         lines.any(|line| line.trim_ascii() == b"#eof").then_some(
@@ -90,7 +91,7 @@ impl Decode for Pinatrace {
     }
 }
 
-/// Kind and address of a line, and what stands behind them.
+/// The kind and the address of a line, and the fields after them.
 #[inline]
 fn split(line: &[u8]) -> Option<(Kind, &[u8], impl Iterator<Item = &[u8]>)> {
     let mut fields = fields(line);
@@ -105,7 +106,7 @@ fn split(line: &[u8]) -> Option<(Kind, &[u8], impl Iterator<Item = &[u8]>)> {
     Some((read_or_write(first)?, fields.next()?, fields))
 }
 
-/// Kind, address and bytes of a line; the value that was read or written may stand behind.
+/// The kind, address and bytes of a line; the value that was read or written may follow.
 #[inline]
 fn row(line: &[u8], is_hex: bool) -> Option<(Kind, u64, u32)> {
     let (kind, addr, mut rest) = split(line)?;

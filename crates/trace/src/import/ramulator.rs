@@ -1,4 +1,4 @@
-//! Traces for Ramulator and Ramulator 2: a request for memory a line.
+//! Traces for Ramulator and Ramulator 2: one memory request per line.
 //!
 //! ```text
 //!   0x12345680 R             of Ramulator's DRAM mode: the address in hexadecimal
@@ -8,9 +8,10 @@
 //!   LD 0x12345680            of Ramulator 2's LoadStoreTrace, or ST
 //! ```
 //!
-//! Addresses but those of the first form are decimal unless they begin with 0x. What is written back
-//! is no instruction. Ramulator 2's ReadWriteTrace has places in DRAM, `R 0,0,3,1,2,9`, from which
-//! no address can be told: it is not read. An access counts one byte, as no size is told.
+//! Addresses are decimal unless they begin with 0x, except in the first form. A write-back is not an
+//! instruction. Ramulator 2's ReadWriteTrace has positions in DRAM, `R 0,0,3,1,2,9`, from which no
+//! address can be derived; it is not supported. An access counts as one byte, since there is no
+//! size.
 //!
 //! Sources: Ramulator, `README.md` and `src/Processor.cpp`, `Trace`; Ramulator 2,
 //! `src/frontend/impl/memory_trace/loadstore_trace.cpp` and `readwrite_trace.cpp`, and
@@ -25,14 +26,14 @@ use super::rows::Rows;
 use super::stream::{Decode, Fault};
 use crate::Batch;
 
-/// What a reader of results must know.
+/// A note for readers of results.
 pub(crate) const NOTE: &str = "requests that a trace for a simulator of memory holds: what caches answered is not among them, \
      their addresses may be physical ones, and each counts one byte";
 
-/// What a line asks for.
+/// The request in a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Request {
-    /// Instructions up to the access and with it, where they are told.
+    /// The number of instructions up to and including the access, if the format has it.
     instructions: u64,
     access: Option<(Kind, u64)>,
     written_back: Option<u64>,
@@ -45,7 +46,7 @@ pub(crate) struct Ramulator {
 }
 
 impl Ramulator {
-    /// Whether `bytes` start like such a trace. A table may have tabs between its numbers.
+    /// Whether `bytes` begin like such a trace. A table may have tabs between its numbers.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match request(line) {
             Some(_) if !line.contains(&b'\t') => Line::Record,
@@ -55,7 +56,7 @@ impl Ramulator {
         })
     }
 
-    /// Whether `bytes` are Ramulator 2's places in DRAM.
+    /// Whether `bytes` are Ramulator 2's positions in DRAM.
     pub(crate) fn has_places(bytes: &[u8]) -> bool {
         let is_place = |field: &[u8]| {
             field.contains(&b',') && field.split(|&byte| byte == b',').all(|n| number(n).is_some())

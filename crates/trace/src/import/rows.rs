@@ -1,4 +1,5 @@
-//! Instructions and accesses to rows: what the importers of instruction traces share.
+//! Conversion of instructions and accesses to rows: the common part of importers of instruction
+//! traces.
 //!
 //! ```text
 //!   instruction 0x1000 4B | load A | instruction 0x1004 3B | store B | instruction 0x2000 ...
@@ -7,11 +8,12 @@
 //!   rows     fetch 0x1000 7B +1   load A +0   store B +1   fetch 0x2000 ...
 //! ```
 //!
-//! Instructions that follow each other in memory become one fetch row, whose size grows while
-//! they come; a branch, a jump, another thread or the end of the batch ends the block.
+//! Instructions that follow each other in memory become one fetch row, whose size grows with each
+//! of them. A branch, a jump, another thread or the end of the batch ends the block.
 //!
-//! A row has room for 16383 bytes. A larger access becomes several rows, each of which ends at a
-//! multiple of 8 KiB, so that base pages and lines of caches are touched as often as by the access.
+//! The size of a row is at most 16383 bytes. A larger access becomes several rows, each of which
+//! ends at a multiple of 8 KiB, so that base pages and cache lines are touched as often as by the
+//! access.
 
 use addr::Kind;
 use serde::Deserialize;
@@ -20,52 +22,52 @@ use crate::carry::Carry;
 use crate::count::counted;
 use crate::{Batch, Event, Meta};
 
-/// How an importer gives the instructions of a trace.
+/// How an importer represents the instructions of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fetches {
-    /// One row for instructions that follow each other, as recorded traces have them.
+    /// One row for instructions that follow each other, as in recorded traces.
     #[default]
     Blocks,
-    /// One row for each instruction, as simulators that look up every fetch count them.
+    /// One row per instruction, as in simulators that look up every fetch.
     Instructions,
-    /// No row; instructions are counted all the same.
+    /// No rows; instructions are still counted.
     None,
 }
 
-/// The most threads of a trace: what is kept for each must stay small in all.
+/// The largest number of threads of a trace, which limits the memory for per-thread data.
 pub(crate) const THREADS_MAX: usize = 1 << 20;
 
-/// That a trace has more than [`THREADS_MAX`] threads.
+/// The error for a trace with more than [`THREADS_MAX`] threads.
 #[cold]
 pub(crate) fn too_many_threads() -> String {
     format!("more than {THREADS_MAX} threads: these are no threads' numbers")
 }
 
-/// The most bytes of one access that is read; it becomes at most 129 rows.
+/// The largest size of an access, in bytes; it becomes at most 129 rows.
 pub(crate) const ACCESS_BYTES_MAX: u32 = 1 << 20;
-/// Where an access is cut that is too large for a row.
+/// An access that is too large for a row is split at multiples of this.
 const PIECE_BYTES: u32 = 1 << 13;
 
-/// Accesses after which a batch is handed over.
+/// The number of accesses after which a batch is returned.
 pub(crate) const BATCH_ROWS: usize = 1 << 16;
-/// The most instructions, accesses and bytes of one block. A shape of the trace format holds
-/// more; longer blocks would only make the dictionary larger.
+/// The limits of a block: instructions, accesses and bytes. A shape of the trace format could be
+/// larger, but longer blocks would only make the dictionary larger.
 const BLOCK_INSTRUCTIONS_MAX: u32 = 512;
 const BLOCK_ACCESSES_MAX: usize = 1024;
 const BLOCK_BYTES_MAX: u32 = 4096;
 
-/// Appends rows to batches and keeps the open block and the instructions not yet counted.
+/// Appends rows to batches; keeps the open block, and the instructions not yet counted.
 #[derive(Debug)]
 pub(crate) struct Rows {
     fetches: Fetches,
     carry: Carry,
     block: Option<Block>,
-    /// Accesses that became several rows.
+    /// The number of accesses that became several rows.
     split: u64,
 }
 
-/// What is to be said of `accesses` that became several rows.
+/// The warning for `accesses` accesses that became several rows.
 pub(crate) fn split_warning(accesses: u64) -> Option<String> {
     (accesses > 0).then(|| {
         let what = format!(
@@ -76,7 +78,7 @@ pub(crate) fn split_warning(accesses: u64) -> Option<String> {
     })
 }
 
-/// The block whose fetch row still grows.
+/// The block whose fetch row is still growing.
 #[derive(Debug)]
 struct Block {
     row: usize,
@@ -86,7 +88,7 @@ struct Block {
 }
 
 impl Rows {
-    /// Rows of a stream that has not begun.
+    /// The state at the beginning of a stream.
     pub(crate) fn new(fetches: Fetches) -> Rows {
         Rows { fetches, carry: Carry::default(), block: None, split: 0 }
     }
@@ -96,7 +98,7 @@ impl Rows {
         self.fetches != Fetches::None
     }
 
-    /// What follows is done by `thread`.
+    /// Makes `thread` the thread of what follows.
     #[inline]
     pub(crate) fn thread(&mut self, thread: u32) {
         if self.carry.switch(thread) {
@@ -104,14 +106,14 @@ impl Rows {
         }
     }
 
-    /// Ends the open block: the batch is handed over, or somebody else writes into it.
+    /// Ends the open block, because the batch is returned or another source writes to it.
     #[inline]
     pub(crate) fn cut(&mut self) {
         self.block = None;
     }
 
-    /// The instruction of `bytes` at `pc` was fetched and begins; `ends` if control may leave
-    /// after it.
+    /// Adds an instruction of `bytes` bytes at `pc`; `ends` says whether control may leave after
+    /// it.
     #[inline]
     pub(crate) fn instruction(&mut self, batch: &mut Batch, pc: u64, bytes: u32, ends: bool) {
         match (&mut self.block, self.fetches) {
@@ -142,8 +144,8 @@ impl Rows {
         }
     }
 
-    /// An instruction whose length the trace does not tell begins at `pc`. It belongs to the
-    /// block if it lies at most `gap_max` bytes after the one before.
+    /// Adds an instruction at `pc` whose length the trace does not have. It continues the block if
+    /// it is at most `gap_max` bytes after the one before.
     #[inline]
     pub(crate) fn instruction_unsized(
         &mut self,
@@ -166,13 +168,13 @@ impl Rows {
         self.instruction(batch, pc, 1, ends);
     }
 
-    /// So many instructions ran that are no rows.
+    /// Counts instructions that have no row.
     #[inline]
     pub(crate) fn executed(&mut self, instructions: u64) {
         self.carry.now = self.carry.now.saturating_add(instructions);
     }
 
-    /// An access of the last instruction, of at most [`ACCESS_BYTES_MAX`].
+    /// Adds an access of the last instruction, of at most [`ACCESS_BYTES_MAX`] bytes.
     #[inline]
     pub(crate) fn access(&mut self, batch: &mut Batch, kind: Kind, addr: u64, size: u32) {
         if size <= Meta::SIZE_MAX {
@@ -182,7 +184,7 @@ impl Rows {
         }
     }
 
-    /// An access that is too large for one row.
+    /// Adds an access that is too large for one row.
     #[cold]
     fn split(&mut self, batch: &mut Batch, kind: Kind, mut addr: u64, mut size: u32) {
         self.split += 1;
@@ -194,18 +196,18 @@ impl Rows {
         }
     }
 
-    /// Accesses that became several rows, since they were too large for one.
+    /// The number of accesses that became several rows because they were too large for one.
     pub(crate) fn split_accesses(&self) -> u64 {
         self.split
     }
 
-    /// Something happened to the present thread.
+    /// Adds an event of the current thread.
     pub(crate) fn event(&mut self, batch: &mut Batch, event: Event) {
         self.block = None;
         batch.push_event(self.carry.thread(), event);
     }
 
-    /// Instructions that no row has counted become gaps: the stream ends.
+    /// Converts instructions that no row has counted to gaps, at the end of the stream.
     pub(crate) fn finish(&mut self, batch: &mut Batch) {
         self.block = None;
         for (thread, instructions) in self.carry.drain() {

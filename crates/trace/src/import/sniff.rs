@@ -1,7 +1,7 @@
-//! Which format a file is of, from the first bytes of what it unpacks to.
+//! Recognises the format of a file from the first bytes of its decompressed contents.
 //!
-//! Formats with a magic number come first, then text, then the formats that can only be judged
-//! by whether their records make sense. What is known and not read is named.
+//! Formats with a magic number are tried first, then text, then formats that can only be recognised
+//! by plausible records. Known formats that are not supported are named in the error.
 
 use super::champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use super::csv::Csv;
@@ -19,7 +19,7 @@ use super::{Format, Options};
 use crate::Error;
 use crate::format::MAGIC;
 
-/// Finds the format in the first bytes, which must not contradict the one that is `named`.
+/// Determines the format from the first bytes, which must not contradict the one that is `named`.
 pub(crate) fn sniff(
     input: &Input,
     named: Option<Format>,
@@ -64,8 +64,8 @@ pub(crate) fn sniff(
     }
 }
 
-/// The format of a text that has no line of names, if it is one of those with an access a line;
-/// the others are tables.
+/// The format of text without a line of names, if it has one access per line; all other text is a
+/// table.
 fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
     if Pinatrace::is(bytes) {
         return Ok(Some(Format::Pinatrace));
@@ -103,8 +103,7 @@ fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
     ))
 }
 
-/// What is to be done about text of a tool's that would have accesses in it if the tool had been
-/// asked for them.
+/// Advice for text of a tool that would contain accesses if the tool had been told to write them.
 fn without_accesses(bytes: &[u8]) -> Option<&'static str> {
     if Lackey::is_log_without_accesses(bytes) {
         return Some(if memchr::memmem::find(bytes, b"Lackey").is_some() {
@@ -137,7 +136,7 @@ fn marked(bytes: &[u8]) -> Option<Format> {
     Lackey::is(bytes).then_some(Format::Lackey)
 }
 
-/// What speaks against `bytes` being of the format that was named for them.
+/// Why `bytes` are not of the format that was named for them.
 fn mistaken(named: Format, bytes: &[u8]) -> Option<&'static str> {
     match named {
         Format::ChampSim => ChampSim::mistaken(CHAMPSIM, bytes),
@@ -161,7 +160,7 @@ fn has_no_record(bytes: &[u8]) -> bool {
     bytes.split(|&byte| byte == b'\n').all(|line| is_nothing(line.trim_ascii())) && is_text(bytes)
 }
 
-/// Whether `bytes` are text rather than records.
+/// Whether `bytes` are text and not binary records.
 fn is_text(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(512)];
     head.iter().all(|&byte| byte >= b' ' || matches!(byte, b'\n' | b'\r' | b'\t'))

@@ -1,4 +1,4 @@
-//! A source over one file: the window goes through a decoder.
+//! A source for a single file: a decoder reads its window.
 //!
 //! ```text
 //!   Input --window--> Decode --rows--> Batch
@@ -9,11 +9,11 @@ use super::rows::{BATCH_ROWS, Rows, split_warning};
 use super::tags::Tags;
 use crate::{Batch, Error, Header, Source};
 
-/// What one format's bytes mean.
+/// The decoder of one format.
 pub(crate) trait Decode: Send {
-    /// Decodes whole records from the front of `bytes` until they end or `batch` has
-    /// [`BATCH_ROWS`] rows or a few more, and says how many bytes they were. `last` if nothing
-    /// follows `bytes`.
+    /// Decodes complete records from the front of `bytes`, until they end or `batch` has
+    /// [`BATCH_ROWS`] rows or slightly more. Returns how many bytes the records were. `last` says
+    /// that nothing follows `bytes`.
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -22,16 +22,17 @@ pub(crate) trait Decode: Send {
         batch: &mut Batch,
     ) -> Result<usize, Fault>;
 
-    /// The longest record in bytes: a window that holds as many and decodes to nothing is wrong.
+    /// The size of the longest record in bytes: if a window with that many bytes decodes to
+    /// nothing, the file is invalid.
     fn record_bytes_max(&self) -> usize;
 
-    /// What is to be said of the file at its end.
+    /// The warnings about the file at its end.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// What is wrong with the bytes given to a decoder, and where in them.
+/// What is wrong with the bytes given to a decoder, and at which of them.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) at: usize,
@@ -39,7 +40,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// That byte `at` is wrong.
+    /// An error at byte `at`.
     #[cold]
     pub(crate) fn new(at: usize, what: impl Into<String>) -> Fault {
         Fault { at, what: what.into() }
@@ -59,7 +60,7 @@ pub(crate) struct Stream<D> {
 }
 
 impl<D: Decode> Stream<D> {
-    /// Decodes `input`. With `keep_going` damage ends the stream with a warning.
+    /// A source that decodes `input`. With `keep_going`, damage ends the stream with a warning.
     pub(crate) fn new(
         input: Input,
         decode: D,

@@ -1,4 +1,4 @@
-//! Bits of an address that translation ignores, by instruction set.
+//! Address bits that translation ignores, by instruction set.
 //!
 //! ```text
 //!   AArch64   63      56 55 54                                0
@@ -7,26 +7,27 @@
 //!            +----------+--+-----------------------------------+
 //! ```
 //!
-//! Linux has AArch64 processors ignore the top byte of user addresses (TBI), and programs keep tags
-//! there: of pointers, or of memory (MTE). Two addresses that differ in their tags alone are one
-//! place, so tags leave a trace where it is read. An address without a tag has eight copies of its
-//! bit 55 in the top byte, as a tagged program counter has once it is saved. The other instruction
-//! sets translate all bits, or fault on such addresses, unless a program asks for another mode.
+//! Linux configures AArch64 processors to ignore the top byte of user addresses (TBI), and programs
+//! keep tags there: for pointers, or for memory (MTE). Two addresses that differ only in their tags
+//! are the same place, so that tags are removed when a trace is read. An address without a tag has
+//! eight copies of its bit 55 in the top byte, as a tagged program counter has once it is saved.
+//! The other instruction sets translate all bits, or fault on such addresses, unless a program
+//! requests another mode.
 //!
 //! Sources: Linux, `Documentation/arch/arm64/tagged-pointers.rst`; Arm Architecture Reference
 //! Manual for A-profile (DDI 0487), section D8.8.1 "Address tagging".
 
 use crate::{Arch, Event};
 
-/// What is ignored in the addresses of one trace.
+/// The address bits that are ignored in a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tags {
-    /// How many of the highest bits.
+    /// How many of the highest bits are ignored.
     bits: u32,
 }
 
 impl Tags {
-    /// The tags that programs of `arch` can have.
+    /// The tags that programs for `arch` can have.
     pub(crate) fn of(arch: Arch) -> Tags {
         let bits = match arch {
             Arch::Aarch64 => 8,
@@ -41,15 +42,16 @@ impl Tags {
         ((addr << self.bits) as i64 >> self.bits) as u64
     }
 
-    /// Takes the tags of `addrs` away.
+    /// Removes the tags from `addrs`.
     pub(crate) fn strip_all(self, addrs: &mut [u64]) {
         if self.bits > 0 {
             addrs.iter_mut().for_each(|addr| *addr = self.strip(*addr));
         }
     }
 
-    /// The system call `event` without tags in its addresses. Of the calls that importers give,
-    /// `mprotect` and `madvise` take tagged ones, and older systems took them in the others.
+    /// The system call `event` without tags in its addresses. Of the calls that importers report,
+    /// `mprotect` and `madvise` accept tagged addresses, and older systems accepted them in the
+    /// others.
     pub(crate) fn strip_event(self, mut event: Event) -> Event {
         match &mut event {
             Event::Mmap { addr, .. }

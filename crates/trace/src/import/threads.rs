@@ -1,4 +1,4 @@
-//! Threads by their numbers at the system.
+//! Numbering of threads by their thread ids.
 //!
 //! ```text
 //!   7100  7104  7100  7101       as a trace of another tool has them
@@ -18,7 +18,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// The number of the thread that the system calls `tid`; `batch` is told of a new one.
+    /// The number of the thread with the id `tid`; a new thread is reported to `batch`.
     #[inline]
     pub(crate) fn number(&mut self, tid: u64, batch: &mut Batch) -> Result<u32, String> {
         if let Some((last, thread)) = self.last

@@ -1,13 +1,13 @@
-//! USIMM's traces, as of the Memory Scheduling Championship: a request for memory a line.
+//! USIMM's traces, as in the Memory Scheduling Championship: one memory request per line.
 //!
 //! ```text
 //!   12 R 0x7f12a0079d40 0x4005d0      other instructions before it, read, address, instruction
 //!   0 W 0x7f12a00bd680                a write, whose instruction is not told
 //! ```
 //!
-//! Addresses are hexadecimal, with or without 0x. The trace holds what the last cache did not have:
-//! the instructions in it are those of some misses, which are no fetches and are left out. An access
-//! counts one byte, as no size is told.
+//! Addresses are hexadecimal, with or without 0x. The trace has the requests that missed in the last
+//! cache: its instruction addresses are only those of some misses and are ignored, since they are
+//! not fetches. An access counts as one byte, since there is no size.
 //!
 //! Source: USIMM 1.3, `src/main.c`, which reads a line as `%d %c %Lx %Lx`; its manual (Chatterjee
 //! et al., UUCS-12-002), section 3.
@@ -64,7 +64,7 @@ impl Decode for Usimm {
     }
 }
 
-/// Instructions up to the access and with it, its kind and its address.
+/// The number of instructions up to and including the access, its kind and its address.
 #[inline]
 fn request(line: &[u8]) -> Option<(u64, Kind, u64)> {
     let mut fields = fields(line);

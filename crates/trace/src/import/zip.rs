@@ -5,20 +5,21 @@
 //!     \____ member _______________________________/                                directory
 //! ```
 //!
-//! DynamoRIO writes a trace as a zip with a member every ten million instructions. Reading the
-//! members from the front, each by its own header, needs no directory: an archive that comes
-//! through a pipe or lost its end is read as far as it is whole. A member that has another
-//! length or checksum than it says is an error. APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.9.
+//! DynamoRIO writes a trace as a zip archive with one member per ten million instructions. Reading
+//! the members from the front, each by its own header, does not need the directory: an archive that
+//! comes through a pipe or is truncated can be read as far as it is complete. A member whose length
+//! or checksum differs from what it declares is an error. APPNOTE.TXT 6.3.10, sections 4.3.7 to
+//! 4.3.9.
 
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::DeflateDecoder;
 
-/// Section 4.3.7: a member begins.
+/// Section 4.3.7: the header of a member.
 const LOCAL_HEADER: u32 = 0x0403_4b50;
-/// Section 4.3.9: lengths that were not known when the header was written.
+/// Section 4.3.9: lengths that were unknown when the header was written.
 const DESCRIPTOR: u32 = 0x0807_4b50;
-/// Sections 4.3.11 to 4.3.16: the directory begins, in its several shapes.
+/// Sections 4.3.11 to 4.3.16: the beginning of the directory, in its several forms.
 const DIRECTORY: [u32; 4] = [0x0201_4b50, 0x0606_4b50, 0x0706_4b50, 0x0605_4b50];
 /// Section 4.4.4: the member is encrypted; its lengths follow it.
 const FLAG_ENCRYPTED: u16 = 1;
@@ -26,7 +27,7 @@ const FLAG_DESCRIPTOR: u16 = 1 << 3;
 /// Section 4.5.3: the extra field that holds 64-bit lengths.
 const EXTRA_ZIP64: u16 = 1;
 
-/// Reads what the members of an archive hold.
+/// Reads the contents of the members of an archive.
 pub(crate) struct ZipReader<R: BufRead> {
     state: State<R>,
 }
@@ -39,12 +40,12 @@ enum State<R: BufRead> {
     Ended,
 }
 
-/// What a member says about itself and what has been read of it.
+/// What a member declares about itself, and what has been read of it.
 struct Member {
     name: String,
     crc: u32,
     bytes: u64,
-    /// The lengths and the checksum come after the data.
+    /// Whether the lengths and the checksum come after the data.
     described: bool,
     zip64: bool,
     hash: crc32fast::Hasher,
@@ -118,7 +119,7 @@ impl<R: BufRead> ZipReader<R> {
 }
 
 impl Member {
-    /// Counts `bytes`; fails if there are more than the member says.
+    /// Counts `bytes`; an error if there are more than the member declares.
     fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hash.update(bytes);
         self.given += bytes.len() as u64;
@@ -187,7 +188,7 @@ fn begin<R: BufRead>(mut reader: R) -> io::Result<State<R>> {
     }
 }
 
-/// Takes the 64-bit lengths from the extra fields, where the 32-bit ones say so.
+/// Reads the 64-bit lengths from the extra fields, if the 32-bit ones refer to them.
 fn zip64_lengths(mut extra: &[u8], packed: &mut u64, bytes: &mut u64) -> bool {
     while let [id0, id1, len0, len1, rest @ ..] = extra {
         let length = usize::from(u16::from_le_bytes([*len0, *len1])).min(rest.len());
@@ -208,8 +209,8 @@ fn zip64_lengths(mut extra: &[u8], packed: &mut u64, bytes: &mut u64) -> bool {
     false
 }
 
-/// The checksum and length that follow a member: with or without signature (section 4.3.9.3),
-/// with lengths of 4 or 8 bytes. The compressed length tells which.
+/// The checksum and length that follow a member: with or without signature (section 4.3.9.3), with
+/// lengths of 4 or 8 bytes, which is determined by the compressed length.
 fn descriptor<R: BufRead>(reader: &mut R, member: &Member) -> io::Result<(u32, u64)> {
     let mut word = || -> io::Result<u32> {
         let mut word = [0; 4];

@@ -1,13 +1,13 @@
-//! Which pages and lines were touched, by what, and in whose region.
+//! The pages and lines that were touched, by kind of access and by region.
 //!
 //! ```text
 //!   page --> recent: 512 pages, direct-mapped --> entry
 //!              \--> map: all pages            --> entry   [lines by kind | accesses by kind | region]
 //! ```
 //!
-//! A page's accesses are counted in its entry and go to its region when the page becomes
-//! another region's, or at the end. A change of the regions only forgets the recent pages, so
-//! that a page's region is asked for again when it is next touched.
+//! The accesses of a page are counted in its entry, and added to its region's when the page comes
+//! to belong to another region, or at the end. A change of regions only clears the recent pages, so
+//! that a page's region is looked up again when the page is next touched.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,33 +21,33 @@ const RECENT: usize = 512;
 /// A page number that no address has.
 const NO_PAGE: u64 = u64::MAX;
 
-/// What was seen of one page.
+/// The data of one touched page.
 #[derive(Clone, Copy, Debug)]
 struct SeenPage {
-    /// A bit for each line, by kind.
+    /// For each kind of access, a bit mask of the lines touched.
     lines: [u64; 3],
-    /// Accesses that began in the page since it belongs to the region, by kind.
+    /// For each kind: the accesses that began in the page since it belongs to its region.
     accesses: [u64; 3],
     region: RegionId,
-    /// Number of the change of the regions at which it was asked for.
+    /// The number of the change of regions at which the region was looked up.
     change: u32,
 }
 
-/// What is counted for a region.
+/// The counts of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct RegionCounts {
     pub(super) accesses: ByKind,
     pub(super) pages: u64,
 }
 
-/// All pages that were touched.
+/// All touched pages.
 #[derive(Debug)]
 pub(super) struct Census {
     recent: Box<[(u64, u32); RECENT]>,
     map: FxHashMap<u64, u32>,
     entries: Vec<SeenPage>,
     regions: Vec<RegionCounts>,
-    /// Pages that were counted for a region which they do not belong to any more.
+    /// Pages that were counted for a region to which they no longer belong.
     former: FxHashSet<(u64, RegionId)>,
     change: u32,
 }
@@ -83,7 +83,7 @@ impl Census {
         }
     }
 
-    /// Marks the lines of an access that crosses pages.
+    /// Marks the lines of an access that crosses a page boundary.
     #[cold]
     fn touch(&mut self, addr: u64, last: u64, kind: usize, regions: &mut Regions) {
         for page in addr >> PAGE_SHIFT..=last >> PAGE_SHIFT {
@@ -94,7 +94,7 @@ impl Census {
         }
     }
 
-    /// The entry of `page`, whose region is that of now.
+    /// The entry of `page`, with its current region.
     #[inline(never)]
     fn find(&mut self, page: u64, regions: &mut Regions) -> usize {
         let next = self.entries.len() as u32;
@@ -121,7 +121,7 @@ impl Census {
         index
     }
 
-    /// Gives the accesses of an entry to its region.
+    /// Adds the accesses of an entry to its region's.
     fn settle(&mut self, index: usize) {
         let SeenPage { accesses, region, .. } = self.entries[index];
         self.entries[index].accesses = [0; 3];
@@ -139,24 +139,24 @@ impl Census {
         &mut self.regions[index]
     }
 
-    /// From here on pages may belong to other regions.
+    /// Records that pages may now belong to other regions.
     pub(super) fn regions_changed(&mut self) {
         self.change += 1;
         self.recent.fill((NO_PAGE, 0));
     }
 
-    /// What was counted for each region, by its number.
+    /// The counts of each region, by its number.
     pub(super) fn by_region(&mut self) -> Vec<RegionCounts> {
         (0..self.entries.len()).for_each(|index| self.settle(index));
         self.regions.clone()
     }
 
-    /// How many pages were touched.
+    /// The number of pages touched.
     pub(super) fn pages(&self) -> Distinct {
         self.distinct(|lines| u64::from(lines != 0))
     }
 
-    /// How many lines were touched.
+    /// The number of lines touched.
     pub(super) fn lines(&self) -> Distinct {
         self.distinct(|lines| u64::from(lines.count_ones()))
     }
@@ -173,7 +173,7 @@ impl Census {
     }
 }
 
-/// A bit for each line from that of `addr` to that of `last`, which lies in the same page.
+/// A mask of the lines from that of `addr` to that of `last`, which is in the same page.
 #[inline]
 fn lines(addr: u64, last: u64) -> u64 {
     let (from, to) = (addr >> LINE_SHIFT & LINE_MASK, last >> LINE_SHIFT & LINE_MASK);

@@ -1,5 +1,5 @@
-//! A recording with a kernel's path: what a model of a kernel does where programs call it, and where one
-//! program goes on after another.
+//! A recording with a kernel's code path added: a model of what a kernel does when programs call it, and
+//! when it switches from one program to another.
 //!
 //! ```text
 //!   recording     a: ... | Call read |  a: ...        Run b      b: ...
@@ -8,13 +8,14 @@
 //!                       at user level:   kernel | Linux, a space of its own | kernel
 //! ```
 //!
-//! A recording has what programs do and not what the kernel does for them, which takes up TLBs and caches
-//! as well. Here a call adds the accesses of [`Kernel`]'s footprint, and one for each line of the buffers
-//! that it names: the program's memory, and a pipe's page or a page of the file's. A program that goes on
-//! where another ran has been switched to: by a call that waited, which is not added a second time, or by
-//! the clock. Calls are in recordings made with `--calls`; of others only switches are known.
+//! A recording contains what programs do, but not what the kernel does for them, which also uses TLBs and
+//! caches. For each call this source adds the accesses of [`Kernel`]'s footprint, and one access per line
+//! of the buffers that the call names: of the program's memory, and of a pipe's page or a page of the
+//! file. A switch occurs when a program continues where another ran: because of a call that waited, which
+//! is not added a second time, or because of the clock. Calls are only in recordings made with `--calls`;
+//! in others only switches are known.
 //!
-//! The bounds of a part of a trace, its warm-up among them, count the program's accesses alone.
+//! The bounds of a part of a trace, including its warm-up, count only the program's accesses.
 
 mod model;
 pub(crate) mod path;
@@ -35,20 +36,21 @@ use path::{LINE, Linux, PAGE, Piece, Place, Region, Turn};
 
 pub use model::Kernel;
 
-/// Its name where programs are named.
+/// The name of the server among the names of programs.
 const SERVER_NAME: &str = "linux";
-/// Pages of a window through which Linux sees a program's memory, and of one with contents of files.
+/// The number of pages of each of two windows: one through which Linux sees a program's memory, and
+/// one with contents of files.
 const WINDOW_PAGES: u64 = 4096;
-/// Where both windows of a Linux at user level begin, behind its code.
+/// The address of both windows of a Linux at user level, after its code.
 const ALIAS: u64 = 64 << 20;
 const CACHE: u64 = 96 << 20;
-/// Instructions of a loop that copies a line.
+/// The number of instructions of a loop that copies one line.
 const LINE_INSTRUCTIONS: u32 = 8;
-/// The calls that fill the memory that they name; others read it.
+/// The calls that write to the memory that they name; all others read it.
 const FILLS: [&str; 9] =
     ["read", "readv", "pread64", "preadv", "recv", "recvfrom", "recvmsg", "recvmmsg", "getdents64"];
 
-/// A source with a kernel's path.
+/// A source with a kernel's code path added.
 pub struct KernelPath {
     source: Box<dyn Source + Send>,
     header: Header,
@@ -56,26 +58,28 @@ pub struct KernelPath {
     kernel: Kernel,
     place: Place,
     processes: Vec<Process>,
-    /// The source's batch, and events behind its last access, which belong to the next one.
+    /// The source's batch; events after its last access belong to the next one.
     read: Batch,
     held: Vec<Placed>,
-    /// Where the program is that runs, and who ran last on each processor.
+    /// The processor of the running program; the following fields say which program ran last on
+    /// each processor.
     cpu: Option<u32>,
     space: u32,
     ran: BTreeMap<u32, u32>,
-    /// Where accesses are at the end of the batch at hand.
+    /// The number of accesses written so far to the current batch.
     placed: u32,
-    /// Spaces that have what a call needs of them: of the kernel, the server, and the library.
+    /// Spaces in which everything that a call needs is mapped: the kernel, the server, and the
+    /// library.
     mapped: BTreeSet<u32>,
     given: u64,
-    /// Instructions of fetches that a trace of loads and stores does not have.
+    /// Instructions of fetches that a trace with only loads and stores does not have.
     carried: u32,
     has_calls: bool,
     warnings: Vec<String>,
 }
 
 impl KernelPath {
-    /// The accesses of `source` with those of `kernel` among them.
+    /// The accesses of `source` with those of `kernel` inserted.
     pub fn new(source: Box<dyn Source + Send>, kernel: Kernel) -> KernelPath {
         let mut header = source.header().clone();
         header.notes.push(kernel.note());
@@ -117,7 +121,7 @@ impl KernelPath {
         }
     }
 
-    /// Puts what the source has given into `batch`, and what the kernel does among it.
+    /// Copies what the source has given into `batch`, with the kernel's accesses inserted.
     fn merge(&mut self, batch: &mut Batch, more: bool) -> Result<(), Error> {
         let mut read = std::mem::take(&mut self.read);
         if !read.paddr.is_empty() {
@@ -190,7 +194,8 @@ impl KernelPath {
         }
     }
 
-    /// What happens before one access: `events`, and what the kernel did about them.
+    /// Handles what happens before one access: appends `events`, and the kernel's accesses for
+    /// them.
     fn here(&mut self, events: Vec<Placed>, thread: u32, batch: &mut Batch) -> Result<(), Error> {
         let (mut last_run, mut call, first) = (None, None, self.space);
         for (index, placed) in events.iter().enumerate() {
@@ -234,7 +239,8 @@ impl KernelPath {
         Ok(())
     }
 
-    /// What is done in the kernel between `from` and `to`; what `to` then does is given back.
+    /// Appends the kernel's accesses between `from` and `to`. Returns the turns in which `to` then
+    /// runs.
     fn ask(
         &mut self,
         (from, to): (u32, u32),
@@ -257,8 +263,8 @@ impl KernelPath {
         behind
     }
 
-    /// The lines that a call copies: of what the kernel keeps, and of the program's memory. A Linux in the
-    /// kernel sees the program's where the program does.
+    /// The lines that a call copies: of the kernel's data, and of the program's memory. A Linux in the
+    /// kernel sees the program's memory at the program's own addresses.
     fn copies(&self, call: &Call, space: u32) -> (Vec<Piece>, Vec<Piece>) {
         let file = call
             .descriptors
@@ -310,7 +316,7 @@ impl KernelPath {
         pieces
     }
 
-    /// What follows is done in `space`.
+    /// Makes `space` the space of what follows.
     fn go(&mut self, space: u32, thread: u32, batch: &mut Batch) {
         let at = batch.len() as u32;
         if self.placed != space {
@@ -319,7 +325,7 @@ impl KernelPath {
         }
     }
 
-    /// Appends a turn, and before the first of a space what it has mapped for it.
+    /// Appends a turn; before the first turn of a space, its mappings are reported.
     fn turn(&mut self, turn: &Turn, thread: u32, batch: &mut Batch) {
         if turn.pieces.is_empty() {
             return;
@@ -347,7 +353,7 @@ impl KernelPath {
         }
     }
 
-    /// What `space` has mapped for the kernel's sake.
+    /// The regions in `space` that are mapped for the kernel.
     fn regions(&self, space: u32) -> Vec<Region> {
         let window =
             |name: &'static str, start: u64| path::region(name, start, WINDOW_PAGES * PAGE, 3);
@@ -421,7 +427,7 @@ impl Source for KernelPath {
         self.source.switches()
     }
 
-    /// That of the source and of the kernel.
+    /// The digest of the source and of the kernel's parameters.
     fn digest(&self) -> Option<String> {
         let digest = Sha256::digest(format!("kernel 1 {} {}", self.kernel, self.source.digest()?));
         Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())

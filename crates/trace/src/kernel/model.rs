@@ -1,4 +1,4 @@
-//! Which kernel a recording is given, and its footprint.
+//! The kernel whose code path is added to a recording, and its footprint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,38 +7,39 @@ use super::path::{Linux, PAGE};
 use crate::Error;
 use crate::units::with_unit;
 
-/// The most cycles or instructions of a part of a call, and pages that it touches.
+/// The largest number of cycles or instructions of a part of a call, and of pages that it touches.
 const CYCLES_MAX: u64 = 60_000;
 const PAGES_MAX: u64 = 200;
 
-/// A kernel, as written in `microkernel,work=600`: its name, then what differs from its usual footprint.
+/// A kernel, as written in `microkernel,work=600`: its name, then the parameters that differ from the
+/// defaults.
 ///
 /// * `monolithic`: Linux is the kernel. A call or a switch enters it.
 /// * `microkernel`: Linux is a process behind a microkernel, reached by messages (U02 section 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kernel {
-    /// Whether Linux is a process of its own.
+    /// Whether Linux is a separate process.
     pub is_microkernel: bool,
-    /// `trap`: cycles of entering and leaving the kernel by an interrupt, as programs call Linux. 1200:
-    /// what of a native `getpid` (U02 table 2) its 300 instructions leave.
+    /// `trap`: the cycles of entering and leaving the kernel by an interrupt, as programs call Linux.
+    /// 1200: the time of a native `getpid` (U02 table 2) without its 300 instructions.
     pub trap: u64,
-    /// `work`: instructions of a call, or of a switch between programs. 1500: with `code` and `data`, what
-    /// a native `read` of 4 KB takes (U02 table 2).
+    /// `work`: the instructions of a call, or of a switch between programs. 1500: together with `code` and
+    /// `data`, this gives the time of a native `read` of 4 KB (U02 table 2).
     pub work: u64,
-    /// `code`: pages of Linux's code that it touches, an assumption. 6.
+    /// `code`: the number of pages of Linux's code that it touches, an assumption. 6.
     pub code: u64,
-    /// `data`: pages of Linux's data, an assumption. 8.
+    /// `data`: the number of pages of Linux's data that it touches, an assumption. 8.
     pub data: u64,
-    /// `ipc`: instructions of a message's way through the microkernel: 100 cycles of its path and 166 of
-    /// entering and leaving it (U02 section 3.2). 266.
+    /// `ipc`: the instructions of a message's path through the microkernel: 100 cycles for the path and
+    /// 166 for entering and leaving (U02 section 3.2). 266.
     pub ipc: u64,
 }
 
 impl Kernel {
-    /// The names of both.
+    /// The names of both kernels.
     pub const NAMES: [&str; 2] = ["monolithic", "microkernel"];
 
-    /// The kernel called `name` with its usual footprint.
+    /// The kernel called `name` with its default footprint.
     fn named(name: &str) -> Option<Kernel> {
         let is_microkernel = Kernel::NAMES.iter().position(|known| *known == name)? == 1;
         Some(Kernel { is_microkernel, trap: 1200, work: 1500, code: 6, data: 8, ipc: 266 })
@@ -49,7 +50,7 @@ impl Kernel {
         Kernel::NAMES[self.is_microkernel as usize]
     }
 
-    /// Its parameters by name, with the least and the most that can be.
+    /// Its parameters by name, with the smallest and the largest value.
     fn fields(&mut self) -> Vec<(&'static str, &mut u64, u64, u64)> {
         let mut fields = vec![
             ("trap", &mut self.trap, 0, CYCLES_MAX),
@@ -79,13 +80,14 @@ impl Kernel {
         Ok(())
     }
 
-    /// A call of Linux. What it copies is not among this: it is the call's own.
+    /// The parameters of a call of Linux, without the bytes that it copies, which differ from call
+    /// to call.
     pub(super) fn linux(self) -> Linux {
         let Kernel { is_microkernel, trap, work, code, data, ipc } = self;
         Linux { is_server: is_microkernel, trap, work, code, data, copied: 0, ipc }
     }
 
-    /// What a result must say of it.
+    /// The note about this kernel for results.
     pub(super) fn note(self) -> String {
         let Kernel { trap, work, code, data, .. } = self;
         let way = if self.is_microkernel {
@@ -120,7 +122,7 @@ impl FromStr for Kernel {
 }
 
 impl fmt::Display for Kernel {
-    /// All parameters, so that parsing it gives the same ones.
+    /// Writes all parameters, so that parsing the text gives the same ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         self.clone()

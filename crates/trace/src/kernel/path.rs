@@ -1,5 +1,5 @@
-//! What a kernel does on a call or a switch, as turns of accesses: of a Linux in the kernel, and of one at
-//! user level behind a microkernel (U02 sections 3.2, 4.2 and 4.3).
+//! The turns of accesses that a kernel makes for a call or a switch: for a Linux in the kernel, and for
+//! one at user level behind a microkernel (U02 sections 3.2, 4.2 and 4.3).
 //!
 //! ```text
 //!   in the kernel   program | kernel: trap, code, data | program
@@ -10,19 +10,19 @@ use addr::Kind;
 
 use crate::{Event, KERNEL, Meta, Origin};
 
-/// Bytes that a fetch brings at most.
+/// The largest number of bytes of one fetch.
 pub(crate) const LINE: u64 = 64;
 pub(crate) const PAGE: u64 = 4096;
-/// From one read of a page of its own to the next. It is no multiple of a page, so that each is of another
-/// set of the caches.
+/// The distance between reads of different pages, in bytes. It is not a multiple of a page, so that each
+/// read is of another set of the caches.
 pub(crate) const READ_BYTES: u64 = 4160;
-/// Bytes of an instruction, in code that is no row of nops.
+/// The bytes of an instruction, in code other than a row of nops.
 pub(crate) const INSTRUCTION_BYTES: u64 = 4;
-/// Pages of data that a path through the microkernel touches: its own, and the control blocks of both
-/// threads (U02 section 3.2: a page each).
+/// The number of data pages that a path through the microkernel touches: its own, and the control
+/// blocks of both threads (U02 section 3.2: a page each).
 pub(crate) const CONTROL_PAGES: u64 = 3;
 
-/// Accesses in equal steps.
+/// Accesses at equal distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) start: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Piece {
     pub(crate) meta: Meta,
 }
 
-/// What runs until somebody else does.
+/// The accesses of one space until another one runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) space: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Region {
     pub(crate) name: &'static str,
     pub(crate) start: u64,
     pub(crate) bytes: u64,
-    /// As [`Event::Mapping`] has them.
+    /// The rights, as in [`Event::Mapping`].
     pub(crate) rights: u8,
 }
 
@@ -56,13 +56,14 @@ impl Region {
     }
 }
 
-/// A region where it is said to be, from the page below `start` to the end of the last page.
+/// A region for an [`Event::Mapping`]: from the page boundary below `start` to the end of the last
+/// page.
 pub(crate) fn region(name: &'static str, start: u64, bytes: u64, rights: u8) -> Region {
     let first = start & !(PAGE - 1);
     Region { name, start: first, bytes: (start + bytes).next_multiple_of(PAGE) - first, rights }
 }
 
-/// Code in a row: so many instructions of so many bytes each.
+/// Straight code: `instructions` instructions of `bytes_each` bytes.
 pub(crate) fn code(start: u64, instructions: u64, bytes_each: u64) -> Vec<Piece> {
     let line = LINE / bytes_each;
     let fetch = |instructions: u64| {
@@ -77,25 +78,26 @@ pub(crate) fn code(start: u64, instructions: u64, bytes_each: u64) -> Vec<Piece>
     pieces
 }
 
-/// Loads, one a page.
+/// Loads, one per page.
 pub(crate) fn pages(start: u64, count: u64) -> Piece {
     Piece { start, stride: READ_BYTES, count, meta: Meta::new(Kind::Load, 4, 1) }
 }
 
-/// Code that touches so many pages, in each a piece of so many instructions.
+/// Code in `count` pages, with `instructions` instructions in each.
 pub(crate) fn code_pages(start: u64, count: u64, instructions: u64) -> Vec<Piece> {
     (0..count)
         .flat_map(|page| code(start + page * READ_BYTES, instructions, INSTRUCTION_BYTES))
         .collect()
 }
 
-/// Where the kernel's addresses begin.
+/// The first address of the kernel.
 const fn kernel_start(bits: u32) -> u64 {
     if bits <= 32 { 0xe000_0000 } else { 0xffff_8800_0000_0000 }
 }
 
-/// Cycles in which no more is fetched, as instructions of loads at `at`: where a processor enters the
-/// kernel, or waits for a device. As instructions of fetches a trace cache would have to hold them.
+/// Cycles without further fetches, represented by instructions of loads at `at`: a processor enters
+/// the kernel, or waits for a device. If they were instructions of fetches, a trace cache would have
+/// to hold them.
 pub(crate) fn stall(at: u64, cycles: u64) -> Vec<Piece> {
     let most = u64::from(Meta::INSTRUCTIONS_MAX);
     let piece = |cycles: u64| {
@@ -109,36 +111,38 @@ pub(crate) fn stall(at: u64, cycles: u64) -> Vec<Piece> {
     pieces
 }
 
-/// A Linux that serves calls, and what a message costs where it runs at user level.
+/// A Linux that serves calls, and the cost of a message if it runs at user level.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Linux {
     /// Whether it is a process behind a microkernel; otherwise it is the kernel.
     pub(crate) is_server: bool,
-    /// Cycles of entering and leaving the kernel by an interrupt, as programs call Linux.
+    /// The cycles of entering and leaving the kernel by an interrupt, as programs call Linux.
     pub(crate) trap: u64,
-    /// Instructions of a call, and the pages of code and of data that it touches.
+    /// The instructions of a call; the next fields have the pages of code and of data that it
+    /// touches.
     pub(crate) work: u64,
     pub(crate) code: u64,
     pub(crate) data: u64,
-    /// Bytes that it copies for the caller.
+    /// The bytes that it copies for the caller.
     pub(crate) copied: u64,
-    /// Instructions of a message's way through the microkernel.
+    /// The instructions of a message's path through the microkernel.
     pub(crate) ipc: u64,
 }
 
-/// Where everything lies.
+/// The addresses of everything.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) kernel: u64,
-    /// The emulation library and the page that it shares with Linux, in each program (section 3.3).
+    /// The emulation library, and the page that it shares with Linux, in each program (section
+    /// 3.3).
     emulation: u64,
-    /// A program's buffer, and Linux at user level.
+    /// A program's buffer; the next fields are for Linux at user level.
     pub(crate) buffer: u64,
     pub(crate) server: u64,
 }
 
 impl Place {
-    /// In addresses of `bits` bits, with programs that begin at `start`.
+    /// The addresses with `bits` bits, for programs that begin at `start`.
     pub(crate) fn new(bits: u32, start: u64) -> Place {
         let is_narrow = bits <= 32;
         Place {
@@ -166,8 +170,8 @@ impl Place {
     }
 }
 
-/// The path of a message through a microkernel, of so many instructions, which also stand for entering
-/// and leaving it.
+/// The path of a message through a microkernel, with `instructions` instructions, which include
+/// entering and leaving it.
 pub(crate) fn ipc(place: Place, instructions: u64) -> Turn {
     // Of the cycles of a call most are those of two instructions; the path has one in three.
     let path = instructions.div_ceil(3);
@@ -177,7 +181,7 @@ pub(crate) fn ipc(place: Place, instructions: u64) -> Turn {
     Turn { space: KERNEL, pieces }
 }
 
-/// What the kernel has mapped: its paths, and pages of data.
+/// The regions of the kernel: its code paths, and pages of data.
 pub(crate) fn kernel_regions(place: Place, code_bytes: u64, data_pages: u64) -> (u32, Vec<Region>) {
     let regions = vec![
         region("code", place.kernel, code_bytes, 5),
@@ -186,7 +190,7 @@ pub(crate) fn kernel_regions(place: Place, code_bytes: u64, data_pages: u64) -> 
     (KERNEL, regions)
 }
 
-/// A call of `from`, after which `to` runs, by the server `server` if Linux is one.
+/// A call by `from`, after which `to` runs. If Linux is a server, it runs in the space `server`.
 pub(crate) fn call(linux: Linux, place: Place, (from, to): (u32, u32), server: u32) -> Vec<Turn> {
     let Linux { is_server, trap, work, code: code_count, data, copied, ipc: instructions } = linux;
     let trap = |code_start: u64| {
@@ -231,7 +235,7 @@ pub(crate) fn call(linux: Linux, place: Place, (from, to): (u32, u32), server: u
     vec![mirrored, library(from), message.clone(), serves, message, library(to)]
 }
 
-/// Regions of a Linux at user level, and of a program's part in calling it.
+/// The regions of a Linux at user level, and those that a program needs to call it.
 pub(crate) fn server_regions(linux: Linux, place: Place) -> Vec<Region> {
     let Linux { work, code, data, copied, .. } = linux;
     let each = work * INSTRUCTION_BYTES;
@@ -251,7 +255,7 @@ pub(crate) fn library_regions(linux: Linux, place: Place) -> Vec<Region> {
     regions
 }
 
-/// What the kernel and, if it is there, the server have mapped.
+/// The regions of the kernel and, if there is one, of the server.
 pub(crate) fn linux_regions(linux: Linux, place: Place, server: u32) -> Vec<(u32, Vec<Region>)> {
     let own = linux.code * READ_BYTES + (linux.work + linux.ipc) * INSTRUCTION_BYTES + 3 * PAGE;
     let (number, mut kernel) =

@@ -1,39 +1,40 @@
-//! Which recorded call waits, given what the other programs have done so far.
+//! Which recorded calls wait, given what the other programs have done so far.
 //!
 //! ```text
 //!   write(4096) --> pipe | 64 KiB at most | --> read(4096)
 //!      waits while it is full                      waits while it is empty
 //! ```
 //!
-//! A recorded process went on whenever another core was free. On the processors of a mix it must
-//! not, or it would read what nobody has written yet. What it waits for is known of
+//! A recorded process continued whenever another processor was free. On the processors of a mix it
+//! must not, or it would read what no other process has written yet. What a call waits for is
+//! determined for
 //!
-//! * pipes: what was written and is not read yet. A write of more than [`PIPE_BUF`] bytes fills
-//!   what room there is and waits for the rest, a smaller one waits for room for all of it
-//!   (pipe(7)). A read takes what there is until it has as much as it got in the recording. An end
-//!   of file waits until all who have written to the pipe have ended, or are at a later time of the
-//!   recording than it.
-//! * `wait4`: the end of the child that it tells of.
-//! * `vfork`, and `clone` with `CLONE_VFORK`: the child's `execve` or end.
+//! * pipes, by the bytes that were written and not yet read. A write of more than [`PIPE_BUF`] bytes
+//!   fills the available room and waits for the rest; a smaller write waits for room for all of it
+//!   (pipe(7)). A read takes the available bytes until it has as many as it got in the recording. An end
+//!   of file waits until all processes that have written to the pipe have ended, or have passed its time
+//!   of the recording.
+//! * `wait4`: it waits for the end of the child that it reports.
+//! * `vfork`, and `clone` with `CLONE_VFORK`: they wait for the child's `execve` or end.
 //!
-//! Of other calls (sockets, `poll`, `nanosleep`) only the time is known. One that took longer than
-//! [`WAITED_NS`] did wait, and goes on when nobody who can run, or who waits for a time, is at an
-//! earlier time of the recording than its end. Files answer at once: no disk is modelled. `futex` is
-//! not followed, since it is mostly for threads of one process, whose order is that of the recording
-//! anyway.
+//! For other calls (sockets, `poll`, `nanosleep`) only the time is known. A call that took longer
+//! than [`WAITED_NS`] has waited. It continues when no process that can run, or that waits for a
+//! time, is at an earlier time of the recording than the call's end. Files answer at once: no disk
+//! is modelled. `futex` is not modelled, since it is mostly for threads of one process, whose order
+//! is that of the recording anyway.
 
 use rustc_hash::FxHashMap;
 
 use crate::{Call, FileKind};
 
-/// pipe(7): the most bytes that are written at once or not at all.
+/// pipe(7): the largest number of bytes that are written atomically.
 const PIPE_BUF: u64 = 4096;
-/// A call that took longer has waited [assumption: those that find what they want take less than
-/// that under QEMU].
+/// A call that took longer than this has waited [assumption: calls that need not wait take less
+/// than this under QEMU].
 const WAITED_NS: u64 = 20_000;
 
-/// The calls that wait for somebody else, where that is not known more exactly. Those on files and
-/// terminals do not.
+/// The calls that wait for another process, if no more is known about what they wait for. Calls on
+/// files and terminals do not wait.
 const WAITING: [&str; 27] = [
     "accept",
     "accept4",
@@ -64,23 +65,24 @@ const WAITING: [&str; 27] = [
     "send",
 ];
 
-/// A pipe: which recording's, its device and its inode.
+/// The identity of a pipe: the recording, and the pipe's device and inode.
 pub(super) type PipeId = (u32, u64, u64);
 
 /// What a program waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wait {
-    /// That there is something in a pipe.
+    /// Data in a pipe.
     Data(PipeId),
-    /// That there is so much room in a pipe.
+    /// This many bytes of room in a pipe.
     Room(PipeId, u64),
-    /// That who has written to a pipe has ended, or has come to that time of the recording.
+    /// The processes that have written to a pipe must have ended, or have reached this time of the
+    /// recording.
     Closed(PipeId, u64),
-    /// The end of the process of that number at the system.
+    /// The end of the process with this process id.
     Child(i64),
-    /// The end of a program, or that it executes another.
+    /// The end of a program, or that it executes another one.
     Leaves(usize),
-    /// That nobody is at an earlier time of the recording.
+    /// No process may be at an earlier time of the recording.
     Time(u64),
 }
 
@@ -93,20 +95,20 @@ pub(super) struct Pipes {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Bytes in it.
+    /// The number of bytes in the pipe.
     bytes: u64,
     /// The programs that have written to it.
     writers: Vec<usize>,
 }
 
 impl Pipes {
-    /// Empty pipes that hold `capacity` bytes each.
+    /// No pipes yet; each will hold `capacity` bytes.
     pub(super) fn new(capacity: u64) -> Pipes {
         Pipes { capacity, all: FxHashMap::default() }
     }
 
-    /// What `call` of `program`, a process of `recording`, waits for, if anything. `moved` counts
-    /// the bytes that it has moved already, 0 when it begins.
+    /// What `call` of `program`, a process of `recording`, waits for, if anything. `moved` is the
+    /// number of bytes that it has transferred already, 0 at its beginning.
     pub(super) fn ask(
         &mut self,
         (recording, program): (u32, usize),
@@ -140,7 +142,7 @@ impl Pipes {
         (may_wait && waited).then_some(Wait::Time(call.ended_ns))
     }
 
-    /// Whether a wait for a pipe is over.
+    /// Whether a wait for a pipe has ended.
     pub(super) fn allows(&self, wait: &Wait) -> bool {
         match wait {
             Wait::Data(id) => self.inside(id) > 0,
@@ -153,7 +155,7 @@ impl Pipes {
         self.all.get(id).map_or(0, |pipe| pipe.bytes)
     }
 
-    /// Who has written to a pipe.
+    /// The programs that have written to a pipe.
     pub(super) fn writers(&self, id: &PipeId) -> &[usize] {
         self.all.get(id).map_or(&[], |pipe| &pipe.writers)
     }

@@ -1,4 +1,4 @@
-//! Several programs in one trace: which of them runs when, and on which processor.
+//! Several programs in one trace: when, and on which processor, each of them runs.
 //!
 //! ```text
 //!   a.pwt --> Program --\                        Run { cpu: 0, space: 0 }  a's accesses
@@ -7,15 +7,15 @@
 //!                  \--calls--> Pipes: who waits for whom
 //! ```
 //!
-//! A program is a trace, or one process of a recording of several. Each has threads and address
-//! spaces of its own, which get new numbers: the first thread and the first space of the i-th
-//! program have the number i. Thread t runs on processor t mod N. The accesses of one program stay
-//! in its own order, and so do its threads.
+//! A program is a trace, or one process of a recording of several. Each has its own threads and
+//! address spaces, which are renumbered: the first thread and the first space of the i-th program
+//! get the number i. Thread t runs on processor t mod N. The accesses and the threads of one
+//! program keep their order.
 //!
 //! Programs whose first threads share a processor take turns on it ([`schedule`]), and wait for
-//! each other as recorded calls say ([`calls`]). A process begins when its parent forks it. Time is
-//! counted in instructions. What the machine costs them does not change the order, so that one
-//! decoding feeds a whole sweep.
+//! each other at recorded calls ([`calls`]). A process begins when its parent forks it. Time is
+//! counted in instructions: their cost on a machine does not change the order, so that the traces
+//! are decoded once for a whole sweep.
 
 mod calls;
 mod program;
@@ -36,16 +36,16 @@ use schedule::Schedule;
 pub use crate::switches::Switches;
 pub use spec::{Order, Spec};
 
-/// Accesses of a batch, about.
+/// The approximate number of accesses per batch.
 const BATCH_ACCESSES: usize = 1 << 16;
 
-/// What starts the description of a mix.
+/// The prefix of a mix's description.
 pub(crate) const MIX: &str = "mix:";
 
-/// Linux: the parent waits until the child executes another program or ends.
+/// Linux's flag: the parent waits until the child executes another program or ends.
 const CLONE_VFORK: u64 = 0x4000;
 
-/// One of the traces of a mix: all of it, or its processes.
+/// One of the traces of a mix: the whole trace, or its processes.
 pub struct Part {
     name: String,
     header: Header,
@@ -58,7 +58,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// All of `source`, which messages call `name`.
+    /// The whole of `source`, which messages call `name`.
     pub fn whole(name: String, source: Box<dyn Source + Send>) -> Part {
         Part {
             name,
@@ -73,7 +73,7 @@ impl Part {
         }
     }
 
-    /// The processes of the recording `reader` called `name`.
+    /// The processes of the recording `reader`, which is called `name`.
     pub(crate) fn recording(name: &str, reader: Reader, options: &Options) -> Part {
         Part {
             name: name.to_owned(),
@@ -93,27 +93,27 @@ pub struct Mix {
     spec: Spec,
     header: Header,
     programs: Vec<Program>,
-    /// The processes of the recording, if it is one alone.
+    /// The processes, if the mix is of a single recording.
     processes: Vec<Process>,
     stored: Option<Stored>,
     total: Option<u64>,
-    /// The digests of the traces, where they are known.
+    /// The digests of the traces, as far as they are known.
     digests: Vec<Option<String>>,
     schedule: Schedule,
     pipes: Pipes,
-    /// By program: what it waits for, and when that was over in the recording.
+    /// For each program: what it waits for, and when that wait ended in the recording.
     waits: Vec<Option<(Wait, u64)>>,
     unexplained: u64,
-    /// By trace: whether its processes have told of a call.
+    /// For each trace: whether its processes have reported a call.
     has_calls: Vec<bool>,
     numbers: Numbers,
-    /// Accesses given so far.
+    /// The number of accesses given so far.
     given: u64,
     warnings: Vec<String>,
     ended: bool,
 }
 
-/// The numbers that a mix gives to threads and spaces, and where the last access was made.
+/// The numbers of threads and spaces in the mix, and where the last access was made.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     threads: u32,
@@ -121,12 +121,13 @@ pub(crate) struct Numbers {
     cpus: u32,
     /// Whether programs wait for each other.
     waits: bool,
-    /// Processor and space of the last [`Event::Run`]. The first comes before all else, for it
-    /// tells that there is a schedule.
+    /// Processor and space of the last [`Event::Run`]. The first one comes before everything else,
+    /// because it shows that there is a schedule.
     place: Option<(u32, u32)>,
-    /// The process that ran last, in a recording of several that is not mixed with others.
+    /// The process that ran last, in a recording of several processes that is not mixed with
+    /// others.
     process: Option<u32>,
-    /// How often recorded programs switched by themselves, in the order of their recordings.
+    /// How many times recorded programs switched in the order of their recordings.
     recorded: u64,
 }
 
@@ -137,7 +138,7 @@ impl Switches {
         Switches { unexplained: 0, ..self }
     }
 
-    /// Counts `times` switches for this `cause`, as batches name it.
+    /// Counts `times` switches for this `cause`, which is named as in batches.
     pub(crate) fn count(&mut self, cause: &'static str, times: u64) {
         match cause {
             UNEXPLAINED => self.unexplained += times,
@@ -145,7 +146,7 @@ impl Switches {
         }
     }
 
-    /// Those of processes that come in the order of the clock, as a program's that runs.
+    /// The switches between processes that are in the order of the clock, as in a running program.
     pub fn recorded(switches: u64) -> Switches {
         Switches {
             order: Order::Stamps.name(),
@@ -157,15 +158,15 @@ impl Switches {
     }
 }
 
-/// What a wait that nothing ended is called among the switches of a batch.
+/// The cause, in a batch, of a switch after a wait that nothing ended.
 const UNEXPLAINED: &str = "unexplained";
 
-/// The cause of a switch that is the recording's own.
+/// The cause of a switch that is in the recording itself.
 pub(crate) const RECORDED: &str = "recorded";
 
 impl Numbers {
-    /// Says to `out` where `thread` of `process` goes on, in `space`, if that is another place than
-    /// before, or another process.
+    /// Reports to `out` that `thread` of `process` continues in `space`, if place or process differ
+    /// from the last.
     fn run(&mut self, thread: u32, process: Option<u32>, space: u32, out: &mut Batch) {
         if let (Some(last), Some(number)) = (&mut self.process, process)
             && *last != number
@@ -181,7 +182,7 @@ impl Numbers {
 }
 
 impl Mix {
-    /// The recording at `path` in the usual order, if it is one of several processes.
+    /// The recording at `path` in the default order, if it has several processes.
     pub(crate) fn of_recording(path: &Path, options: &Options) -> Result<Option<Mix>, Error> {
         let Some(name) = path.to_str() else { return Ok(None) };
         // Not by `Part::open`, which opens here what is no recording.
@@ -190,7 +191,7 @@ impl Mix {
         Mix::new(Spec::of_recording(name), vec![part]).map(Some)
     }
 
-    /// A mix of `parts` as `spec` says, whatever traces that names.
+    /// A mix of `parts`, with the settings in `spec`.
     pub fn new(spec: Spec, parts: Vec<Part>) -> Result<Mix, Error> {
         let header = header(&spec, &parts)?;
         let total = parts.iter().map(|part| part.total).sum();
@@ -245,7 +246,7 @@ impl Mix {
         })
     }
 
-    /// `program` has stopped before an event that the others may have to do with.
+    /// Handles a stop of `program` before an event that concerns other programs.
     fn ask(&mut self, number: usize, out: &mut Batch) {
         let program = &self.programs[number];
         let (trace, own, may_pass) = (program.trace, program.number(), program.may_pass);
@@ -326,7 +327,7 @@ impl Mix {
         }
     }
 
-    /// Wakes those who wait in one of these ways and need not any more.
+    /// Wakes the programs whose wait is of a kind that `ways` accepts and has ended.
     fn look(&mut self, ways: impl Fn(&Wait) -> bool) {
         for number in 0..self.waits.len() {
             if let Some((wait, _)) = self.waits[number]
@@ -338,7 +339,7 @@ impl Mix {
         }
     }
 
-    /// `number` need not wait any more.
+    /// Lets `number` continue, whose wait has ended.
     fn go_on(&mut self, number: usize, wait: Wait) {
         self.waits[number] = None;
         match wait {
@@ -351,7 +352,8 @@ impl Mix {
         self.schedule.wake(number);
     }
 
-    /// Nobody can run: lets go on who did so first in the recording. False if nobody waits.
+    /// Called if no program can run: lets the one continue whose wait ended first in the recording.
+    /// Returns false if none waits.
     fn release(&mut self, out: &mut Batch) -> bool {
         let waiting = self.waits.iter().enumerate();
         let waiting = waiting.filter_map(|(number, wait)| Some((wait.as_ref()?.1, number)));
@@ -368,7 +370,7 @@ impl Mix {
         child.inspect(|child| self.schedule.wake(*child)).is_some()
     }
 
-    /// `number` has ended.
+    /// Handles the end of the program `number`.
     fn end(&mut self, number: usize) {
         let (warnings, digest) = self.programs[number].end();
         self.warnings.extend(warnings);
@@ -379,7 +381,7 @@ impl Mix {
         self.look(|wait| !matches!(wait, Wait::Data(_) | Wait::Room(..)));
     }
 
-    /// What is to be said at the end.
+    /// Adds the warnings at the end.
     fn close(&mut self) {
         if std::mem::replace(&mut self.ended, true) || !self.numbers.waits {
             return;
@@ -399,7 +401,8 @@ impl Mix {
     }
 }
 
-/// What can be said of all: the processor must be one, and so must what is left out.
+/// The header, with what all parts have in common. They must have the same instruction set, and the
+/// same kinds of accesses missing.
 fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
     let note = format!(
         "programs run in the order `{}`, which the machine's time does not change",
@@ -516,7 +519,7 @@ impl Source for Mix {
         Some(self.schedule.switches(&self.spec, self.numbers.recorded, self.unexplained))
     }
 
-    /// That of the description and of all traces.
+    /// The digest of the description and of all traces.
     fn digest(&self) -> Option<String> {
         let mut digest = Sha256::new();
         digest.update(format!("mix 1 {}", Spec { traces: Vec::new(), ..self.spec.clone() }));

@@ -1,4 +1,4 @@
-//! One program of a mix: its batches, taken piece by piece.
+//! One program of a mix: its batches, copied piece by piece.
 
 use rustc_hash::FxHashMap;
 
@@ -6,38 +6,37 @@ use super::{BATCH_ACCESSES, Numbers, RECORDED};
 use crate::import::Opening;
 use crate::{Batch, Error, Event, Placed, Process, Segment, Source};
 
-/// Why a program does not go on at once.
+/// Why a program stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// It has run the instructions that it was given.
+    /// It has run the instructions of its turn.
     Budget,
-    /// The batch that it writes to is full, or its own is empty.
+    /// The batch to which it writes is full, or its own batch is empty.
     Batch,
-    /// Its next event is one that the others may have to do with: see [`Program::asked`].
+    /// Its next event may concern other programs: see [`Program::asked`].
     Asks,
     /// It has ended.
     Ended,
 }
 
-/// A program and how far it has come.
+/// A program and its progress.
 pub(super) struct Program {
     name: String,
-    /// Which of the mixed traces it is from.
+    /// The index of the trace that it is from.
     pub(super) trace: u32,
-    /// What the recording knows of it, if it is one of several processes.
+    /// Its data in the recording, if it is one of several processes.
     process: Option<Process>,
     state: State,
     /// Whether it runs in its parent's space.
     pub(super) shares_space: bool,
-    /// By when it had done in the recording what it has done so far, in nanoseconds.
+    /// The time in the recording, in nanoseconds, by which it had done what it has done so far.
     pub(super) ns: u64,
-    /// Bytes that the call which it waits in has moved through a pipe.
+    /// The number of bytes that the call in which it waits has transferred through a pipe.
     pub(super) moved: u64,
-    /// Whether it goes on with the event that it waited before, whatever that is.
+    /// Whether it may continue with the event before which it stopped, whatever that is.
     pub(super) may_pass: bool,
     own_space: u32,
-    /// Its present batch, of which the accesses before `at` and the events before `event` have
-    /// been taken.
+    /// Its current batch; the accesses before `at` and the events before `event` have been copied.
     batch: Batch,
     at: usize,
     event: usize,
@@ -57,7 +56,7 @@ enum State {
 }
 
 impl Program {
-    /// The program of that number, which its first thread and its first space get too.
+    /// The program numbered `number`, which is also the number of its first thread and first space.
     pub(super) fn new(
         number: u32,
         trace: u32,
@@ -95,8 +94,8 @@ impl Program {
         self.process.as_ref().is_some_and(|process| process.parent.is_some())
     }
 
-    /// Whether it has not begun and is the child with the number `pid` at the system of `parent`,
-    /// or of any process.
+    /// Whether it has not begun and is the child with the process id `pid` of `parent`, or of any
+    /// process.
     pub(super) fn is_new_child(&self, pid: i64, parent: Option<u32>) -> bool {
         let begins = matches!(self.state, State::Before(_));
         self.process.as_ref().filter(|_| begins).is_some_and(|process| {
@@ -104,12 +103,12 @@ impl Program {
         })
     }
 
-    /// What messages call the trace that it is from.
+    /// The name of its trace in messages.
     pub(super) fn trace_name(&self) -> &str {
         self.name.rsplit_once(": process ").map_or(&self.name, |(trace, _)| trace)
     }
 
-    /// Whether it is the process of that number at the system.
+    /// Whether it has the process id `pid`.
     pub(super) fn is_process(&self, pid: i64) -> bool {
         self.process.as_ref().is_some_and(|process| i64::from(process.pid) == pid)
     }
@@ -122,7 +121,7 @@ impl Program {
         matches!(self.state, State::Ended)
     }
 
-    /// Ends it: gives what became known of it on the way, and its digest.
+    /// Ends it. Returns the warnings that occurred, and its digest.
     pub(super) fn end(&mut self) -> (Vec<String>, Option<String>) {
         let State::Running(source) = std::mem::replace(&mut self.state, State::Ended) else {
             return (Vec::new(), None);
@@ -132,12 +131,12 @@ impl Program {
         (warnings, source.digest())
     }
 
-    /// The event that it stopped before with [`Stop::Asks`].
+    /// The event before which it stopped with [`Stop::Asks`].
     pub(super) fn asked(&self) -> Option<&Event> {
         Some(&self.batch.events.get(self.event)?.event)
     }
 
-    /// It goes on with the event that it stopped before.
+    /// Continues with the event before which it stopped.
     pub(super) fn pass(&mut self, out: &mut Batch, numbers: &mut Numbers) {
         (self.moved, self.may_pass) = (0, false);
         let Some(placed) = self.batch.events.get(self.event) else { return };
@@ -151,7 +150,7 @@ impl Program {
         out.push_event(thread, placed.event.clone());
     }
 
-    /// The next batch of its source; false if there are no more accesses.
+    /// Reads the next batch of its source; false if there are no more accesses.
     fn read(&mut self) -> Result<bool, Error> {
         if let State::Before(_) = self.state
             && let State::Before(opening) = std::mem::replace(&mut self.state, State::Ended)
@@ -164,14 +163,14 @@ impl Program {
         }
     }
 
-    /// Whether it is about to take the whole of its next batch, which goes without copying if
-    /// there is nothing before it.
+    /// Whether it is about to copy the whole of its next batch, which can be handed over without
+    /// copying if nothing is before it.
     pub(super) fn wants_all_of_a_batch(&self) -> bool {
         self.more && self.at == self.batch.len()
     }
 
-    /// Appends what it does next to `out`, about `budget` instructions of it: the last access may
-    /// come with more. Gives how many it were.
+    /// Appends to `out` what it does next, about `budget` instructions; the last access may bring
+    /// more. Returns the number of instructions.
     pub(super) fn take(
         &mut self,
         out: &mut Batch,
@@ -219,7 +218,7 @@ impl Program {
         }
     }
 
-    /// Whether its batch says nothing of spaces and is made on one processor.
+    /// Whether its batch has no changes of space and is made on one processor.
     fn is_plain(&mut self, numbers: &mut Numbers) -> bool {
         let cpus = numbers.cpus;
         let mut segments = self.batch.segments.iter();
@@ -237,7 +236,7 @@ impl Program {
             })
     }
 
-    /// Whether others may have to do with `event`.
+    /// Whether `event` may concern other programs.
     fn asks(&self, event: &Event, numbers: &Numbers) -> bool {
         match event {
             Event::Fork { result: 1.., .. } if self.process.is_some() => true,
@@ -249,7 +248,7 @@ impl Program {
         }
     }
 
-    /// Gives all of its batch to `out`, which has no access, and takes its memory instead.
+    /// Hands over all of its batch to `out`, which has no access, in exchange for its memory.
     fn take_whole(&mut self, out: &mut Batch, numbers: &mut Numbers) {
         for index in 0..self.batch.segments.len() {
             let Segment { start, thread } = self.batch.segments[index];
@@ -270,8 +269,8 @@ impl Program {
         self.batch.clear();
     }
 
-    /// The events before the next access; true if it stops before one that others may have to do
-    /// with.
+    /// Appends the events before the next access. Returns true if it stops before one that may
+    /// concern other programs.
     fn take_events(&mut self, out: &mut Batch, numbers: &mut Numbers) -> bool {
         while let Some(placed) = self.batch.events.get(self.event) {
             if placed.at as usize > self.at {
@@ -304,8 +303,8 @@ impl Program {
         false
     }
 
-    /// Accesses of one thread up to the next event, of `budget` instructions or a little more, as
-    /// far as `out` has room. Gives their instructions.
+    /// Appends accesses of one thread up to the next event, of about `budget` instructions, as far
+    /// as `out` has room. Returns their number of instructions.
     fn take_piece(&mut self, out: &mut Batch, budget: u64, numbers: &mut Numbers) -> u64 {
         let segments = &self.batch.segments;
         let later = segments.partition_point(|segment| segment.start as usize <= self.at);
@@ -349,13 +348,13 @@ impl Program {
     }
 }
 
-/// Instructions of some accesses, with sums that fit into the lanes of a vector.
+/// The number of instructions of some accesses; partial sums fit into the lanes of a vector.
 fn sum(metas: &[crate::Meta]) -> u64 {
     let some = metas.chunks(1 << 16);
     some.map(|some| u64::from(some.iter().map(|meta| meta.instructions()).sum::<u32>())).sum()
 }
 
-/// The number of `own`, which is `next` if it has none.
+/// The mix's number of `own`; if it has none, it gets `next`.
 fn number(numbers: &mut FxHashMap<u32, u32>, own: u32, next: &mut u32) -> u32 {
     *numbers.entry(own).or_insert_with(|| {
         *next += 1;

@@ -1,4 +1,4 @@
-//! Whose turn it is.
+//! The schedule: which program runs next.
 //!
 //! ```text
 //!   cpu 0   queue  a c       clock 31M     the processor whose clock shows least runs next,
@@ -7,26 +7,27 @@
 //! ```
 //!
 //! A program's processor is that of its first thread. The clock of a processor counts the
-//! instructions that it ran, so that processors which have work run side by side. Who is woken
-//! goes to the end of its queue: it does not preempt who runs [assumption; Linux may let it].
+//! instructions that ran on it, so that processors with work advance together. A program that is
+//! woken goes to the end of its queue: it does not preempt the running one [assumption; Linux may
+//! do that].
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::program::Stop;
 use super::{Order, RECORDED, Spec, Switches};
 
-/// What a processor gives its first program.
+/// A turn of a processor's first program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) program: usize,
-    /// Instructions that it may run now.
+    /// The number of instructions that it may run now.
     pub(super) instructions: u64,
-    /// Why its processor does not go on with another program, if it ran one before.
+    /// Why its processor switched to it, if another program ran before.
     pub(super) switch: Option<&'static str>,
     cpu: usize,
 }
 
-/// Why a processor goes on with another program.
+/// Why a processor switches to another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Quantum,
@@ -49,13 +50,14 @@ impl Cause {
 /// A processor.
 #[derive(Debug)]
 struct Cpu {
-    /// Who wants to run here; the first one does.
+    /// The programs that can run here; the first one runs.
     queue: VecDeque<usize>,
-    /// Instructions run so far.
+    /// The number of instructions run so far.
     clock: u64,
-    /// Instructions that are left of the first one's turn.
+    /// The instructions left of the first program's turn.
     left: u64,
-    /// Who ran last, and why it does not any more if another one runs next.
+    /// The program that ran last; the next field has the reason for a switch, if another one runs
+    /// next.
     last: Option<usize>,
     cause: Cause,
 }
@@ -64,7 +66,7 @@ struct Cpu {
 #[derive(Debug)]
 pub(super) struct Schedule {
     cpus: Vec<Cpu>,
-    /// The processor that runs, and what is left of its slice.
+    /// The processor that runs, and the instructions left of its slice.
     slice: (usize, u64),
     quantum: u64,
     slice_instructions: u64,
@@ -72,7 +74,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Processors without work.
+    /// Processors without programs.
     pub(super) fn new(spec: &Spec) -> Schedule {
         let cpu = |_| Cpu {
             queue: VecDeque::new(),
@@ -90,7 +92,7 @@ impl Schedule {
         }
     }
 
-    /// `program` can run: it begins, or what it waited for has happened.
+    /// Makes `program` runnable: it begins, or its wait has ended.
     pub(super) fn wake(&mut self, program: usize) {
         let now = self.cpus[self.slice.0].clock;
         let home = program % self.cpus.len();
@@ -104,7 +106,7 @@ impl Schedule {
         cpu.queue.push_back(program);
     }
 
-    /// The next turn; `None` if nobody can run.
+    /// The next turn; `None` if no program can run.
     pub(super) fn turn(&mut self) -> Option<Turn> {
         let (running, left) = self.slice;
         if left == 0 || self.cpus[running].queue.is_empty() {
@@ -126,7 +128,7 @@ impl Schedule {
         Some(Turn { program, instructions, switch, cpu: running })
     }
 
-    /// The program of `turn` has run `instructions`.
+    /// Records that the program of `turn` has run `instructions`.
     pub(super) fn ran(&mut self, turn: Turn, instructions: u64, stop: Stop) {
         let cpu = &mut self.cpus[turn.cpu];
         cpu.clock += instructions;
@@ -146,7 +148,7 @@ impl Schedule {
         cpu.left = self.quantum;
     }
 
-    /// `program`, which can run, waits from here on.
+    /// Makes `program`, which is runnable, wait.
     pub(super) fn block(&mut self, program: usize) {
         let home = program % self.cpus.len();
         let cpu = &mut self.cpus[home];
@@ -158,12 +160,12 @@ impl Schedule {
         }
     }
 
-    /// All that can run.
+    /// All runnable programs.
     pub(super) fn ready(&self) -> impl Iterator<Item = usize> {
         self.cpus.iter().flat_map(|cpu| cpu.queue.iter().copied())
     }
 
-    /// What has been done so far in a mix as `spec` says.
+    /// The counts of switches so far, in a mix with the settings of `spec`.
     pub(super) fn switches(&self, spec: &Spec, recorded: u64, unexplained: u64) -> Switches {
         let causes = Cause::ALL.map(|cause| (cause.name(), self.switches[cause as usize]));
         let mut by_cause = BTreeMap::from(causes);

@@ -6,25 +6,24 @@ use crate::Error;
 use crate::import::is_pipe;
 use crate::units::with_unit;
 
-/// What decides which program runs.
+/// What determines the order in which programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// A program runs until a recorded call would wait, given what the others have done, or its
-    /// quantum ends ([`super::calls`]).
+    /// A program runs until a recorded call would wait, given what the others have done, or until
+    /// its quantum ends ([`super::calls`]).
     #[default]
     Blocking,
-    /// Programs take turns of one quantum, and none waits for another.
+    /// Programs take turns of one quantum, and do not wait for each other.
     Turns,
-    /// The processes of a recording run in the order in which they were recorded; recordings take
-    /// turns.
+    /// The processes of a recording run in the recorded order; recordings take turns.
     Stamps,
 }
 
 impl Order {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Order; 3] = [Order::Blocking, Order::Turns, Order::Stamps];
 
-    /// Its name in descriptions and results.
+    /// The name in descriptions and results.
     pub const fn name(self) -> &'static str {
         match self {
             Order::Blocking => "blocking",
@@ -36,29 +35,31 @@ impl Order {
 
 /// A mix, as written in `quantum=30M,cpus=2,a.pwt*3,b.pwt`: settings and traces in any order.
 ///
-/// A trace may be given several times, as `a.pwt*3`. One whose name has a comma, as a generator's
-/// has, stands in brackets: `[generate:uniform,size=4M]*2`.
+/// A trace may be repeated, as `a.pwt*3`. A trace whose name contains a comma, such as a
+/// generator's, must be in brackets: `[generate:uniform,size=4M]*2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// `order`: what decides which program runs.
+    /// `order`: what determines the order in which programs run.
     pub order: Order,
-    /// `quantum`: instructions of a turn. 30M: 10 ms of a processor that completes 3 instructions
-    /// each ns [assumption].
+    /// `quantum`: instructions per turn. 30M: 10 ms of a processor that completes 3 instructions
+    /// per ns [assumption].
     pub quantum: u64,
-    /// `slice`: instructions that one processor runs before the next one does. They run side by
-    /// side in truth, so that only what they share sees the slices. 1M [assumption].
+    /// `slice`: instructions that one processor runs before the next one does. Real processors run
+    /// at the same time, so that slices are visible only in what the processors share. 1M
+    /// [assumption].
     pub slice: u64,
-    /// `cpus`: processors.
+    /// `cpus`: the number of processors.
     pub cpus: u32,
-    /// `pipe`: bytes that a pipe holds before its writer waits. 64K: pipe(7), since Linux 2.6.11.
+    /// `pipe`: the number of bytes that a pipe holds before its writer waits. 64K: pipe(7), since
+    /// Linux 2.6.11.
     pub pipe_bytes: u64,
-    /// The traces, and how often each.
+    /// The traces, each with its number of repetitions.
     pub traces: Vec<(String, u32)>,
 }
 
-/// More processors than this are a slip of the keyboard.
+/// The largest number of processors; a larger one is taken for a typing error.
 const CPUS_MAX: u64 = 1024;
-/// Each program has a decoder.
+/// The largest number of programs, each of which has a decoder.
 const PROGRAMS_MAX: u64 = 4096;
 
 impl Default for Spec {
@@ -78,7 +79,7 @@ impl Default for Spec {
 impl Spec {
     const KEYS: [&'static str; 5] = ["order", "quantum", "slice", "cpus", "pipe"];
 
-    /// The processes of the recording at `path`, in the usual order on one processor.
+    /// The processes of the recording at `path`, in the default order on one processor.
     pub fn of_recording(path: &str) -> Spec {
         Spec { traces: vec![(path.to_owned(), 1)], ..Spec::default() }
     }
@@ -116,7 +117,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Takes in `part`: a setting, or a trace and how often it is wanted.
+    /// Adds `part`: a setting, or a trace with its number of repetitions.
     fn add(&mut self, part: &str) -> Result<(), String> {
         if part.is_empty() {
             return Err("an empty part between two commas".to_owned());
@@ -165,7 +166,7 @@ impl FromStr for Spec {
     }
 }
 
-/// What is between the commas that are not in brackets.
+/// The parts of `text` between commas that are not in brackets.
 fn parts(text: &str) -> Result<Vec<&str>, String> {
     let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
     for (at, byte) in text.bytes().enumerate() {
@@ -187,7 +188,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
 }
 
 impl fmt::Display for Spec {
-    /// All settings and traces, so that parsing it gives the same ones.
+    /// Writes all settings and traces, so that parsing the text gives the same ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "order={},quantum={}", self.order.name(), self.quantum)?;
         write!(f, ",slice={},cpus={},pipe={}B", self.slice, self.cpus, self.pipe_bytes)?;

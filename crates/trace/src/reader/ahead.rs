@@ -6,23 +6,23 @@ use std::thread::{Builder, JoinHandle};
 use super::Feed;
 use crate::{Batch, Error};
 
-/// Batches that wait to be taken; one more is being filled and one is in use.
+/// The number of batches that wait to be taken; one more is being filled and one is in use.
 const WAITING_MAX: usize = 2;
 
 /// A thread that decodes batches before they are asked for.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// `None` only while it is dropped, which tells the thread to end.
+    /// `None` only while this is dropped, which tells the thread to end.
     filled: Option<Receiver<Filled>>,
     used: Sender<Batch>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A batch and whether it has accesses, or why there is none.
+/// A batch and whether it has accesses, or an error.
 type Filled = Result<(Batch, bool), Error>;
 
 impl Ahead {
-    /// Begins to decode `feed`, of the file at `path`.
+    /// Begins to decode `feed`, which reads the file at `path`.
     pub(super) fn start(feed: Feed, path: &Path) -> Result<Ahead, Error> {
         let (give, filled) = sync_channel(WAITING_MAX);
         let (used, take) = channel();
@@ -33,7 +33,7 @@ impl Ahead {
         Ok(Ahead { filled: Some(filled), used, thread: Some(thread) })
     }
 
-    /// Replaces `batch` with the next accesses; false after the last.
+    /// Replaces the contents of `batch` by the next accesses; false after the last.
     pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some(Ok(filled)) = self.filled.as_ref().map(Receiver::recv) else {
             let error = io::Error::other("the thread that reads it ended too early");

@@ -7,10 +7,10 @@ use super::{BATCH_ACCESSES, ChunkInfo, OpenFile};
 use crate::format::{Damage, Decoder, Decompressor, FRAME_BYTES, FrameHead, FrameKind};
 use crate::{Batch, Error};
 
-/// The chunks of a file that are still to be read, and the one that is being decoded.
+/// The chunks of a file that have not been read yet, and the one that is being decoded.
 pub(super) struct Chunks {
     file: OpenFile,
-    /// Those to be read, the next one last.
+    /// The chunks not read yet, the next one last.
     rest: Vec<ChunkInfo>,
     part: Option<Part>,
     frame: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// All of `chunks`.
+    /// A reader of all `chunks`.
     pub(super) fn new(file: &OpenFile, chunks: &[ChunkInfo]) -> Result<Chunks, Error> {
         let decompressor =
             Decompressor::new().map_err(|error| Error::Io { path: file.path.clone(), error })?;
@@ -38,7 +38,8 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Only those of `chunks` that hold accesses of `range`, or events that belong to it.
+    /// Restricts it to those of `chunks` that contain accesses of `range`, or events that belong to
+    /// it.
     pub(super) fn limited_to(mut self, range: Range<u64>, chunks: &[ChunkInfo]) -> Chunks {
         let end = |chunk: &ChunkInfo| chunk.first + u64::from(chunk.accesses);
         let to_the_end = range.end == chunks.last().map_or(0, end);
@@ -51,7 +52,7 @@ impl Chunks {
         self
     }
 
-    /// Replaces `batch` with the next accesses; false after the last.
+    /// Replaces the contents of `batch` by the next accesses; false after the last.
     pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let (mut events, mut stamps) = (Vec::new(), Vec::new());
         loop {
@@ -87,12 +88,12 @@ impl Chunks {
         }
     }
 
-    /// The next chunk, to be taken apart; `None` after the last.
+    /// A decoder of the next chunk; `None` after the last.
     pub(super) fn next_decoder(&mut self) -> Result<Option<&mut Decoder>, Error> {
         Ok(self.open()?.then_some(&mut self.decoder))
     }
 
-    /// What is wrong with the chunk that was given last.
+    /// An error about the chunk that was given last.
     pub(super) fn damage(&self, damage: &Damage) -> Error {
         self.damaged(self.offset, &damage.0)
     }
@@ -142,16 +143,16 @@ impl Chunks {
     }
 }
 
-/// The accesses that are wanted.
+/// The accesses that are requested.
 #[derive(Clone, Debug)]
 struct Part {
     range: Range<u64>,
-    /// Whether events after the last of them are wanted too.
+    /// Whether events after the last of these accesses are requested too.
     to_the_end: bool,
 }
 
 impl Part {
-    /// Cuts off what is not wanted.
+    /// Removes what is not requested.
     fn cut(&self, batch: &mut Batch) {
         let Range { start, end } = self.range;
         let (first, len) = (batch.first, batch.len() as u64);

@@ -6,10 +6,11 @@
 //!   merged      0 0 0 0 0 0 0 0  1 1 1 1 1 1 1 1 1  0 0 0 0 0
 //! ```
 //!
-//! The piece that was done first comes first. So what a process did before it handed something over
-//! by a recorded call comes before what the taker did with it, as both calls have stamps. An event
-//! at the end of a piece tells how the call ended that the piece led to: it comes with the next
-//! piece, and others' pieces may come between, as a child's between `vfork` and its return.
+//! The piece that ended first comes first. What a process did before it handed something over by a
+//! recorded call therefore comes before what the receiver did with it, since both calls have
+//! stamps. An event at the end of a piece reports how the call ended to which the piece led. The
+//! event comes with the next piece, and pieces of other processes may be in between, such as those
+//! of a child between `vfork` and its return.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,24 +19,25 @@ use super::chunks::Chunks;
 use super::{BATCH_ACCESSES, ChunkInfo, OpenFile};
 use crate::{Batch, Error, Family, Placed, Process};
 
-/// The processes that are still to be read.
+/// The processes that are still being read.
 #[derive(Debug)]
 pub(super) struct Merge {
     streams: Vec<Stream>,
-    /// The time of each stream's next piece, or a time before it, and the stream.
+    /// For each stream: a lower bound of the time of its next piece, and the stream's index.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     family: Family,
-    /// Accesses given.
+    /// The number of accesses given.
     given: u64,
 }
 
 /// A process that is being read.
 #[derive(Debug)]
 struct Stream {
-    /// What is not read yet.
+    /// The chunks not read yet.
     chunks: Option<Chunks>,
     batches: VecDeque<Batch>,
-    /// Rows of the first batch that were given, and stamps of it that are over.
+    /// The number of rows of the first batch that were given; the next field has the number of its
+    /// stamps that have passed.
     at: u32,
     stamps: usize,
     /// The last stamp that was given.
@@ -74,7 +76,7 @@ impl Merge {
         })
     }
 
-    /// Replaces `batch` with the next accesses; false after the last.
+    /// Replaces the contents of `batch` by the next accesses; false after the last.
     pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         batch.clear();
         batch.first = self.given;
@@ -122,7 +124,7 @@ impl Merge {
 }
 
 impl Stream {
-    /// When its next piece was done; `None` when nothing is left.
+    /// The time by which its next piece was done; `None` if nothing is left.
     fn next_ns(&mut self) -> Result<Option<u64>, Error> {
         loop {
             let mut stamps = self.stamps;

@@ -1,4 +1,4 @@
-//! Opening a trace: from its index if it has one, from its chunks if it was cut.
+//! Opens a trace: by its index or, if the file was cut, from its chunks.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -86,7 +86,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     })
 }
 
-/// Where each chunk is in the file and in the trace of its process.
+/// The position of each chunk in the file and in the trace of its process.
 fn locate(entries: &[IndexEntry], start: u64) -> Option<Vec<ChunkInfo>> {
     let (mut offset, mut total) = (start, 0u64);
     let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
@@ -128,7 +128,7 @@ impl Input<'_> {
         Error::Corrupt { path: self.path.to_owned(), offset, within: "", what: what.to_owned() }
     }
 
-    /// Reads `count` bytes at `offset`; the caller has made sure that the file has them.
+    /// Reads `count` bytes at `offset`, which the file must have.
     fn read(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; count];
         self.file
@@ -138,7 +138,7 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// The frame at `offset`, head and body, if it is whole and ends at or before `end`.
+    /// The frame at `offset`, head and body, if it is complete and ends at or before `end`.
     fn frame(
         &mut self,
         offset: u64,
@@ -203,7 +203,7 @@ impl Input<'_> {
         Ok(before)
     }
 
-    /// The offset of the index, if the file ends in a whole TAIL.
+    /// The offset of the index, if the file ends with a complete TAIL.
     fn tail(&mut self) -> Option<u64> {
         let at = self.bytes.checked_sub((FRAME_BYTES + 8) as u64)?;
         match self.frame(at, self.bytes) {
@@ -236,7 +236,8 @@ impl Input<'_> {
         Err(self.corrupt(offset, &what))
     }
 
-    /// Makes the index of a cut file from the whole chunks at `start`; also says where they end.
+    /// Rebuilds the index of a cut file from the complete chunks from `start` on. Returns it and
+    /// where they end.
     fn scan(&mut self, start: u64) -> Result<(Vec<IndexEntry>, u64), Error> {
         let (mut entries, mut offset) = (Vec::new(), start);
         let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
@@ -278,8 +279,8 @@ impl Input<'_> {
         Ok((entries, offset))
     }
 
-    /// The processes that the PROC frames among `entries` tell of, the first of which is at
-    /// `offset`. Their numbers go from 0 on without gaps.
+    /// The processes described by the PROC frames among `entries`, the first of which is at
+    /// `offset`. Their numbers must be 0, 1, 2 and so on.
     fn processes(
         &mut self,
         entries: &[IndexEntry],

@@ -1,4 +1,4 @@
-//! A stored trace as what its recorder wrote: shapes, and words of the blocks that ran.
+//! A stored trace as what its recorder wrote: shapes, and words for the blocks that ran.
 //!
 //! ```text
 //!   chunk    [0: fetch load]  0  0 ...     codes, residual
@@ -6,8 +6,8 @@
 //!   shape    block 0              words   fixed 0, 1 | a | fixed 0, 1 | b | ...
 //! ```
 //!
-//! With it encoding is measured, and checked, without the program that was recorded. Threads, events and stamps are
-//! left out: all that ran is one thread's.
+//! It is used to measure and check encoding without the recorded program. Threads, events and stamps are
+//! omitted: everything is attributed to one thread.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::{ChunkInfo, Reader};
 use crate::words::{WORD_COUNT_SHIFT, WORD_FIXED, WORD_SHIFT};
 use crate::{Error, Shape};
 
-/// The most operations that a fixed block says, by the bits of its word.
+/// The largest number of operations of a fixed block, limited by the bits of its word.
 const SAID_MAX: usize = u8::MAX as usize;
 
 /// The blocks of one process of a stored trace, chunk by chunk.
@@ -30,7 +30,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// That of process `number` of the trace at `path`.
+    /// The blocks of process `number` of the trace at `path`.
     pub fn open(path: &Path, number: u32) -> Result<Replay, Error> {
         let reader = Reader::open(path)?;
         let mine = |chunk: &&ChunkInfo| chunk.process == number;
@@ -39,13 +39,13 @@ impl Replay {
         Ok(Replay { chunks, known: FxHashMap::default(), shapes: Vec::new() })
     }
 
-    /// The shapes of all blocks so far, by their numbers.
+    /// The shapes of all blocks so far, by the number of the block.
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
     }
 
-    /// Replaces `words` with those of the next chunk's blocks, see [`crate::WORD_SHIFT`]; false after the last. Blocks
-    /// with more operations than a word can count are left out.
+    /// Replaces the contents of `words` by those of the next chunk's blocks (see [`crate::WORD_SHIFT`]);
+    /// false after the last. Blocks with more operations than a word can count are omitted.
     pub fn next(&mut self, words: &mut Vec<u64>) -> Result<bool, Error> {
         words.clear();
         let Some(decoder) = self.chunks.next_decoder()? else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Where the mappings of one space are after they were put apart.
+//! The addresses of the mappings of one space after they were spaced apart.
 //!
 //! ```text
 //!   recorded   |libc r--|libc r-x|libc rw-|anon|arena ......|        pieces, by recorded address
@@ -7,32 +7,33 @@
 //!              ^ a multiple of the block       ^            ^
 //! ```
 //!
-//! An `mmap` whose address the system chose begins a piece that moves. What a program maps over a part of
-//! it (`MAP_FIXED`: how libraries are loaded) moves along. Everything else stays.
+//! An `mmap` whose address the system chose begins a piece that is relocated. What a program maps over a
+//! part of it (`MAP_FIXED`, by which libraries are loaded) is relocated with it. Everything else stays.
 
 use std::collections::BTreeMap;
 
 use super::room::{Room, Span};
 use crate::{Buffer, Call, Event, Origin};
 
-/// `MAP_FIXED`, `MAP_FIXED_NOREPLACE` and `MAP_32BIT` of `mmap`'s flags: the program decides.
+/// The flags `MAP_FIXED`, `MAP_FIXED_NOREPLACE` and `MAP_32BIT` of `mmap`: the program chooses the
+/// address.
 const MAP_NAMED: u32 = 0x10 | 0x10_0000 | 0x40;
-/// `MREMAP_FIXED` of `mremap`'s.
+/// The flag `MREMAP_FIXED` of `mremap`.
 const MREMAP_FIXED: u32 = 2;
 
-/// The upper half of the addresses is the kernel's.
+/// The last address of programs: the upper half of the addresses is the kernel's.
 const PROGRAM_LAST: u64 = u64::MAX >> 1;
 const PAGE_MASK: u64 = 0xfff;
 
-/// What is mapped at one stretch of recorded addresses, up to `last`.
+/// What is mapped at a range of recorded addresses up to `last`.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     last: u64,
-    /// Where its first address is now.
+    /// The new address of its first byte.
     to: u64,
 }
 
-/// A part of a range of recorded addresses: `to` is where it is now, if something is mapped there.
+/// A part of a range of recorded addresses; `to` is its new address, if something is mapped there.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: u64,
@@ -46,30 +47,30 @@ impl Part {
     }
 }
 
-/// There is no room for a mapping.
+/// The error that there is no room for a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Full {
     pub(super) addr: u64,
     pub(super) bytes: u64,
 }
 
-/// One space.
+/// One address space.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     block: u64,
     top: u64,
-    /// By recorded address.
+    /// The pieces by recorded address.
     pieces: BTreeMap<u64, Piece>,
-    /// By the address that is given. None before the first mapping moves.
+    /// The occupied new addresses; `None` until the first mapping is relocated.
     room: Option<Room>,
-    /// Where the heap ends, once that is known.
+    /// The end of the heap, if it is known.
     program_break: Option<u64>,
-    /// Segments of shared memory: recorded address and bytes.
+    /// Shared-memory segments: recorded address and bytes.
     segments: BTreeMap<u64, u64>,
 }
 
 impl Layout {
-    /// A space that ends before `top`, with nothing in it. Mappings are put into blocks of `block` bytes.
+    /// An empty space that ends before `top`. Each mapping gets its own blocks of `block` bytes.
     pub(super) fn new(block: u64, top: u64) -> Layout {
         Layout {
             block,
@@ -81,13 +82,14 @@ impl Layout {
         }
     }
 
-    /// Whether every address is where it was recorded.
+    /// Whether every address is as recorded.
     pub(super) fn is_as_recorded(&self) -> bool {
         self.room.is_none()
     }
 
-    /// First and last recorded address around `addr` which moved as far as it, and how far. `None` where
-    /// nothing is mapped there, but at the address itself something that moved: no place is its own.
+    /// The first and last recorded address around `addr` that were relocated by the same distance, and
+    /// that distance. `None` if nothing is mapped at `addr` and a relocated mapping now has that
+    /// address: then no new address is its own.
     pub(super) fn around(&self, addr: u64) -> Option<(u64, u64, u64)> {
         if let Some((first, piece)) = self.piece_at(addr) {
             return Some((first, piece.last, piece.to.wrapping_sub(first)));
@@ -96,14 +98,14 @@ impl Layout {
         self.is_free(page).then_some((page.0, page.1, 0))
     }
 
-    /// Where `addr` is now.
+    /// The new address of `addr`.
     pub(super) fn at(&self, addr: u64) -> u64 {
         let found = self.piece_at(addr);
         found.map_or(addr, |(first, piece)| piece.to + (addr - first))
     }
 
-    /// Takes over what `event` changes and gives what it is after that to `out`: one event for each part
-    /// that moved otherwise.
+    /// Updates the layout for `event`, and appends to `out` the event with new addresses: one event for
+    /// each part that was relocated by another distance.
     pub(super) fn apply(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
         match event {
             Event::Mapping { .. } => self.known(event, out)?,
@@ -171,7 +173,8 @@ impl Layout {
         Ok(())
     }
 
-    /// A call over a range of addresses: one for each part of it that moved otherwise.
+    /// Splits a call over a range of addresses into one call for each part that was relocated by
+    /// another distance.
     fn parts(&self, mut event: Event, out: &mut Vec<Event>) {
         let Some((addr, bytes)) = event.range_mut().map(|(addr, bytes)| (*addr, *bytes)) else {
             return out.push(event);
@@ -184,7 +187,7 @@ impl Layout {
         }
     }
 
-    /// What is mapped when the recording begins.
+    /// A mapping that existed when the recording began.
     fn known(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
         let Event::Mapping { start, bytes, rights, origin, offset, file } = event else {
             return Ok(());
@@ -245,7 +248,8 @@ impl Layout {
         Ok(())
     }
 
-    /// `call` with its memory where it is now. Which of its raw arguments are addresses is not known.
+    /// `call` with the new addresses of its memory. Which of its raw arguments are addresses is
+    /// unknown.
     fn call(&self, mut call: Call) -> Call {
         let buffers = call.buffers.iter();
         call.buffers = buffers
@@ -255,7 +259,7 @@ impl Layout {
         call
     }
 
-    /// Maps `bytes` at `start`, which the system chose, into blocks of their own.
+    /// Maps `bytes` bytes at `start`, an address that the system chose, into blocks of their own.
     fn map_apart(&mut self, start: u64, bytes: u64, offset: u64) -> Result<Vec<(Part, u64)>, Full> {
         let Some((first, last)) = pages(start, bytes) else {
             return Ok(as_recorded(start, bytes));
@@ -267,8 +271,8 @@ impl Layout {
         Ok(vec![(part, to + (start - first))])
     }
 
-    /// Maps `bytes` at `start`, which is given: where something was mapped before, in its place. What is
-    /// mapped beside stays where it was recorded, unless something has moved there.
+    /// Maps `bytes` bytes at `start`, a fixed address: over something that is mapped, at its new
+    /// address. Parts beside it stay at their recorded address, unless something was relocated there.
     fn map_over(&mut self, start: u64, bytes: u64, offset: u64) -> Result<Vec<(Part, u64)>, Full> {
         let Some((first, last)) = pages(start, bytes) else {
             return Ok(as_recorded(start, bytes));
@@ -292,7 +296,7 @@ impl Layout {
         Ok(placed)
     }
 
-    /// A place for `span`, which begins `offset` bytes into its file.
+    /// A new address for `span`, which begins at `offset` in its file.
     fn find(&mut self, span: Span, offset: u64) -> Result<u64, Full> {
         let (block, top, pieces) = (self.block, self.top, &self.pieces);
         let room = self.room.get_or_insert_with(|| {
@@ -380,7 +384,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The heap ends at `now`.
+    /// Sets the end of the heap to `now`.
     fn set_break(&mut self, now: u64, out: &mut Vec<Event>) -> Result<(), Full> {
         let Some(before) = self.program_break.replace(now) else { return Ok(()) };
         let [from, to] = [before, now].map(|at| at.saturating_add(PAGE_MASK) & !PAGE_MASK);
@@ -404,8 +408,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Where `bytes` from `addr` on are now, in parts that lie together; without what lies where
-    /// something else has moved.
+    /// The new addresses of the `bytes` bytes from `addr`, in contiguous parts; parts whose address
+    /// is taken by a relocated mapping are omitted.
     fn now_at(&self, addr: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else {
             return vec![(self.at(addr), bytes)].into_iter();
@@ -428,7 +432,7 @@ impl Layout {
         found.into_iter()
     }
 
-    /// The pieces within a range and the gaps between them, by ascending address.
+    /// The pieces in a range, and the gaps between them, by ascending address.
     fn split(&self, first: u64, last: u64) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut at = first;
@@ -467,7 +471,7 @@ impl Layout {
         }
     }
 
-    /// Removes what is mapped in the pages of `bytes` from `start`.
+    /// Unmaps the pages of the `bytes` bytes from `start`.
     fn carve(&mut self, start: u64, bytes: u64) {
         let Some((first, last)) = pages(start, bytes) else { return };
         let from = self.piece_at(first).map_or(first, |(start, _)| start);
@@ -493,7 +497,8 @@ impl Layout {
     }
 }
 
-/// `parts` with those joined that lie together now too. What is not known is where it was.
+/// `parts`, with those joined that are also contiguous at their new addresses. Unmapped parts have
+/// their recorded addresses.
 fn together(parts: Vec<Part>) -> Vec<Part> {
     let mut joined: Vec<Part> = Vec::new();
     for part in parts {
@@ -506,19 +511,19 @@ fn together(parts: Vec<Part>) -> Vec<Part> {
     joined
 }
 
-/// A range that holds no pages, or that wraps: it changes nothing.
+/// The result for a range without pages, or one that wraps: it changes nothing.
 fn as_recorded(start: u64, bytes: u64) -> Vec<(Part, u64)> {
     let last = start.wrapping_add(bytes.wrapping_sub(1));
     vec![(Part { first: start, last, to: None }, start)]
 }
 
-/// The address in a call's result, if it succeeded.
+/// The address in a call's result, if the call succeeded.
 fn succeeded(result: i64) -> Option<u64> {
     u64::try_from(result).ok()
 }
 
-/// First and last address of the pages that hold `bytes` from `start`, if there are any and all of
-/// them may be a program's.
+/// The first and last address of the pages that contain the `bytes` bytes from `start`, if there
+/// are any and all of them are in the program's part of the addresses.
 fn pages(start: u64, bytes: u64) -> Option<Span> {
     let last = start.checked_add(bytes.checked_sub(1)?)?;
     (last <= PROGRAM_LAST).then_some((start & !PAGE_MASK, last | PAGE_MASK))

@@ -1,5 +1,5 @@
-//! Mappings put apart: what `mmap` would do so that each mapping can have a reservation of its own
-//! (B10 section 6.5.1).
+//! Mappings are spaced apart, as by an `mmap` that lets each mapping have its own reservation (B10
+//! section 6.5.1).
 //!
 //! ```text
 //!   recorded   | libc | libm |anon|a file|            one after the other, several to a block of 2M
@@ -7,15 +7,16 @@
 //!              ^ multiples of 2M; a file begins where its offset in the file says
 //! ```
 //!
-//! Addresses are changed in events and accesses alike, so that whoever reads the trace sees a program
-//! that another kernel has placed. Only mappings whose address the system chose move: those of `mmap` and
-//! `shmat` without a wish that was granted. What was there when recording began or a program was
-//! executed stays, and so do the heap and what the program itself has named, unless that lies within
-//! something that moved: the parts of a library are mapped over the whole of it.
+//! Addresses are changed in events and in accesses, so that the trace appears to be of a program that
+//! another kernel has placed. Only mappings whose address the system chose are relocated: those of `mmap`
+//! and `shmat` without a requested address that was granted. Mappings that existed when recording began
+//! or a program was executed stay, and so do the heap and mappings at addresses chosen by the program,
+//! unless these are inside something that is relocated: the parts of a library are mapped over the whole
+//! of it.
 //!
-//! Programs are not run again. One that looks at its addresses (`malloc` aligns the arenas of its
-//! threads) would have asked for other mappings. What no event tells of stays where it was recorded; how
-//! often that is where something has moved to is a warning.
+//! Programs are not run again. A program that depends on its addresses (`malloc` aligns the arenas of
+//! its threads) would have requested other mappings. Accesses to addresses that no event has mapped keep
+//! their recorded address; a warning says how many of these addresses now belong to a relocated mapping.
 
 mod layout;
 mod room;
@@ -29,15 +30,15 @@ use crate::switches::Switches;
 use crate::{Arch, Batch, CLONE_VM, Error, Event, Filter, Header, KERNEL, Placed, Process, Source};
 use layout::{Full, Layout};
 
-/// What must lie within a block: more than a base page.
+/// The smallest block, which must be more than a base page.
 const BLOCK_MIN: u64 = 8 << 10;
 const BLOCK_MAX: u64 = 1 << 30;
 
-/// Ranges that moved as one and were asked for last, by the address's bits from 21 on.
+/// The number of cached ranges that were relocated as one, indexed by the address bits from 21 up.
 const RECENT: usize = 64;
 const RECENT_SHIFT: u32 = 21;
 
-/// Up to `last` all moved by `by`.
+/// The addresses from `first` up to `last` were all relocated by `by`.
 #[derive(Clone, Copy)]
 struct Recent {
     first: u64,
@@ -45,7 +46,7 @@ struct Recent {
     by: u64,
 }
 
-/// One that holds no address.
+/// A range that contains no address.
 const NOTHING: Recent = Recent { first: 1, last: 0, by: 0 };
 
 /// One address space.
@@ -54,28 +55,29 @@ struct Space {
     recent: [Recent; RECENT],
 }
 
-/// A source whose mappings are put apart: `P` is a box of it or a reference.
+/// A source with mappings spaced apart. `P` is a box of a source, or a reference to it.
 pub struct Spread<P> {
     source: P,
     header: Header,
     block: u64,
-    /// Where an address space ends.
+    /// The end of an address space.
     top: u64,
     spaces: Vec<Space>,
-    /// By the number of a space: its place in `spaces`.
+    /// For the number of each space, its index in `spaces`.
     places: FxHashMap<u32, usize>,
-    /// The space at hand; the kernel's own is none of a program.
+    /// The current space; `None` for the kernel's own.
     here: Option<usize>,
-    /// What forked children have, by their number at the system, until they are heard of.
+    /// The layouts of forked children, by their process id, until their first event.
     forked: FxHashMap<i64, Layout>,
-    /// Accesses that no event explains, to where something has moved.
+    /// Accesses to addresses that no event has mapped and to which something was relocated.
     astray: u64,
     warnings: Vec<String>,
 }
 
 impl<P: DerefMut<Target: Source>> Spread<P> {
-    /// `source` with its mappings in blocks of `block` bytes of their own. Refuses a block that is no
-    /// power of two from 8K to 1G, and a trace that lacks accesses by their old addresses.
+    /// `source` with each mapping in its own blocks of `block` bytes. An error if the block is not a
+    /// power of two from 8K to 1G, or if accesses were filtered from the trace by their old
+    /// addresses.
     pub fn new(source: P, block: u64) -> Result<Spread<P>, Error> {
         if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
             return Err(Error::Parameters(format!(
@@ -113,7 +115,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         Ok(spread)
     }
 
-    /// What follows is in the space `number`.
+    /// Makes the space `number` that of what follows.
     fn enter(&mut self, number: u32) {
         self.here = (number != KERNEL).then(|| match self.places.get(&number) {
             Some(&place) => place,
@@ -129,7 +131,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         });
     }
 
-    /// Moves accesses of the space at hand.
+    /// Relocates accesses of the current space.
     fn rows(&mut self, addrs: &mut [u64]) {
         let Some(place) = self.here else { return };
         let Space { layout, recent } = &mut self.spaces[place];
@@ -149,7 +151,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         }
     }
 
-    /// What becomes of `event`.
+    /// Appends to `out` what `event` becomes.
     fn event(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Error> {
         if let Event::Run { space, .. } = event {
             self.enter(space);
@@ -177,7 +179,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         })
     }
 
-    /// Moves all of `batch`.
+    /// Relocates all of `batch`.
     fn batch(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let events = std::mem::take(&mut batch.events);
         let (mut from, mut out) = (0, Vec::new());
@@ -223,7 +225,7 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
         self.source.processes()
     }
 
-    /// Those of the trace so far, and how many accesses may be of two things.
+    /// The warnings of the trace so far, and the number of accesses whose address is ambiguous.
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -232,7 +234,7 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
         self.source.switches()
     }
 
-    /// That of the trace, and how its mappings are put apart.
+    /// The digest of the trace and of how its mappings are spaced.
     fn digest(&self) -> Option<String> {
         let whole = self.source.digest()?;
         let digest = Sha256::digest(format!("spread 1 {} {whole}", self.block).as_bytes());

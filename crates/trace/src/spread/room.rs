@@ -1,40 +1,41 @@
-//! Which addresses of a space are taken after its mappings were put apart, and where a new one goes.
+//! The occupied addresses of a space after mappings were spaced apart, and the address for a new
+//! mapping.
 //!
 //! ```text
 //!   |aaaa....|bbbbbbbb|b.......|........|        blocks; a and b are mapped
 //!    ^ full: no block before it is free  ^ next: the lowest hole that is long enough
 //! ```
 //!
-//! Linux gives addresses downwards from below the stack, QEMU's user mode upwards. Where addresses go
-//! down all of this is kept for the complements of addresses, so that one search serves both.
+//! Linux assigns addresses downwards from below the stack, QEMU's user mode upwards. For downwards,
+//! all of this works on the complements of addresses, so that one search serves both.
 
 use std::collections::BTreeMap;
 
-/// First and last address of a range.
+/// The first and last address of a range.
 pub(super) type Span = (u64, u64);
 
-/// No mapping is placed below it: Linux keeps these addresses from programs (`mmap_min_addr`).
+/// The lowest address for a mapping: Linux keeps programs from lower ones (`mmap_min_addr`).
 const LOWEST: u64 = 1 << 16;
 
-/// What is taken. Ranges that are given are of whole pages.
+/// The occupied addresses. All ranges consist of whole pages.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
     block: u64,
-    /// All ones where addresses go down.
+    /// All ones if addresses go down, otherwise 0.
     flip: u64,
-    /// The last address, as it is kept.
+    /// The last address, in the internal form.
     end: u64,
-    /// Where the first mapping went: nothing is placed before it.
+    /// The address of the first mapping: nothing is placed before it.
     origin: u64,
-    /// No block between `origin` and here is free.
+    /// There is no free block between `origin` and this address.
     full: u64,
-    /// First and last of what is taken.
+    /// The first and last address of each occupied range.
     taken: BTreeMap<u64, u64>,
 }
 
 impl Room {
-    /// Nothing is taken. New mappings go to whole blocks of `block` bytes from `first` on, which the
-    /// system chose for the first, in a space that ends before `top`.
+    /// An empty space that ends before `top`. New mappings are placed in whole blocks of `block`
+    /// bytes, starting at `first`, the address that the system chose for the first mapping.
     pub(super) fn new(block: u64, first: Span, top: u64) -> Room {
         let goes_down = first.0 >= top / 2;
         let (flip, end) = if goes_down { (u64::MAX, !LOWEST) } else { (0, top - 1) };
@@ -44,14 +45,14 @@ impl Room {
         room
     }
 
-    /// Takes `span`, no part of which is taken.
+    /// Marks `span` as occupied; no part of it may be occupied already.
     pub(super) fn take(&mut self, span: Span) {
         debug_assert!(self.is_free(span));
         let (first, last) = self.kept(span);
         self.taken.insert(first, last);
     }
 
-    /// Gives back all of what was taken as `span`, but for `left` of it.
+    /// Frees what was occupied as `span`, except the parts `left`.
     pub(super) fn release(&mut self, span: Span, left: &[Span]) {
         let (first, _) = self.kept(span);
         self.taken.remove(&first);
@@ -59,13 +60,13 @@ impl Room {
         left.iter().for_each(|&span| self.take(span));
     }
 
-    /// Whether nothing in `span` is taken.
+    /// Whether all of `span` is free.
     pub(super) fn is_free(&self, span: Span) -> bool {
         let (first, last) = self.kept(span);
         self.taken.range(..=last).next_back().is_none_or(|(_, &end)| end < first)
     }
 
-    /// The parts of `span` that are not taken.
+    /// The free parts of `span`.
     pub(super) fn free_in(&self, span: Span) -> Vec<Span> {
         let (mut first, last) = self.kept(span);
         let mut free = Vec::new();
@@ -88,8 +89,8 @@ impl Room {
         free
     }
 
-    /// Where `bytes` begin that lie `phase` bytes after a block's start, in blocks in which nothing
-    /// else is, if there is room.
+    /// The address for `bytes` bytes, `phase` bytes after a block's start, in blocks in which
+    /// nothing else is mapped; `None` if there is no room.
     pub(super) fn find(&mut self, bytes: u64, phase: u64) -> Option<u64> {
         let need = self.round_up(phase.checked_add(bytes)?)?;
         let (mut at, mut passed_a_hole) = (self.full, false);
@@ -111,7 +112,7 @@ impl Room {
         Some(self.kept((at, last)).0 + phase)
     }
 
-    /// As ranges are kept, or back.
+    /// Converts a range to or from the internal form.
     fn kept(&self, (first, last): Span) -> Span {
         match self.flip {
             0 => (first, last),
@@ -123,7 +124,8 @@ impl Room {
         bytes.checked_next_multiple_of(self.block)
     }
 
-    /// The start of the block that begins at or after `at`; the last one's for what lies behind it.
+    /// The start of the first block at or after `at`; for an address in the last block, the start
+    /// of that.
     fn ceil(&self, at: u64) -> u64 {
         self.round_up(at).unwrap_or(!(self.block - 1))
     }

@@ -1,4 +1,4 @@
-//! Faults through all parts of a memory manager.
+//! Measures faults through all parts of a memory manager.
 
 use std::time::Instant;
 
@@ -21,12 +21,12 @@ impl Platform for Nothing {
     fn transfer(&mut self, _: Io) {}
 }
 
-/// Stretches that the pages of one round are divided into: short enough that most of them run without
-/// another process between.
+/// The number of intervals into which the pages of a round are divided: short enough that no other
+/// process interrupts most of them.
 const STRETCHES: u64 = 16;
 
-/// One round: nanoseconds per page of a first touch, of a missing translation, of unmapping, each in
-/// the fastest stretch.
+/// One round: nanoseconds per page of a first touch, of a missing translation, and of unmapping,
+/// each in the fastest interval.
 fn round(pages: u64) -> [f64; 3] {
     let settings =
         Settings { marks: Marks::of(MEMORY >> BASE.shift(), BASE), ..Settings::default() };

@@ -1,4 +1,4 @@
-//! Allocations and frees, beside those of the registry's allocators.
+//! Measures allocations and frees, compared with the registry's allocators.
 
 use std::{hint::black_box, time::Instant};
 
@@ -57,12 +57,12 @@ impl Contender for FrameAllocator<32> {
     }
 }
 
-/// What each of ours keeps of a frame, beside another allocator: a descriptor of 32 bytes that says
-/// whether the frame is out, and a free of a frame that is not out is refused.
+/// Adds what our allocators keep for each frame to another allocator: a descriptor of 32 bytes that
+/// says whether the frame is allocated, so that freeing a free frame is refused.
 struct Described<A> {
     name: &'static str,
     inner: A,
-    /// Of a block, the first one is written.
+    /// For a block, only the descriptor of its first frame is written.
     descriptors: Vec<Descriptor>,
 }
 
@@ -120,12 +120,12 @@ impl Contender for Bitmap {
     }
 }
 
-/// Stretches that the steps of one round are divided into: short enough that most of them run without
-/// another process between.
+/// The number of intervals into which the steps of a round are divided: short enough that no other
+/// process interrupts most of them.
 const STRETCHES: usize = 64;
 
-/// Half of memory in use, then `steps` frees and allocations of `2^order` frames: nanoseconds of
-/// the two together, in the fastest stretch.
+/// With half of memory in use, `steps` frees and allocations of `2^order` frames. Returns the
+/// nanoseconds of the two together, in the fastest interval.
 fn turn(contender: &mut dyn Contender, order: u32, steps: usize) -> f64 {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |bound: usize| {

@@ -1,4 +1,4 @@
-//! Large pages at a fault: a layer over the fault of base pages (G98 section 6.6).
+//! Large pages at a fault: a layer above the fault of base pages (G98 section 6.6).
 //!
 //! ```text
 //!   policy: a size -- base page --------------------------------> the fault of a base page
@@ -15,13 +15,14 @@
 //!   one translation of that size                           (down to the base page)
 //! ```
 //!
-//! Base pages that make up a large one are owned, written and swapped like all others: only the
-//! translation is large. Where all of a block is in memory in the right frames (another space mapped
-//! it so, or its translation was dropped), it is loaded large again without a frame being taken.
+//! The base pages of a large page are owned, written and swapped like all others: only the
+//! translation is large. If all base pages of a block are in the right frames already (another space
+//! mapped them as a large page, or the translation was dropped), the block is loaded as a large page
+//! again without allocating a frame.
 //!
-//! A large page takes memory for base pages that may never be touched, so none is filled where pages
-//! would soon have to leave memory for it. For the same reason a page that was swapped comes back alone,
-//! as a base page: reading its neighbours would push out as many others (G98 sections 5 and 6.9).
+//! A large page takes memory for base pages that may never be touched. None is therefore filled if pages
+//! would soon have to be evicted for it. For the same reason a swapped page is read alone, as a base
+//! page: reading its neighbours would evict as many other pages (G98 sections 5 and 6.9).
 
 mod resize;
 mod upgrade;
@@ -48,16 +49,18 @@ use crate::{
     work::{How, Why},
 };
 
-/// What memory has of the base pages of a block.
+/// Which base pages of a block are in memory.
 pub(crate) enum Presence {
-    /// All, in the frames of a large page that begins there; and what hardware may allow.
+    /// All, in the frames of a large page that begins with this frame; the flag says whether
+    /// hardware may allow stores.
     Whole(FrameId, bool),
     /// None that could be loaded as it is: each needs a frame.
     Nothing,
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Has the page in memory and loaded, by a page of the size that the policy wishes if that can be.
+    /// Brings the page into memory and loads it, with the page size that the policy requests if
+    /// possible.
     pub(crate) fn bring(
         &mut self,
         at: &mut Within<'_>,
@@ -113,7 +116,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(how)
     }
 
-    /// A page that is larger than what is wished now stays so, where nothing but a right is missing.
+    /// Handles the fault without changing the page size, if a page larger than `wanted` is loaded
+    /// and only a right is missing.
     fn stays_large(
         &mut self,
         at: &mut Within<'_>,
@@ -141,8 +145,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Loads a page of `size`, or says why that cannot be. `wanted` is the size that was wished, and why
-    /// it was not to be had, if this is a smaller one.
+    /// Loads a page of `size`, or returns why that is impossible. `wanted` is the size that the policy
+    /// requested and, if `size` is smaller, why the requested size was impossible.
     fn try_size(
         &mut self,
         at: &mut Within<'_>,
@@ -181,13 +185,13 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Whether a page of `size` would leave fewer frames free than the high mark, so that others would
-    /// soon have to leave memory for it.
+    /// Whether a page of `size` would leave fewer frames free than the high mark, so that pages would
+    /// soon be evicted for it.
     pub(crate) fn is_scarce(&self, size: PageSize) -> bool {
         self.free_pages() < size.count_of(self.vm.base) + self.vm.marks.high()
     }
 
-    /// Whether a page could lie in `pages`, whatever memory has of it.
+    /// Checks whether `pages` can be one page, regardless of what is in memory.
     pub(crate) fn fits(
         &mut self,
         at: &Within<'_>,
@@ -205,7 +209,7 @@ impl<H: Host> Kernel<'_, H> {
         if self.has_smaller_pair(space, pages) { Err(Why::PairRule) } else { Ok(()) }
     }
 
-    /// What memory has of a block that lies in `region`.
+    /// Which base pages of a block in `region` are in memory.
     pub(crate) fn presence(
         &self,
         known: &AddressSpace,
@@ -267,7 +271,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Loads a block that is in memory.
+    /// Loads a block that is in memory as one page.
     #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
     pub(crate) fn load_whole(
         &mut self,
@@ -296,8 +300,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(loaded)
     }
 
-    /// Takes a large frame, has every base page of the block come there, and loads it. Where memory
-    /// runs out on the way, the base pages that have come stay.
+    /// Allocates a large frame, brings every base page of the block into it, and loads it as one
+    /// page. If memory runs out meanwhile, the base pages already brought in stay.
     pub(crate) fn fill(
         &mut self,
         at: &mut Within<'_>,
@@ -316,8 +320,8 @@ impl<H: Host> Kernel<'_, H> {
         filled
     }
 
-    /// Takes the frames of `pages` side by side: where their region is placed, or where the allocator
-    /// likes.
+    /// Allocates adjacent frames for `pages`: at the place of their region if it has one, otherwise
+    /// anywhere.
     pub(crate) fn block_frames(
         &mut self,
         at: &mut Within<'_>,
@@ -332,9 +336,8 @@ impl<H: Host> Kernel<'_, H> {
         Some(first)
     }
 
-    /// Loads the large page `pages` into the frames from `large`, which are allocated and have no owner,
-    /// after every base page of it has come there. Where memory runs out on the way, the base pages that have
-    /// come stay.
+    /// Brings every base page of the large page `pages` into the frames from `large` on, which are allocated
+    /// and have no owner, and loads it. If memory runs out meanwhile, the base pages already brought in stay.
     pub(crate) fn fill_into(
         &mut self,
         at: &mut Within<'_>,
@@ -382,8 +385,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(loaded)
     }
 
-    /// Has hardware find a block in its frames, which hold its pages. Says whether it was loaded for
-    /// that.
+    /// Loads a block whose pages are in the frames from `frame` on as one page. Returns whether it
+    /// had to be loaded.
     pub(crate) fn load_large(
         &mut self,
         at: &mut Within<'_>,
@@ -441,7 +444,7 @@ impl<H: Host> Kernel<'_, H> {
         (0..(pages.end - pages.start) as u32).map(move |into| FrameId(first.0 + into * per_page))
     }
 
-    /// What hardware has of `pages`.
+    /// The translations that hardware has in `pages`.
     pub(crate) fn mappings_in(
         &mut self,
         space: HatSpace,
@@ -454,13 +457,13 @@ impl<H: Host> Kernel<'_, H> {
         found
     }
 
-    /// Where a page of an object is, if it is somewhere.
+    /// Where an object's page is: in memory or in swap.
     pub(crate) fn object_place_of(&self, id: ObjectId, index: u64) -> Option<PageLocation> {
         self.vm.objects.with(self.site, id, |object| object.pages.get(&index).copied())
     }
 }
 
-/// Why a block reaches out of its region.
+/// Why a block is not contained in its region.
 pub(crate) fn outside(known: &AddressSpace, region: &Region, pages: &Range<u64>) -> Why {
     if known.regions.within(pages).any(|other| other.rights != region.rights) {
         Why::MixedRights

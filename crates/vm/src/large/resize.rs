@@ -1,4 +1,4 @@
-//! Large pages get smaller where an operation concerns a part of them (G98 section 6.7).
+//! Large pages are split if an operation concerns only a part of them (G98 section 6.7).
 //!
 //! ```text
 //!   64K, of which the last 4K are to go:
@@ -8,8 +8,8 @@
 //!   |  16K  |  16K  |4|4|4|4|4|4|4|x|      the second pair is cut: both halves get smaller
 //! ```
 //!
-//! A pair that lies apart from what changes, or wholly in it, keeps the larger size. Where a page
-//! gets smaller, the other page of its own pair gets smaller with it.
+//! A pair that lies outside the changed range, or completely inside it, keeps the larger size. If a
+//! page is split, the other page of its pair is split as well.
 
 use core::ops::Range;
 
@@ -26,20 +26,20 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// The base pages of the page of `size` that `page` lies in.
+    /// The base pages of the page of `size` that contains `page`.
     pub(crate) fn block(&self, page: u64, size: PageSize) -> Range<u64> {
         let count = size.count_of(self.base);
         let first = page & !(count - 1);
         first..first + count
     }
 
-    /// The size of a page of these base pages.
+    /// The page size that these base pages make up.
     pub(crate) fn size_of(&self, pages: &Range<u64>) -> PageSize {
         let shift = self.base.shift() + (pages.end - pages.start).ilog2();
         PageSize::from_shift(shift as u8).unwrap_or(self.base)
     }
 
-    /// The other page of the pair.
+    /// The base pages of the other page of the pair.
     pub(crate) fn pair_of(&self, pages: &Range<u64>) -> Range<u64> {
         let count = pages.end - pages.start;
         let first = pages.start ^ count;
@@ -54,7 +54,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// No page reaches across an end of `pages` after this.
+    /// Splits pages so that none extends across an end of `pages`.
     pub(crate) fn cut_large(
         &mut self,
         at: &mut Within<'_>,
@@ -78,8 +78,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// After this a page that is loaded in `pages`, which are of one page to be, breaks no rule: no
-    /// larger page covers them, nor is one in the other half of a pair around them.
+    /// Splits pages so that a page can be loaded in `pages`, which will be one page: no larger page
+    /// may contain them, nor may a larger page be in the other half of a pair around them.
     pub(crate) fn keep_apart(&mut self, at: &Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         if !at.known.has_large {
             return Ok(());
@@ -105,7 +105,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// The base pages of the page that hardware has for `page`.
+    /// The base pages of the page that hardware has at `page`.
     fn held_at(&mut self, space: HatSpace, page: u64) -> Option<Range<u64>> {
         self.work.table_reads += 1;
         let held = self.hat.query(space, self.vm.addr_of(page))?.translation.page;
@@ -113,7 +113,7 @@ impl<H: Host> Kernel<'_, H> {
         Some(first..first + held.size().count_of(self.vm.base))
     }
 
-    /// Makes the page of `held` smaller, so that none reaches across an end of `part`.
+    /// Splits the page of `held`, so that no page extends across an end of `part`.
     pub(crate) fn downgrade(
         &mut self,
         space: HatSpace,
@@ -134,8 +134,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Makes the pages of one size in `held` smaller, so that none reaches across an end of `part`. The other
-    /// pages of their pairs may have any size.
+    /// Splits the pages of one size in `held`, so that none extends across an end of `part`. The other pages
+    /// of their pairs may have any size.
     fn shrink(
         &mut self,
         space: HatSpace,
@@ -162,7 +162,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Has hardware map `pages` by pages of the size `to`, to the same frames.
+    /// Makes hardware map `pages` by pages of the size `to`, with the same frames.
     pub(crate) fn set_size(
         &mut self,
         space: HatSpace,
@@ -184,7 +184,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The large page that `frame` is part of, if any, was used or is to go.
+    /// Records that the large page that contains `frame`, if there is one, was used or will be
+    /// removed: it is no longer idle.
     pub(crate) fn not_idle(&mut self, frame: FrameId) {
         if self.vm.sizes.len() == 1 {
             return;

@@ -1,4 +1,4 @@
-//! Pages get larger where a process asks for it (G98 section 6.8).
+//! Pages are made larger when a process requests it (G98 section 6.8).
 //!
 //! ```text
 //!   valid off, flush --> a large frame --> pages of the block migrate into it, others come there
@@ -6,8 +6,8 @@
 //!                          one translation of the new size <--+
 //! ```
 //!
-//! It is what `madvise` asks for: of text above all, whose pages are in the page cache since the program
-//! ran the first time. Both pages of a TLB's pair change together, as neither may have another size.
+//! It serves `madvise`, mainly for text, whose pages have been in the page cache since the program first
+//! ran. Both pages of a TLB pair change together, since they must have the same size.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -30,18 +30,18 @@ use crate::{
     work::{Decision, How, Why},
 };
 
-/// For whom pages get larger.
+/// Who wants larger pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// A process that asked for it.
+    /// A process that requested them.
     Caller,
-    /// Nobody: they have missed often.
+    /// The kernel, because the pages miss often in the TLB.
     Misses,
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Has the pages of `range` be of the size `to`, as far as that can be, and says how many large
-    /// pages there are for it now. Why others are not larger is counted
+    /// Makes the pages in `range` pages of the size `to`, as far as possible, and returns how many
+    /// large pages there are now. Why others were not made larger is counted
     /// ([`Vm::upgrades`](crate::Vm::upgrades)).
     pub fn upgrade(
         &mut self,
@@ -52,8 +52,9 @@ impl<H: Host> Kernel<'_, H> {
         self.upgrade_for(space, range, to, For::Caller)
     }
 
-    /// Makes pages of the size `to` in `range` because they have missed often; the process has not asked for
-    /// it. Nothing is done where memory would be scarce after it. Returns how many large pages there are now.
+    /// Makes pages of the size `to` in `range` because they miss often in the TLB; the process has not
+    /// requested it. Does nothing if memory would be scarce afterwards. Returns how many large pages there
+    /// are now.
     pub fn promote_range(
         &mut self,
         space: HatSpace,
@@ -114,7 +115,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(done)
     }
 
-    /// Upgrades the blocks of one pair, or those of them that were asked for.
+    /// Upgrades the blocks of one pair, or those of them that were requested.
     fn upgrade_pair(
         &mut self,
         at: &mut Within<'_>,
@@ -171,15 +172,15 @@ impl<H: Host> Kernel<'_, H> {
         Ok(done)
     }
 
-    /// Whether the other page of the pair is loaded at a smaller size, where pages come in pairs.
-    /// Migration can make it so: its page may have been mapped there too.
+    /// Whether the other page of the pair is loaded at a smaller size, if pages come in pairs.
+    /// Migration can cause this: the page that it splits may be mapped there too.
     pub(crate) fn has_smaller_pair(&mut self, space: HatSpace, block: &Range<u64>) -> bool {
         let size = self.vm.size_of(block);
         let smaller = |mapping: &Mapping| mapping.translation.page.size() < size;
         self.vm.paired && self.mappings_in(space, &self.vm.pair_of(block)).iter().any(smaller)
     }
 
-    /// Counts a large page, of which `page` is the first base page, that was asked for by what became of it.
+    /// Counts a requested large page, whose first base page is `page`, by the outcome.
     pub(crate) fn count_upgrade(
         &mut self,
         (space, page): (HatSpace, u64),
@@ -209,7 +210,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Where the base pages of a block are in memory.
+    /// For each base page of a block: its frame if the page is in memory.
     fn resident(
         &self,
         known: &AddressSpace,

@@ -1,4 +1,4 @@
-//! Compaction: free frames are brought together where larger blocks are wanted (`mm/compaction.c`).
+//! Compaction: pages are moved so that free frames form larger blocks (`mm/compaction.c`).
 //!
 //! ```text
 //!   | m m . | . m . | m K . | . . m | . . . | . m . |        page blocks; m moves, K stays, . is free
@@ -7,13 +7,13 @@
 //!     they meet: all is compacted that can be        or a block is free that is large enough
 //! ```
 //!
-//! The first goes up from the beginning of memory, the second down from its end, each from page block to
-//! page block, and the next run goes on where the last one stopped. A page block out of which nothing came is
-//! skipped from then on, until a run has gone over all of memory. A run that compacts all and has no
-//! large block puts the next ones off: twice as many each time, 64 at most.
+//! The scanner for pages to move goes up from the beginning of memory, the scanner for free frames down from
+//! its end, both page block by page block. The next run continues where the last one stopped. A page block
+//! from which nothing could be moved is skipped until a run has covered all of memory. A run that covers all
+//! of memory without making a large block defers the following runs: twice as many each time, at most 64.
 //!
-//! Blocks that are larger than a page block ([`Kernel::gather`]) are made as Trident's smart compaction
-//! makes them (Ram and others 2021): where most is free and nothing stays.
+//! Blocks larger than a page block ([`Kernel::gather`]) are made as in Trident's smart compaction (Ram
+//! and others 2021): in the area where most frames are free and none is immovable.
 
 use alloc::vec::Vec;
 
@@ -29,39 +29,40 @@ use crate::{
     vm::Vm,
 };
 
-/// Blocks above this order are not worth much work (`PAGE_ALLOC_COSTLY_ORDER`).
+/// Blocks up to this order justify more effort than larger ones (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY_ORDER: u32 = 3;
-/// log2 of the runs that are put off at most (`COMPACT_MAX_DEFER_SHIFT`).
+/// log2 of the largest number of runs that are deferred (`COMPACT_MAX_DEFER_SHIFT`).
 const DEFER_SHIFT_MAX: u32 = 6;
-/// Times that a fault tries whose region asks for large pages (a quarter of `MAX_COMPACT_RETRIES`).
+/// How many times a fault tries compaction in a region with advice for large pages (a quarter of
+/// `MAX_COMPACT_RETRIES`).
 const TRIES: u32 = 4;
 
-/// How far a run goes.
+/// The scope of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
-    /// Only page blocks of movable frames.
+    /// Only page blocks that are movable.
     Async,
     /// All page blocks that are not skipped.
     SyncLight,
-    /// All page blocks that are not skipped, until memory is no more fragmented than is asked for.
+    /// All page blocks that are not skipped, until fragmentation falls to the requested score.
     Proactive,
 }
 
 impl<L: Locks> Vm<L> {
-    /// What compaction has done.
+    /// Counts of what compaction has done.
     pub fn compacted(&self) -> Compacted {
         self.pages.with(Site::Look, |lists| lists.compaction.compacted)
     }
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Whether daemons have something to do about compaction.
+    /// Whether a daemon has been woken to compact.
     pub(crate) fn wants_compaction(&self) -> bool {
         self.lists(|lists, _| lists.compaction.wanted.is_some())
     }
 
-    /// So many free pages more than the high mark are wanted the next time that memory is scarce, as page
-    /// blocks were claimed in part (`boost_watermark`).
+    /// The number of free pages wanted in addition to the high mark the next time memory is scarce,
+    /// because parts of page blocks were claimed (`boost_watermark`). It is reset.
     pub(crate) fn take_boost(&mut self) -> u64 {
         let Some(thp) = self.vm.thp else { return 0 };
         let (boosts, order) = self.frames(|memory| {
@@ -78,8 +79,8 @@ impl<H: Host> Kernel<'_, H> {
         (boosts * block).min(most.max(block)) >> self.memory.order(self.vm.base)
     }
 
-    /// What a fault does for a block of `2^order` base pages where none is free. Says whether it is worth
-    /// another try.
+    /// What a fault does to get a block of `2^order` base pages if none is free. Returns whether another
+    /// attempt to allocate is worthwhile.
     pub(crate) fn make_block(&mut self, order: u32, effort: Effort) -> bool {
         let again = match effort {
             Effort::None => return false,
@@ -118,7 +119,8 @@ impl<H: Host> Kernel<'_, H> {
         false
     }
 
-    /// What a daemon does that wants a block of `2^order` frames, while it has pages move.
+    /// Compacts for a daemon that wants a block of `2^order` frames and already has the right to
+    /// move pages.
     pub(crate) fn compact_here(&mut self, order: u32) {
         if order > self.block_order() {
             self.gather(order - self.memory.order(self.vm.base));
@@ -135,15 +137,16 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// What the daemon does that was woken for a block (`kcompactd_do_work`).
+    /// The work of the compaction daemon after it was woken for a block (`kcompactd_do_work`).
     pub(crate) fn compact_as_woken(&mut self) {
         let Some(order) = self.lists(|lists, _| lists.compaction.wanted.take()) else { return };
         self.lists(|lists, _| lists.compaction.compacted.woken += 1);
         self.pages_move(|kernel| kernel.compact(order, Mode::SyncLight));
     }
 
-    /// What the daemon does of its own accord every half second: compacts where more than a share of
-    /// free memory lies in small blocks (`proactive_compact_node`). Not while memory is scarce.
+    /// The periodic work of the compaction daemon, every half second: compacts if more than a given
+    /// share of free memory is in small blocks (`proactive_compact_node`). Does nothing while memory
+    /// is scarce.
     pub fn compact_proactively(&mut self) {
         self.site = Site::Page;
         let Some(thp) = self.vm.thp else { return };
@@ -176,7 +179,7 @@ impl<H: Host> Kernel<'_, H> {
             .unwrap_or(self.vm.pmd_order() + self.memory.order(self.vm.base))
     }
 
-    /// The share of free memory, in per cent, that lies in blocks smaller than a page block
+    /// The percentage of free memory in blocks smaller than a page block
     /// (`fragmentation_score_zone`).
     fn score(&self) -> u64 {
         let order = self.block_order();
@@ -188,8 +191,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Whether there is a free block of `2^order` frames that a request of movable ones would get
-    /// without a steal.
+    /// Whether there is a free block of `2^order` frames that a request for movable frames would
+    /// get without a steal.
     fn has_block(&self, order: u32) -> bool {
         self.frames(|memory| match memory.allocator().blocks() {
             Some(blocks) => blocks.is_suitable(order),
@@ -197,7 +200,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Whether a run is worth while (`compaction_suitable`).
+    /// Whether a run is worthwhile (`compaction_suitable`).
     fn is_suitable(&self, order: u32) -> bool {
         let step = self.memory.order(self.vm.base);
         let mark = match order > COSTLY_ORDER {
@@ -212,8 +215,8 @@ impl<H: Host> Kernel<'_, H> {
         order <= COSTLY_ORDER || index.is_none_or(|index| index > threshold.into())
     }
 
-    /// The index of fragmentation, of 1000: near 0 where memory is too little, near 1000 where it lies
-    /// in small blocks. Nothing where a block of the size is free (`__fragmentation_index`).
+    /// The fragmentation index, in thousandths: near 0 if too little memory is free, near 1000 if free
+    /// memory is in small blocks. `None` if a block of this order is free (`__fragmentation_index`).
     fn fragmentation(&self, order: u32) -> Option<u64> {
         self.frames(|memory| {
             let blocks = |order| memory.allocator().free_blocks(order);
@@ -228,7 +231,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// One run for a block of `2^order` frames (`compact_zone_order`).
+    /// One compaction run for a block of `2^order` frames (`compact_zone_order`).
     fn compact(&mut self, order: u32, mode: Mode) -> CompactResult {
         let result = self.run(order, mode);
         self.lists(|lists, _| {
@@ -254,7 +257,7 @@ impl<H: Host> Kernel<'_, H> {
         result
     }
 
-    /// Whether this run is put off (`compaction_deferred`).
+    /// Whether this run is deferred (`compaction_deferred`).
     fn is_deferred(&mut self, order: u32) -> bool {
         self.lists(|lists, _| {
             let known = &mut lists.compaction;
@@ -340,8 +343,9 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The frames of a page block whose pages should move (`isolate_migratepages_block`): those of no
-    /// block of the wanted order. A page block that has none is skipped from here on.
+    /// The frames of a page block whose pages should be moved (`isolate_migratepages_block`): all that can
+    /// move, except those in folios at least as large as the wanted block. If there are none, the page
+    /// block is skipped from now on.
     fn pages_to_move(
         &mut self,
         block: u32,
@@ -382,8 +386,8 @@ impl<H: Host> Kernel<'_, H> {
         found
     }
 
-    /// Takes the free frames of a page block (`isolate_freepages_block`), unless it is one free block, or
-    /// not for frames that move.
+    /// Takes the free frames of a page block (`isolate_freepages_block`), unless the page block is one
+    /// free block or is not movable.
     fn take_free(&mut self, block: u32, block_order: u32, free: &mut Vec<FrameId>) {
         let first = FrameId(block << block_order);
         let step = self.memory.order(self.vm.base);
@@ -411,8 +415,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Frees `2^order` base pages side by side, more than a page block, where most is free already and
-    /// nothing stays.
+    /// Frees `2^order` adjacent base pages, more than a page block, in an area where most frames are
+    /// free and none is immovable. Returns whether it did.
     pub(crate) fn gather(&mut self, order: u32) -> bool {
         let order = order + self.memory.order(self.vm.base);
         let step = self.memory.order(self.vm.base);
@@ -447,7 +451,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// At which score a proactive run ends, and above which it begins (`fragmentation_score_wmark`).
+/// The score at which a proactive run ends, and the score above which one begins
+/// (`fragmentation_score_wmark`).
 const fn score_marks(proactiveness: u32) -> [u64; 2] {
     let low = 100u32.saturating_sub(proactiveness);
     let low = if low < 5 { 5 } else { low };

@@ -1,4 +1,5 @@
-//! Frames that were taken together, and how they come back (`mm/rmap.c`, `deferred_split_scan`).
+//! Folios: frames that were allocated together, and how they are freed (`mm/rmap.c`,
+//! `deferred_split_scan`).
 //!
 //! ```text
 //!   folio of 8     | a | b | c | d | e | f | g | h |       all mapped
@@ -7,7 +8,7 @@
 //!   or all goes    |                               |       one free block of 8
 //! ```
 //!
-//! So a process that unmaps or discards a part of a large page gives no memory back at once.
+//! A process that unmaps or discards a part of a large page therefore does not free memory at once.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -24,7 +25,8 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// The frames of `pages` of the space's own, which were taken together, are a folio.
+    /// Records the frames of `pages`, which the space owns and which were allocated together, as a
+    /// folio.
     pub(crate) fn enter_folio(&mut self, at: &Within<'_>, pages: &Range<u64>) {
         let Some(anon) = at.known.anons.get(pages.start) else { return };
         if let PageLocation::Resident(first) = self.anon(anon).place {
@@ -32,7 +34,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The frames of `pages`, which begin with `first` and were taken together, are a folio.
+    /// Records the frames of `pages`, which begin with `first` and were allocated together, as a
+    /// folio.
     pub(crate) fn enter_folio_at(&mut self, first: FrameId, pages: &Range<u64>) {
         let order = (pages.end - pages.start).ilog2() + self.memory.order(self.vm.base);
         self.lists(|lists, _| {
@@ -40,7 +43,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// The folio that `frame` is part of, if there is one, is split: each base frame is by itself.
+    /// Splits the folio that contains `frame`, if there is one: each base frame is then on its own.
     pub(crate) fn split_folio(&mut self, frame: FrameId) {
         if self.vm.thp.is_none() {
             return;
@@ -53,8 +56,8 @@ impl<H: Host> Kernel<'_, H> {
         self.free_held(free.unwrap_or_default());
     }
 
-    /// Splits folios that hold frames which nobody maps, until so many base frames are free for it,
-    /// and says how many are (`deferred_split_scan`).
+    /// Splits folios that hold unmapped frames until `wanted` base frames have been freed, and
+    /// returns how many have been (`deferred_split_scan`).
     pub(crate) fn split_deferred(&mut self, wanted: u64) -> u64 {
         let mut freed = 0;
         while self.vm.thp.is_some() && freed < wanted {
@@ -83,13 +86,13 @@ impl<H: Host> Kernel<'_, H> {
 }
 
 impl<L: Locks> Vm<L> {
-    /// Base frames that nobody maps and that are not free, as their folios are not split; and how many
-    /// folios were.
+    /// The number of base frames that are unmapped but not free, because their folios are not split;
+    /// and the number of folios split so far.
     pub fn folios(&self) -> (u64, u64) {
         self.pages.with(Site::Look, |lists| (lists.folios.held, lists.folios.split))
     }
 
-    /// The knobs for large pages, if they are Linux's.
+    /// The settings for large pages, if they are Linux's.
     pub fn thp(&self) -> Option<Thp> {
         self.thp
     }

@@ -1,4 +1,4 @@
-//! What Ingens knows of use, and of how fragmented memory is (Kwon and others 2016).
+//! Ingens' data: which base pages are used, and how fragmented memory is (Kwon and others 2016).
 //!
 //! ```text
 //!   each scan, of a base page:   bit of use, cleared --> 1 0 1 1 0 0 0 0   the last eight scans
@@ -10,10 +10,10 @@
 //!                                                 else: util_threshold
 //! ```
 //!
-//! The history of eight bits and the sampling of hot pages are the source's (`deferred_mode` 2). It draws lots
-//! for hot pages, and here each has its turn. How many bits are hot, and that heat orders blocks,
-//! are assumptions. A bit that is cleared still counts as use where pages leave memory, as idle page
-//! tracking has it.
+//! The history of eight bits and the sampling of hot pages follow the source code (`deferred_mode` 2), which
+//! samples hot pages at random; here they take turns. The number of bits that make a page hot, and ordering
+//! blocks by heat, are assumptions. A bit that a scan clears still counts as use for eviction, as with idle
+//! page tracking.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use core::cmp::Reverse;
@@ -29,11 +29,12 @@ use crate::{
     thp::{Ingens, Promoter, ScanResult, Thp},
 };
 
-/// Bits of a history from which on its page is hot.
+/// The number of bits in a page's history from which on the page is hot.
 const HOT: u32 = 6;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Reads and clears the bits of use of base pages where large ones may be, if use is sampled.
+    /// Reads and clears the accessed bits of base pages in regions that may have large pages, if
+    /// use is sampled.
     pub fn age_use(&mut self) {
         self.site = Site::Page;
         let Some(thp) = self.vm.thp else { return };
@@ -95,7 +96,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// The share of free memory, in thousandths, that lies in less than a large page.
+    /// The share of free memory, in thousandths, in blocks smaller than a large page.
     fn unusable(&self) -> u64 {
         let order = self.vm.pmd_order() + self.memory.order(self.vm.base);
         self.frames(|memory| {
@@ -106,13 +107,15 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Base pages of a block that must be there now, with Ingens.
+    /// The number of base pages of a block that must be in memory at present before Ingens makes it
+    /// a large page.
     pub(super) fn util_now(&self, ingens: &Ingens) -> u64 {
         let is_low = ingens.aggressive_below > 0 && self.unusable() < ingens.aggressive_below;
         if is_low { 1 } else { ingens.util_threshold }
     }
 
-    /// The knobs as memory is now: what must be there of a block.
+    /// The settings in force at present, with the number of base pages of a block that must be in
+    /// memory.
     pub(super) fn thp_now(&self) -> Option<Thp> {
         let thp = self.vm.thp?;
         let Promoter::Ingens(ingens) = thp.promoter else { return Some(thp) };
@@ -124,8 +127,9 @@ impl<H: Host> Kernel<'_, H> {
         Some(Thp { khugepaged, ..thp })
     }
 
-    /// Makes large pages of the blocks that were used most, of the space first that has fewest large pages
-    /// for its memory, as many as the daemon's budget has. Says how many, and whether no frame was free.
+    /// Makes large pages of the blocks that were used most, as many as the daemon's budget allows. The
+    /// space that has the fewest large pages for its memory comes first. Returns the number of large
+    /// pages, and whether it stopped because no frame was free.
     pub(super) fn promote_hottest(&mut self, thp: &Thp) -> (u64, bool) {
         let mut blocks: Vec<((u32, u64), u32)> = self.lists(|lists, _| {
             let known = &lists.promoting.in_use;

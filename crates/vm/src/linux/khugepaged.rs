@@ -1,4 +1,4 @@
-//! Large pages made of base pages that are there already (`mm/khugepaged.c`).
+//! Collapsing base pages that are in memory into large pages (`mm/khugepaged.c`).
 //!
 //! ```text
 //!   every so often: the next blocks of 2M, round and round all spaces
@@ -10,11 +10,10 @@
 //!   translations off, flush --> copied, read from swap, zeroed --> one large translation
 //! ```
 //!
-//! A page that a fork shares is copied; a page with one user is moved, and stays locked where it was. A block of
-//! anonymous memory with a shared page in swap is left alone, and one of shared memory of which another space has
-//! locked a page, which Linux does not.
-//! Where pages of 1G are allowed, a block of 1G is looked at before those of 2M in it, within limits that
-//! are 512 times as large.
+//! A page shared by a fork is copied; a page with one user is moved, and stays locked where it was. Unlike
+//! Linux, this daemon skips a block of anonymous memory if a shared page of it is in swap, and a block of
+//! shared memory if another space has locked a page of it. Where pages of 1G are allowed, a block of 1G is
+//! scanned before the blocks of 2M in it, with limits that are 512 times as large.
 
 use alloc::vec::Vec;
 use core::{ops::Range, sync::atomic::Ordering};
@@ -78,8 +77,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// Looks at the blocks of a space from page `from` on. Gives the page to go on at where the pass
-    /// ends before the space does.
+    /// Scans the blocks of a space from page `from` on. If the pass ends before the space does,
+    /// returns the page at which the next one continues.
     fn scan_space(
         &mut self,
         at: &mut Within<'_>,
@@ -134,12 +133,13 @@ impl<H: Host> Kernel<'_, H> {
         None
     }
 
-    /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
-    /// many are made. As the kernel's call, it ends at the first region that may have none, and at the first
-    /// block of which nothing is there or for which no frame is free (`madvise_collapse`).
+    /// Makes the blocks of `range` large pages, regardless of the settings (`MADV_COLLAPSE`), and returns
+    /// how many were made. Like the kernel's call, it ends at the first region that may have no large page,
+    /// and at the first block that has nothing in memory or for which no frame is free (`madvise_collapse`).
     ///
-    /// Where the kernel of a recording has refused the call though no rule here does, it had another reason. Then
-    /// nothing is done if it may not know the call, or had one block to look at.
+    /// If the kernel of a recording refused the call although no rule here refuses it, the kernel had another
+    /// reason. Then nothing is done if that kernel may not have the call, or if the call was for a single
+    /// block.
     pub fn collapse(
         &mut self,
         space: HatSpace,
@@ -182,8 +182,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Does `each` with every block that a call looks at which asks for large pages in `asked`, up to the one that
-    /// ends the call. Says whether the call fails with `EINVAL` (`madvise_collapse_errno`).
+    /// Calls `each` for every block that a request for large pages in `asked` scans, up to the block that
+    /// ends the call. Returns whether the call fails with `EINVAL` (`madvise_collapse_errno`).
     fn each_block(
         &mut self,
         at: &mut Within<'_>,
@@ -224,8 +224,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(is_invalid)
     }
 
-    /// The first page from `page` on around which the upper table is, by what is in it. Blocks before that are
-    /// passed over (`SCAN_PMD_NULL`), however large the region is. Shared memory needs no table.
+    /// The first page, from `page` on, whose upper page table exists, as derived from the pages that are
+    /// mapped. Blocks before it are skipped (`SCAN_PMD_NULL`), however large the region is. Shared memory
+    /// needs no table.
     fn next_table(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<u64> {
         if region.backing != Backing::Anonymous {
             return Some(page);
@@ -246,7 +247,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Makes a large page of `block` if what is there allows it, within `limits`.
+    /// Makes a large page of `block` if its pages allow it within `limits`.
     pub(crate) fn collapse_if(
         &mut self,
         at: &mut Within<'_>,
@@ -268,7 +269,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Whether `block` may be one large page (`hpage_collapse_scan_pmd`).
+    /// Whether `block` may become one large page (`hpage_collapse_scan_pmd`).
     fn scan(
         &mut self,
         at: &Within<'_>,
@@ -350,7 +351,7 @@ impl<H: Host> Kernel<'_, H> {
         ScanResult::Succeed
     }
 
-    /// Where a page is that a collapse finds, and how many spaces have it as their own.
+    /// The place of a page that a collapse finds, and how many spaces use the page as their own.
     fn place_in(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<(PageLocation, u32)> {
         match (at.known.anons.get(page), region.backing) {
             (Some(anon), _) => {
@@ -365,8 +366,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Has all pages of `block` come into one large frame, and loads it. What the space has wired is wired there
-    /// again.
+    /// Brings all pages of `block` into one large frame and loads it. Pages that the space has wired are
+    /// wired in the new frame.
     fn collapse_block(
         &mut self,
         at: &mut Within<'_>,
@@ -381,8 +382,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// Has all pages of `block`, which the space has not wired, come into one large frame, and loads it
-    /// (`collapse_huge_page`, `collapse_file`).
+    /// Brings all pages of `block`, none of which the space has wired, into one large frame and loads
+    /// it (`collapse_huge_page`, `collapse_file`).
     fn bring_together(
         &mut self,
         at: &mut Within<'_>,
@@ -445,7 +446,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Loads a block whose pages have come into the frames of a large page, of which hardware has none.
+    /// Loads a block whose pages have been brought into the frames of a large page. Hardware has no
+    /// translation in it.
     fn load_collapsed(
         &mut self,
         at: &mut Within<'_>,
@@ -473,13 +475,13 @@ impl<H: Host> Kernel<'_, H> {
 }
 
 impl<L: Locks> Vm<L> {
-    /// What the daemon has done.
+    /// Counts of what the daemon has done.
     pub fn scanned(&self) -> Scanned {
         self.pages.with(Site::Look, |lists| lists.khugepaged.scanned)
     }
 }
 
-/// The numbers of the blocks of `2^order` pages that lie in `pages` as a whole.
+/// The numbers of the blocks of `2^order` pages that are completely in `pages`.
 fn whole_blocks(pages: &Range<u64>, order: u32) -> Range<u64> {
     pages.start.div_ceil(1 << order)..pages.end >> order
 }

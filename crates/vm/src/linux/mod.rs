@@ -1,5 +1,5 @@
-//! Large pages as Linux has them: transparent huge pages at faults, blocks of smaller orders
-//! ("multi-size THP"), and what becomes of both (`mm/memory.c`, `mm/huge_memory.c`).
+//! Large pages as in Linux: transparent huge pages at faults, blocks of smaller orders ("multi-size
+//! THP"), and how both change later (`mm/memory.c`, `mm/huge_memory.c`).
 //!
 //! ```text
 //!   fault in anonymous memory: which orders do the knobs allow here?       none: policy-asks-base
@@ -15,13 +15,13 @@
 //!   base page
 //! ```
 //!
-//! A block of frames that was taken together is a *folio* ([`folio`]): base frames of it that are
-//! unmapped stay with it until it is split. A store to a large page that a fork has shared splits its
-//! translation and copies one base page. `khugepaged` makes large pages of base pages later
-//! ([`khugepaged`]), and of shared memory where a process asks for it ([`shared`]); Ingens and HawkEye choose
-//! others ([`promote`]). Where pages lie is up to the allocator, to [`placing`], and to [`ranger`]. Pages of 1G,
-//! where they are allowed, are tried before those of 2M, as Trident does (Ram and others 2021). The knobs, and what
-//! the daemons remember, are in [`crate::thp`].
+//! A block of frames that was allocated together is a *folio* ([`folio`]): base frames of it that are
+//! unmapped remain in the folio until it is split. A store to a large page that a fork has shared splits its
+//! translation and copies one base page. `khugepaged` later makes large pages of base pages ([`khugepaged`]),
+//! and of shared memory if a process requests it ([`shared`]); Ingens and HawkEye choose other blocks
+//! ([`promote`]). The allocator, [`placing`] and [`ranger`] determine the frames of pages. Pages of 1G, where
+//! they are allowed, are tried before those of 2M, as in Trident (Ram and others 2021). The settings and the
+//! state of the daemons are in [`crate::thp`].
 
 pub(crate) mod compaction;
 pub(crate) mod folio;
@@ -53,17 +53,17 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// log2 of the base pages of the smaller large page (2M); 0 if there is none.
+    /// log2 of the number of base pages of the smaller large page (2M); 0 if there is none.
     pub(crate) fn pmd_order(&self) -> u32 {
         self.sizes.get(1).map_or(0, |size| size.shift() - self.base.shift())
     }
 
-    /// log2 of the base pages of the large pages that there are, the largest first.
+    /// log2 of the number of base pages of each large page size, the largest first.
     pub(crate) fn page_orders(&self) -> impl Iterator<Item = u32> {
         self.sizes[1..].iter().rev().map(|size| size.shift() - self.base.shift())
     }
 
-    /// The base pages of the aligned block of `2^order` that `page` lies in.
+    /// The base pages of the aligned block of `2^order` pages that contains `page`.
     pub(crate) fn aligned(page: u64, order: u32) -> Range<u64> {
         let first = page >> order << order;
         first..first + (1 << order)
@@ -71,7 +71,8 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Has the page in memory and loaded, in the largest block that the knobs allow and memory has.
+    /// Brings the page into memory and loads it, in the largest block that the settings allow and
+    /// for which memory is available.
     pub(crate) fn bring_linux(
         &mut self,
         at: &mut Within<'_>,
@@ -130,7 +131,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(how)
     }
 
-    /// One large translation of `pages`, or why it cannot be.
+    /// Loads `pages` by one large translation, or returns why that is impossible.
     fn try_huge(
         &mut self,
         at: &mut Within<'_>,
@@ -211,8 +212,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// A block of frames side by side for `pages`, of which `page` is needed, by translations of base
-    /// pages; or why it cannot be (`alloc_anon_folio`).
+    /// Loads a block of adjacent frames for `pages`, of which `page` is needed, by translations of
+    /// base pages, or returns why that is impossible (`alloc_anon_folio`).
     fn try_folio(
         &mut self,
         at: &mut Within<'_>,
@@ -257,7 +258,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(Ok(how))
     }
 
-    /// Whether a block would leave less free than the low mark (`__zone_watermark_ok`).
+    /// Whether a block would leave fewer frames free than the low mark (`__zone_watermark_ok`).
     fn lacks(&self, pages: &Range<u64>) -> bool {
         self.free_pages() < pages.end - pages.start + self.vm.marks.low()
     }

@@ -1,5 +1,5 @@
-//! Contiguity-aware placement: a region's pages lie in memory as they lie in its addresses (Alverti and
-//! others 2020, "CA paging").
+//! Contiguity-aware placement: pages of a region have the same distance to their frames, so that the
+//! region is contiguous in memory (Alverti and others 2020, "CA paging").
 //!
 //! ```text
 //!   first fault of a region       the allocator finds a free run as long as the region: an offset
@@ -9,8 +9,8 @@
 //!            no, a base page      any frame
 //! ```
 //!
-//! A region has up to 64 offsets; the one of the nearest lower page counts. Left out: offsets of files,
-//! and that base pages do not split the largest free blocks.
+//! A region has up to 64 offsets; a page uses the offset of the nearest lower page. Not modelled:
+//! offsets of files, and keeping base pages from splitting the largest free blocks.
 
 use core::ops::Range;
 
@@ -19,12 +19,12 @@ use physmem::{Allocator, FrameId, Request, State};
 use crate::host::Host;
 use crate::{kernel::Kernel, vm::Within};
 
-/// No run was free: pages lie anywhere.
+/// The offset for a part of a region for which no free run was found: its pages get any frame.
 const NOWHERE: i64 = i64::MIN;
 
 impl<H: Host> Kernel<'_, H> {
-    /// The frames that `pages`, which are of one region, should have by their addresses or their region's
-    /// offset, if they are free. They are taken.
+    /// Allocates the frames that `pages`, which are in one region, should have because of their addresses
+    /// or their region's offset, if these frames are free.
     pub(crate) fn placed(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Option<FrameId> {
         if let Some(hashed) = self.vm.hashed {
             return self.hashed(&hashed, at.space, pages);
@@ -62,7 +62,7 @@ impl<H: Host> Kernel<'_, H> {
         self.take_at(pages, offset)
     }
 
-    /// Takes the frames of `pages` at an offset, if all are free.
+    /// Allocates the frames of `pages` at an offset, if all are free.
     fn take_at(&mut self, pages: &Range<u64>, offset: i64) -> Option<FrameId> {
         let (count, step) = (pages.end - pages.start, self.memory.order(self.vm.base));
         if offset == NOWHERE || self.free_pages() < self.vm.marks.min() + count {

@@ -1,5 +1,5 @@
-//! Who chooses the blocks that become large pages: Ingens (Kwon and others 2016) and HawkEye (Panwar and
-//! others 2019), in place of `khugepaged`'s round.
+//! Ingens (Kwon and others 2016) and HawkEye (Panwar and others 2019): policies that choose the blocks
+//! that become large pages, in place of `khugepaged`'s cyclic scan.
 //!
 //! ```text
 //!   ingens    fault fills 460 of 512 base pages of a block --> a queue
@@ -14,10 +14,10 @@
 //!             large pages are given back
 //! ```
 //!
-//! Parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec. What
-//! translation costs a space is told from outside, as HawkEye's `promotion_metric` 0 has it of counters of a
-//! processor; nothing told, all spaces are alike (metric 2). Traces have no contents: which base pages hold
-//! zeros is a share that is given.
+//! The parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec. The cost of
+//! translation for each space is supplied from outside, as HawkEye's `promotion_metric` 0 takes it from
+//! performance counters; without it, all spaces are equal (metric 2). Traces do not have the contents of
+//! memory: the share of base pages that contain zeros is a parameter.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -43,20 +43,21 @@ use crate::{
     vm::{Vm, Within},
 };
 
-/// First pages of blocks, by space.
+/// First pages of blocks, by the number of their space.
 type BySpace = BTreeMap<u32, VecDeque<u64>>;
-/// Failures that end a round.
+/// The number of failures that end a round.
 const FAILURES_MAX: u32 = 100;
 
 impl<L: Locks> Vm<L> {
-    /// What Ingens' and HawkEye's daemons have done.
+    /// Counts of what Ingens' and HawkEye's daemons have done.
     pub fn promoted(&self) -> Promoted {
         self.pages.with(Site::Look, |lists| lists.promoting.promoted)
     }
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// A fault has brought `page`: its block may have filled.
+    /// Records that a fault has brought in `page`, and queues its block if the block is now full
+    /// enough.
     pub(crate) fn note_filled(&mut self, at: &Within<'_>, page: u64, thp: &Thp) {
         let Promoter::Ingens(ingens) = thp.promoter else { return };
         let block = Vm::<H::Locks>::aligned(page, self.vm.pmd_order());
@@ -73,13 +74,13 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Whether blocks have filled.
+    /// Whether blocks are queued that have become full enough.
     pub(crate) fn wants_promotion(&self) -> bool {
         self.lists(|lists, _| !lists.promoting.filled.is_empty())
     }
 
-    /// Makes large pages of the blocks that have filled: fairly, those of the space first that has fewest
-    /// large pages for its memory, and of one space the one that was used most, or has filled first.
+    /// Makes large pages of the queued blocks. The space that has the fewest large pages for its memory
+    /// comes first; within a space, the block that was used most, or that was queued first.
     pub(crate) fn promote_filled(&mut self) {
         if !self.wants_promotion() {
             return;
@@ -104,7 +105,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// What [`need`](Kernel::need) says of spaces, if there are several.
+    /// The value of [`need`](Kernel::need) for each space, if there are several.
     pub(super) fn needs(&mut self, spaces: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
         let spaces: BTreeSet<u32> = spaces.collect();
         if spaces.len() < 2 {
@@ -113,7 +114,7 @@ impl<H: Host> Kernel<'_, H> {
         spaces.into_iter().map(|space| (space, self.need(HatSpace(space)).unwrap_or(0))).collect()
     }
 
-    /// A space's memory for each large page that it has: in per cent of 2M.
+    /// A space's memory per large page that it has, in per cent of 2M.
     fn need(&mut self, space: HatSpace) -> Option<u64> {
         let order = self.vm.pmd_order();
         let all = self.within(space, |kernel, at| Ok(kernel.anon_pages(at))).ok()?;
@@ -152,7 +153,7 @@ impl<H: Host> Kernel<'_, H> {
         found.ok().flatten()
     }
 
-    /// Clears the bits of use of all base pages in regions that may have large ones.
+    /// Clears the accessed bits of all base pages in regions that may have large pages.
     pub fn begin_sample(&mut self) {
         self.site = Site::Page;
         let Some(thp) = self.vm.thp else { return };
@@ -175,7 +176,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Reads them: how many base pages of each block were used since.
+    /// Reads the accessed bits: how many base pages of each block were used since they were
+    /// cleared.
     pub fn end_sample(&mut self) {
         self.site = Site::Page;
         let Some(thp) = self.vm.thp else { return };
@@ -210,7 +212,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Regions that may have large pages, by space.
+    /// The regions that may have large pages, by space.
     pub(super) fn regions_for(&mut self, thp: &Thp) -> Vec<(HatSpace, Region)> {
         let (base, order) = (self.vm.base, self.vm.pmd_order());
         let mut found = Vec::new();
@@ -224,16 +226,17 @@ impl<H: Host> Kernel<'_, H> {
         found
     }
 
-    /// What translation costs spaces from here on, in per cent of their time; those that are left out, nothing.
+    /// Sets the cost of translation for each space, in per cent of the space's time. Spaces that are not
+    /// listed have no cost.
     pub fn set_overheads(&mut self, overheads: impl IntoIterator<Item = (HatSpace, u64)>) {
         self.site = Site::Page;
         let overheads = overheads.into_iter().map(|(space, share)| (space.0, share)).collect();
         self.lists(|lists, _| lists.promoting.overheads = overheads);
     }
 
-    /// Makes large pages of the blocks that are used most: of the spaces with the highest overhead first, from
-    /// the highest bin down, of each such space one in turn, as many as the daemon's budget has. Says whether no
-    /// frame was free.
+    /// Makes large pages of the blocks that are used most, as many as the daemon's budget allows: spaces with
+    /// the highest translation cost first, in each from the highest bin down, one block per space in turn.
+    /// Returns the number made, and whether it stopped because no frame was free.
     pub(crate) fn promote_covered(&mut self, thp: &Thp) -> (u64, bool) {
         let coverage = self.lists(|lists, _| lists.promoting.coverage.clone());
         let overheads = self.lists(|lists, _| lists.promoting.overheads.clone());
@@ -271,7 +274,7 @@ impl<H: Host> Kernel<'_, H> {
         (made, false)
     }
 
-    /// Fills up to so many free blocks of a large page's size with zeros.
+    /// Fills up to `blocks_max` free blocks of a large page's size with zeros.
     pub fn prezero(&mut self, blocks_max: u64) {
         self.site = Site::Page;
         let order = self.vm.pmd_order() + self.memory.order(self.vm.base);
@@ -302,8 +305,9 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Where fewer than `below` frames of 1000 are free, gives base pages of zeros back that large pages
-    /// have, until `until` of 1000 are: of each large page so many of 1000.
+    /// If fewer than `below` thousandths of all frames are free, frees base pages that contain zeros in
+    /// large pages, until `until` thousandths are free. Of each large page, `zero_permille` thousandths
+    /// of the base pages contain zeros.
     pub fn recover(&mut self, below: u64, until: u64, zero_permille: u64) {
         self.site = Site::Page;
         let all = self.frames(|memory| memory.table().frames().len() as u64);
@@ -336,7 +340,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Of the large page of these base pages, so many of 1000 hold zeros and are given back.
+    /// Frees `permille` thousandths of the base pages of a large page, which contain zeros.
     fn give_zeros_back(&mut self, at: &mut Within<'_>, pages: &Range<u64>, permille: u64) {
         let frames = pages.clone().filter_map(|page| Some(self.anon(at.known.anons.get(page)?)));
         let mut frames = frames.map(|anon| (anon.place, anon.refs));
@@ -358,7 +362,8 @@ impl<H: Host> Kernel<'_, H> {
         self.split_folio(first);
     }
 
-    /// What Ingens and HawkEye have in place of the round of `khugepaged`, if they are chosen.
+    /// A round of Ingens or HawkEye in place of `khugepaged`'s, if one of them is chosen. Returns
+    /// the number of large pages made, and whether no frame was free.
     pub(crate) fn promote_instead(&mut self, thp: &Thp) -> Option<(u64, bool)> {
         match thp.promoter {
             Promoter::Ingens(Ingens { hot_every: Some(_), .. }) => Some(self.promote_hottest(thp)),
@@ -368,7 +373,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// The bin of a coverage in sixteenths of a base page: its log2, rounded up.
+/// The bin of a coverage given in sixteenths of a base page: its log2, rounded up.
 const fn bin(coverage: u32) -> usize {
     match coverage.div_ceil(16) {
         0 | 1 => 0,

@@ -1,4 +1,5 @@
-//! Pages are moved to where their neighbours are (Yan and others 2019, "Translation Ranger").
+//! A daemon that moves the pages of a region side by side in memory (Yan and others 2019,
+//! "Translation Ranger").
 //!
 //! ```text
 //!   region   | 0 | 1 | 2 | 3 | 4 |          anchor: page 0 belongs in frame 8
@@ -9,10 +10,10 @@
 //!   page 4 in 42, 12 cannot be moved         a new anchor from here on
 //! ```
 //!
-//! The page of an anchor and its frame have the same distance to a multiple of 2M, so that a block of 2M that
-//! is complete becomes one large page where it is. Large pages stay whole where their frames are free; they
-//! change places with nothing. A page that spaces share after a fork is moved for the first of them alone: each of
-//! them has other anchors, and every pass would move it once for each.
+//! The page of an anchor and its frame have the same offset from a multiple of 2M, so that a complete block
+//! of 2M becomes one large page without moving. A large page is moved as a whole if its target frames are
+//! free, and is never exchanged. A page that spaces share after a fork is moved only for the first of them:
+//! each space has other anchors, so that every pass would otherwise move it once per space.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -36,20 +37,20 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// What the daemon has done that moves pages side by side.
+    /// Counts of what this daemon has done.
     pub fn ranged(&self) -> Ranged {
         self.pages.with(Site::Look, |lists| lists.ranged)
     }
 }
 
-/// What of a page that is not where it belongs.
+/// The result of moving a page to its frame in the region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moved {
-    /// It is there.
+    /// It is in that frame now.
     Yes,
-    /// What is in its place stays there.
+    /// The target frame cannot be emptied.
     Never,
-    /// No frame is free to move by.
+    /// No frame is free to make the move.
     NoFrame,
 }
 
@@ -92,8 +93,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Has the pages of a region lie side by side, from a frame after `next` on. Before `begin` lie those of the
-    /// spaces before this one.
+    /// Moves the pages of a region side by side, to frames from `next` on. Frames before `begin` hold the
+    /// pages of the spaces processed earlier.
     fn range_region(
         &mut self,
         at: &mut Within<'_>,
@@ -158,14 +159,15 @@ impl<H: Host> Kernel<'_, H> {
         *next = place;
     }
 
-    /// Whether a space before this one shares `page`, and has it where it belongs there: before the frame `begin`.
+    /// Whether a space processed earlier shares `page` and has moved it already, to a frame before `begin`.
     fn is_placed(&self, at: &Within<'_>, page: u64, begin: u32) -> bool {
         let anon = at.known.anons.get(page).map(|anon| self.anon(anon));
         let shared = anon.filter(|anon| anon.refs > 1).map(|anon| anon.place);
         matches!(shared, Some(PageLocation::Resident(frame)) if frame.0 < begin)
     }
 
-    /// The base pages of the large page that hardware has for `page`, if it has one, and its first frame.
+    /// The base pages of the large page that hardware has at `page`, if there is one, and the large
+    /// page's first frame.
     fn large_at(
         &mut self,
         at: &Within<'_>,
@@ -258,7 +260,8 @@ impl<H: Host> Kernel<'_, H> {
         Moved::Yes
     }
 
-    /// Makes a large page of the block that begins with page `first`, if its pages lie so.
+    /// Makes a large page of the block that begins with page `first`, if its pages are in the right
+    /// frames.
     fn promote_in_place(&mut self, at: &mut Within<'_>, region: &Region, first: u64) {
         let order = self.vm.pmd_order();
         let pages = first..first + (1 << order);

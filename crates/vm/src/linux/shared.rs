@@ -1,5 +1,5 @@
-//! Large pages of shared memory, which a process asks for (`mm/khugepaged.c`: `collapse_file`; `mm/memory.c`:
-//! `do_set_pmd`).
+//! Large pages of shared memory, made at a process's request (`mm/khugepaged.c`: `collapse_file`;
+//! `mm/memory.c`: `do_set_pmd`).
 //!
 //! ```text
 //!   object   | a | b | - | d |     MADV_COLLAPSE, at a place where object and addresses are aligned alike
@@ -10,9 +10,9 @@
 //!           the region has the whole block and no table of base pages is in its place
 //! ```
 //!
-//! The large page of a part that is unmapped or gets other rights is not split: it is unloaded, and comes back
-//! by faults (`__split_huge_pmd_locked`). What is in swap, or nowhere, gets no large page at a fault: shared
-//! memory has one only where it was asked for.
+//! If a part of such a large page is unmapped or gets other rights, the large page is not split: it is
+//! unloaded, and faults load its pages again (`__split_huge_pmd_locked`). A fault for a page that is in swap
+//! or nowhere does not create a large page: shared memory has large pages only where they were requested.
 
 use core::{ops::Range, sync::atomic::Ordering};
 
@@ -32,8 +32,8 @@ use crate::{
     work::{How, Why},
 };
 
-/// The memory that a region shares, and its page that the region begins with; nothing where it is a file, or
-/// where pages that are aligned in it are not in the region.
+/// The object of a region's shared memory, and the object's page with which the region begins. `None` if the
+/// region is of a file, or if object and addresses are not aligned alike for pages of this order.
 fn memory_of<L: Locks>(
     vm: &Vm<L>,
     site: Site,
@@ -47,13 +47,13 @@ fn memory_of<L: Locks>(
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Whether the large pages of the region that has `page` are not split: whatever is shared is loaded anew.
+    /// Whether the region with `page` is of shared memory, whose large pages are unloaded instead of split.
     pub(crate) fn is_shared_memory(&self, at: &Within<'_>, page: u64) -> bool {
         let is_shared = |region: &Region| matches!(region.backing, Backing::Shared { .. });
         self.vm.thp.is_some() && at.known.regions.at(page).is_some_and(is_shared)
     }
 
-    /// Hardware has the large page of `held` no more.
+    /// Removes the translation of the large page of `held` from hardware.
     pub(crate) fn drop_large(
         &mut self,
         at: &mut Within<'_>,
@@ -64,8 +64,8 @@ impl<H: Host> Kernel<'_, H> {
         self.unload_used(at, range)
     }
 
-    /// Whether `region` may have a large page around `page`, as the memory that it shares has one there
-    /// (`finish_fault`: `folio_test_pmd_mappable`).
+    /// Whether `region` may have a large page around `page`, because the memory that it shares has one
+    /// there (`finish_fault`: `folio_test_pmd_mappable`).
     #[inline]
     pub(crate) fn has_large_object(&self, region: &Region, page: u64) -> bool {
         // Most memories never have any.
@@ -98,7 +98,8 @@ impl<H: Host> Kernel<'_, H> {
         folio == Some(first.0..first.0 + count)
     }
 
-    /// One large translation of `pages`, which lie in `region` and are not anonymous, or why it cannot be.
+    /// Loads `pages`, which are in `region` and not anonymous, by one large translation, or returns why
+    /// that is impossible.
     pub(super) fn try_object(
         &mut self,
         at: &mut Within<'_>,
@@ -139,9 +140,9 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Whether a process may ask for large pages in `region` (`thp_vma_allowable_orders` for
-    /// `TVA_FORCED_COLLAPSE`): no advice forbids it, it has a whole block, and something was stored in it or
-    /// it shares memory. Large pages of files are not modelled.
+    /// Whether a process may request large pages in `region` (`thp_vma_allowable_orders` for
+    /// `TVA_FORCED_COLLAPSE`): advice does not forbid them, the region contains a whole block, and it has
+    /// been stored to or is of shared memory. Large pages of files are not modelled.
     pub(super) fn may_collapse(&self, region: &Region) -> bool {
         let order = self.vm.pmd_order();
         let has_block = region.pages.start.div_ceil(1 << order) < region.pages.end >> order;
@@ -153,7 +154,7 @@ impl<H: Host> Kernel<'_, H> {
         has_block && is_right && advice(region, self.vm.base) != Advice::NoHuge
     }
 
-    /// How many pages of a block of shared memory are somewhere.
+    /// The number of pages of a block of shared memory that are in memory or in swap.
     pub(super) fn shared_pages(&self, region: &Region, block: &Range<u64>) -> u64 {
         let Backing::Shared { object, first } = region.backing else { return 0 };
         let index = first + (block.start - region.pages.start);

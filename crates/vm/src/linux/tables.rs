@@ -1,4 +1,4 @@
-//! Page tables that stay in the place of a large page (`mm/memory.c`, `mm/mremap.c`).
+//! Page tables that remain where a large page could be (`mm/memory.c`, `mm/mremap.c`).
 //!
 //! ```text
 //!   large page           |               |   its entry is in the upper table, and has no table below
@@ -7,8 +7,8 @@
 //!   discard of all       |               |   the table goes: a touch may get a large page
 //! ```
 //!
-//! A fault gives a large page where the upper table's entry is empty (`__handle_mm_fault`: `pmd_none`,
-//! `pud_none`). The table below goes
+//! A fault loads a large page only where the upper table's entry is empty (`__handle_mm_fault`:
+//! `pmd_none`, `pud_none`). The lower table is removed
 //!
 //! * where memory is unmapped and no other region has an address in its block (`free_pgtables`,
 //!   `free_pgd_range`);
@@ -16,13 +16,13 @@
 //!   `try_get_and_clear_pmd`, since Linux 6.14 with `CONFIG_PT_RECLAIM`);
 //! * where a large page is made there.
 //!
-//! Pages that move leave a table where they went, if they had one (`move_page_tables`: `pte_alloc`), and so
-//! does a fork in the child (`copy_pte_range`).
+//! Moved pages leave a table at their new place if they had one (`move_page_tables`: `pte_alloc`), and a
+//! fork leaves one in the child (`copy_pte_range`).
 //!
-//! The machine's page table may be of any format, also of one without such tables: these are the tables that
-//! the kernel keeps on x86-64 for blocks of the sizes that large pages have here. A table that is not empty is
-//! seen by what is there. Only where something goes from a block and the block stays is it noted
-//! ([`crate::thp::Kept`]), so that a fault without such blocks asks nothing.
+//! The machine's page table may have any format, including one without such tables. What is recorded here are
+//! the tables that Linux would have on x86-64, for blocks of the sizes of large pages. A table that is not
+//! empty follows from the pages that are mapped. A table is recorded ([`crate::thp::Kept`]) only if pages are
+//! removed from a block and the table remains, so that a fault costs nothing if there are no such blocks.
 
 use core::ops::Range;
 
@@ -37,8 +37,8 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// Hardware has `mapping` no more, which lay in a table. `noted` are the pages of the table that was entered
-    /// last, of an operation that goes through pages by address.
+    /// Records the table in which `mapping` was, which has just been unloaded. `noted` has the pages of the
+    /// table that was recorded last, for an operation that goes through pages by address.
     #[inline]
     pub(crate) fn keep_table(&self, tables: &mut Kept, mapping: &Mapping, noted: &mut Range<u64>) {
         let page = mapping.translation.page;
@@ -55,7 +55,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// What the space has of its own in `pages` is to go: a block that loses a part of it had a table.
+    /// Records that blocks which lose a part of the space's own pages in `pages` keep a table.
     pub(crate) fn keep_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         if self.vm.thp.is_none() || pages.is_empty() {
             return;
@@ -71,8 +71,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// `pages` are to move: a block that loses a part of them, whatever of it, had a table if there is anything
-    /// in it.
+    /// Records that blocks which lose a part of `pages`, because these are moved, keep a table if anything
+    /// was mapped in it.
     pub(crate) fn keep_around(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         if self.vm.thp.is_none() || pages.is_empty() {
             return;
@@ -94,7 +94,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// `pages` are unmapped: tables go whose blocks no region has a page of (`free_pgtables`).
+    /// Removes the tables of blocks that overlap `pages`, which were unmapped, if no region has a
+    /// page in the block (`free_pgtables`).
     pub(crate) fn free_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         for order in self.vm.page_orders() {
             for first in at.known.tables.touched(order, pages) {
@@ -106,14 +107,15 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// `pages`, which are of one region, are discarded: tables of base pages go whose whole block they are
-    /// (`zap_pte_range`).
+    /// Removes the tables of base pages whose whole block lies in `pages`, which are of one region and are
+    /// discarded (`zap_pte_range`).
     pub(crate) fn reclaim_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         let order = self.vm.pmd_order();
         at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), pages);
     }
 
-    /// `pages` have moved and begin with page `to`: tables are where they went (`move_page_tables`).
+    /// Records the tables at the new place of `pages`, which have moved to page `to`
+    /// (`move_page_tables`).
     pub(crate) fn move_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>, to: u64) {
         for order in self.vm.page_orders() {
             for first in at.known.tables.touched(order, pages) {

@@ -1,4 +1,5 @@
-//! The page of zeros, and what a fault loads beside the page that it needs (`mm/memory.c`).
+//! The shared page of zeros, and the pages of a file that a fault loads in addition to the one it
+//! needs (`mm/memory.c`).
 //!
 //! ```text
 //!   load of untouched memory  --> the frame of zeros that all share, without the right to store
@@ -8,8 +9,8 @@
 //!                               '------ 64K, aligned -----------'    with it, so that they do not fault
 //! ```
 //!
-//! There is a frame of zeros for each 16M of addresses and not one for all, so that the lists of its
-//! mappings stay short: kernels keep no such list for it.
+//! Each 16M of addresses has its own frame of zeros, so that the lists of the frame's mappings stay
+//! short. Linux needs only one, since it keeps no such list for it.
 
 use core::ops::Range;
 
@@ -31,24 +32,25 @@ use crate::{
     work::How,
 };
 
-/// log2 of the base pages of addresses that share a frame of zeros.
+/// log2 of the number of base pages whose addresses share a frame of zeros.
 const AREA_SHIFT: u32 = 12;
 
 impl<L: Locks> Vm<L> {
-    /// Frames that hold the page of zeros.
+    /// The number of frames of zeros.
     pub fn zero_frames(&self) -> u64 {
         self.pages
             .with(Site::Look, |lists| lists.zeros.orders.values().map(|order| 1 << order).sum())
     }
 
-    /// Whether a frame holds the page of zeros.
+    /// Whether a frame is a frame of zeros.
     pub fn is_zero_frame(&self, frame: FrameId) -> bool {
         self.pages.with(Site::Look, |lists| lists.zeros.has(frame))
     }
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// The frame of zeros for a base page, if memory has one.
+    /// The frame of zeros for a base page, which is allocated if necessary; `None` if no frame is
+    /// free.
     pub(crate) fn zero_frame(&mut self, page: u64) -> Option<FrameId> {
         let area = page >> AREA_SHIFT;
         let known = self.lists(|lists, _| lists.zeros.by_area.get(&area).copied());
@@ -59,7 +61,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The large frame of zeros.
+    /// The large frame of zeros, which is allocated if necessary; `None` if no frame is free.
     pub(crate) fn huge_zero_frame(&mut self) -> Option<FrameId> {
         let known = self.lists(|lists, _| lists.zeros.huge);
         known.or_else(|| {
@@ -89,8 +91,8 @@ impl<H: Host> Kernel<'_, H> {
         Some(first)
     }
 
-    /// Loads what memory has of the file around `page`, which a fault has just loaded
-    /// (`do_fault_around`).
+    /// Loads the pages of the file around `page` that are in memory; a fault has just loaded `page`
+    /// itself (`do_fault_around`).
     pub(crate) fn fault_around(
         &mut self,
         at: &mut Within<'_>,
@@ -139,9 +141,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Whether a frame that one space alone uses is to be copied before it is stored to, as a fork
-    /// shared it and others use frames of its folio still (`wp_can_reuse_anon_folio`). Else it is the
-    /// space's from here on.
+    /// Whether a store must copy the page in `frame` although the space is its only user: a fork has
+    /// shared the page, and other users still have frames of its folio (`wp_can_reuse_anon_folio`).
+    /// If no copy is needed, marks the page as exclusive to the space.
     pub(crate) fn is_bound(&mut self, anon: AnonId, frame: FrameId) -> bool {
         if self.vm.thp.is_none() || self.anon(anon).exclusive {
             return false;
@@ -164,7 +166,8 @@ impl<H: Host> Kernel<'_, H> {
         self.vm.thp.is_some() && kind != Kind::Store
     }
 
-    /// A large page of zeros for `pages`, which nothing is of.
+    /// Loads a large page of zeros for `pages`, none of which is in memory. Returns whether it
+    /// could.
     pub(crate) fn load_huge_zero(
         &mut self,
         at: &mut Within<'_>,
@@ -180,7 +183,7 @@ impl<H: Host> Kernel<'_, H> {
         self.load_large(at, region, pages, frame, false, &mut how)
     }
 
-    /// Whether hardware may have `frame` at an untouched page: it holds zeros.
+    /// Whether the frame at `at`, which hardware has at an untouched page, contains zeros.
     pub(crate) fn holds_zeros(&self, at: PhysAddr) -> bool {
         let frame = self.memory.frame_at(at);
         self.lists(|lists, _| lists.zeros.has(frame))

@@ -4,14 +4,16 @@ use physmem::{FrameId, FrameTable};
 
 use super::{Pages, Replacement, list::List};
 
-/// The clock: all pages in a ring, and a hand that passes over those in use (Corbató 1968).
+/// The clock policy: all pages are in a ring, and a hand passes over pages that are in use (Corbató
+/// 1968).
 ///
 /// ```text
 ///   hand --> page, referenced: bit cleared, a round more
 ///            page, not referenced: the victim          new pages come in behind the hand
 /// ```
 ///
-/// The ring is a list whose oldest is under the hand; a page that is passed becomes the newest.
+/// The ring is a list whose oldest page is under the hand. A page that the hand passes becomes the
+/// newest.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     ring: List,
@@ -38,7 +40,7 @@ impl Replacement for Clock {
         self.ring.pop_of(pages)
     }
 
-    /// Nothing is remembered of pages that left.
+    /// This policy keeps no data about evicted pages.
     fn forget(&mut self, _: u32, _: RangeInclusive<u64>) {}
 
     fn pages(&self) -> u64 {

@@ -2,7 +2,7 @@ use physmem::{FrameId, FrameTable, NO_FRAME};
 
 use super::Pages;
 
-/// A list of frames, linked through their descriptors; each is in one list at most.
+/// A list of frames, linked through their descriptors. A frame is in at most one list.
 ///
 /// ```text
 ///   head --> [ pfdat ] <--> [ pfdat ] <--> [ pfdat ] <-- tail      links: previous, next
@@ -26,7 +26,7 @@ impl List {
         self.len
     }
 
-    /// Enters a frame as the newest.
+    /// Inserts a frame as the newest.
     pub(super) fn push(&mut self, table: &mut FrameTable, frame: FrameId) {
         table.get_mut(frame).links = [self.tail, NO_FRAME];
         match self.tail {
@@ -37,20 +37,21 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes the oldest.
+    /// Removes and returns the oldest frame.
     pub(super) fn pop(&mut self, table: &mut FrameTable) -> Option<FrameId> {
         let frame = FrameId(self.head);
         (self.len > 0).then(|| self.remove(table, frame)).map(|()| frame)
     }
 
-    /// Takes the oldest frame, through the `pages` that a policy is given when it looks for a victim.
+    /// Removes and returns the oldest frame, with the access to descriptors that a policy has while
+    /// it looks for a victim.
     pub(super) fn pop_of(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
         let mut popped = None;
         pages.with_table(&mut |table| popped = self.pop(table));
         popped
     }
 
-    /// Takes a frame that is in this list.
+    /// Removes a frame that is in this list.
     pub(super) fn remove(&mut self, table: &mut FrameTable, frame: FrameId) {
         let [before, after] = table.get(frame).links;
         match before {

@@ -4,7 +4,7 @@ use physmem::{FrameId, FrameTable};
 
 use super::{Pages, Replacement, list::List};
 
-/// The owner's flag of a frame in the active list.
+/// The flag, in a descriptor's owner bits, of a frame in the active list.
 const ACTIVE: u8 = 1;
 
 /// Two lists that approximate least recently used, as Linux keeps them.
@@ -17,9 +17,9 @@ const ACTIVE: u8 = 1;
 ///                [ active ]
 /// ```
 ///
-/// A page must be used again while it is inactive to become active: a scan over much memory once
-/// does not drive out what is used all the time. That the lists are kept equally long is an
-/// assumption; Linux balances them by how much memory there is.
+/// An inactive page must be used again to become active: one scan over much memory does not evict
+/// pages that are used all the time. Keeping both lists equally long is an assumption; Linux
+/// balances them by the size of memory.
 #[derive(Debug, Default)]
 pub(super) struct Lru {
     active: List,
@@ -68,7 +68,7 @@ impl Replacement for Lru {
         self.inactive.pop_of(pages).or_else(|| self.active.pop_of(pages))
     }
 
-    /// Nothing is remembered of pages that left.
+    /// This policy keeps no data about evicted pages.
     fn forget(&mut self, _: u32, _: RangeInclusive<u64>) {}
 
     fn pages(&self) -> u64 {

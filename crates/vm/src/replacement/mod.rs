@@ -1,4 +1,4 @@
-//! Which page leaves memory: policies over lists of frames.
+//! Page replacement: policies that choose pages to evict, over lists of frames.
 //!
 //! ```text
 //!                 enter                    victim: referenced?
@@ -7,9 +7,9 @@
 //!                             +------ yes ----------+
 //! ```
 //!
-//! The lists lie in the page-frame descriptors, so that a policy needs no memory to run when there
-//! is none. A policy learns of uses by asking [`Pages::referenced`] when it looks for a victim:
-//! nothing is told of a hit. Frames that are wired are in no list.
+//! The lists are in the page-frame descriptors, so that a policy needs no memory to run when there
+//! is none. A policy learns of uses by calling [`Pages::referenced`] when it looks for a victim; it
+//! is not informed of hits. Wired frames are in no list.
 
 mod clock;
 mod list;
@@ -25,41 +25,41 @@ use clock::Clock;
 use lru::Lru;
 use two_queues::TwoQueues;
 
-/// A policy. A page is named by its first base frame.
+/// A page replacement policy. A page is identified by its first base frame.
 pub trait Replacement: Send {
-    /// A page has come into memory; its descriptor has its identity.
+    /// Called when a page has come into memory; its descriptor has its identity.
     fn enter(&mut self, table: &mut FrameTable, frame: FrameId);
 
-    /// A page that was entered and is no victim goes.
+    /// Called when a page is removed that is in the policy's lists and was not chosen as a victim.
     fn leave(&mut self, table: &mut FrameTable, frame: FrameId);
 
-    /// The page that goes next. It is in no list any more.
+    /// Chooses the next page to evict and removes it from its list.
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId>;
 
-    /// The pages `indices` of an object, none of which is in memory, are no more. Others get their
-    /// identities.
+    /// Called when the pages `indices` of an object cease to exist, none of which is in memory.
+    /// Later pages may get the same identities.
     fn forget(&mut self, object: u32, indices: RangeInclusive<u64>);
 
-    /// How many pages are in its lists.
+    /// The number of pages in the policy's lists.
     fn pages(&self) -> u64;
 }
 
-/// What a policy asks of the pages.
+/// Access to pages, for a policy.
 pub trait Pages {
-    /// Does something with the descriptors.
+    /// Runs `f` with the descriptors.
     fn with_table(&mut self, f: &mut dyn FnMut(&mut FrameTable));
 
-    /// Whether the page was used since this was asked last.
+    /// Whether the page was used since this was last called for it.
     fn referenced(&mut self, frame: FrameId) -> bool;
 }
 
-/// The policy called `name` for so many pages of memory, if there is one.
+/// The policy called `name` for `pages` pages of memory, if there is such a policy.
 pub(crate) fn policy(name: &str, pages: u64) -> Option<Box<dyn Replacement>> {
     let known = POLICIES.iter().find(|(known, _)| *known == name);
     known.map(|(_, make)| make(pages))
 }
 
-/// Makes a policy for so many pages of memory.
+/// Creates a policy for this many pages of memory.
 type Make = fn(u64) -> Box<dyn Replacement>;
 
 /// All policies by name.

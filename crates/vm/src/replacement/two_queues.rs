@@ -8,10 +8,10 @@ use physmem::{FrameId, FrameTable, Identity};
 
 use super::{Pages, Replacement, list::List};
 
-/// The owner's flag of a frame in the main queue.
+/// The flag, in a descriptor's owner bits, of a frame in the main queue.
 const MAIN: u8 = 1;
 
-/// 2Q: pages that were used once leave first (Johnson and Shasha 1994).
+/// 2Q: pages that were used only once are evicted first (Johnson and Shasha 1994).
 ///
 /// ```text
 ///   new page ------> [ A1in ] -- oldest, while longer than a quarter of memory --> victim
@@ -19,15 +19,16 @@ const MAIN: u8 = 1;
 ///   page in A1out -> [ Am   ] -- oldest, not referenced, otherwise ---------------> victim
 /// ```
 ///
-/// A page that comes back soon after it left is used often: only then it enters the main queue.
-/// Sizes of A1in and A1out are those that the paper proposes for the full version. The main queue
-/// is a clock, as nobody is told of hits.
+/// A page that is needed again soon after its eviction is used often: only such a page enters the
+/// main queue. The sizes of A1in and A1out are those that the paper proposes for the full version.
+/// The main queue is a clock, since the policy is not informed of hits.
 #[derive(Debug)]
 pub(super) struct TwoQueues {
     first: List,
     main: List,
     first_max: u64,
-    /// A1out: who left, oldest first, by the number of its leaving.
+    /// A1out: the identities of evicted pages, the oldest first, with the sequence number of each
+    /// eviction.
     left: VecDeque<(u64, (u32, u64))>,
     left_at: BTreeMap<(u32, u64), u64>,
     left_max: usize,
@@ -35,7 +36,7 @@ pub(super) struct TwoQueues {
 }
 
 impl TwoQueues {
-    /// For a memory of so many pages.
+    /// A policy for a memory of `pages` pages.
     pub(super) fn new(pages: u64) -> TwoQueues {
         TwoQueues {
             first: List::default(),

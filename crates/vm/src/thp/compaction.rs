@@ -1,22 +1,22 @@
-//! Compaction: its knobs, and what it remembers and has done.
+//! Compaction: its settings, its state, and counts.
 
 use alloc::collections::BTreeSet;
 
-/// Knobs of compaction, under the kernel's names.
+/// Settings of compaction, under the kernel's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Compacting {
-    /// How much a daemon compacts before anybody asks, from 0 to 100.
+    /// How actively a daemon compacts without a request, from 0 to 100.
     pub compaction_proactiveness: u32,
-    /// The index of fragmentation, of 1000, above which a failed request is put down to that and not
-    /// to too little memory.
+    /// The fragmentation index, in thousandths, above which a failed request is attributed to
+    /// fragmentation and not to lack of memory.
     pub extfrag_threshold: u32,
-    /// By how much of the high mark, in 1 / 10000, a claim of a part of a page block raises it for the
-    /// next time that memory is scarce.
+    /// How much a claim of a part of a page block raises the target of free memory the next time
+    /// memory is scarce, in ten-thousandths of the high mark.
     pub watermark_boost_factor: u64,
 }
 
 impl Compacting {
-    /// As the kernel boots.
+    /// The kernel's default settings.
     pub const DEFAULT: Compacting = Compacting {
         compaction_proactiveness: 20,
         extfrag_threshold: 500,
@@ -26,15 +26,16 @@ impl Compacting {
 
 macro_rules! results {
     ($($(#[$doc:meta])* $result:ident $name:literal)*) => {
-        /// What a run came to: of the kernel's `enum compact_result` those that can be here.
+        /// The result of a run: those values of the kernel's `enum compact_result` that can occur
+        /// here.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum CompactResult { $($(#[$doc])* $result),* }
 
         impl CompactResult {
-            /// All of them, in their order.
+            /// All results, in their order.
             pub const ALL: [CompactResult; [$($name),*].len()] = [$(CompactResult::$result),*];
 
-            /// Its name in results: the kernel's.
+            /// The name in results, which is the kernel's.
             pub const fn name(self) -> &'static str {
                 match self { $(CompactResult::$result => $name),* }
             }
@@ -43,45 +44,45 @@ macro_rules! results {
 }
 
 results! {
-    /// Too little is free to begin, or memory is not fragmented.
+    /// Too little memory is free to begin, or memory is not fragmented.
     Skipped "skipped"
-    /// Runs before it have found nothing.
+    /// The run is deferred, since earlier runs failed.
     Deferred "deferred"
-    /// All of memory is compacted, and there is no block of the size.
+    /// All of memory has been compacted, and there is no block of the size.
     Complete "complete"
-    /// Memory from somewhere in the middle to its end is compacted, and there is no block of the size.
+    /// Memory from some point to its end has been compacted, and there is no block of the size.
     PartialSkipped "partial_skipped"
     /// There is a block of the size.
     Success "success"
 }
 
-/// What compaction remembers, and has done.
+/// The state of compaction.
 #[derive(Default)]
 pub(crate) struct Compaction {
-    /// Page blocks that are skipped, by number.
+    /// The numbers of the page blocks that are skipped.
     pub(crate) skipped: BTreeSet<u32>,
-    /// Where the next run begins, as numbers of page blocks: from below, and from above.
+    /// The page blocks at which the two scanners of the next run begin: upwards and downwards.
     pub(crate) from: Option<(u32, u32)>,
     pub(crate) considered: u32,
     pub(crate) defer_shift: u32,
     pub(crate) order_failed: u32,
-    /// An order that a daemon was woken for.
+    /// The order of the block for which a daemon was woken.
     pub(crate) wanted: Option<u32>,
-    /// Proactive runs that are put off.
+    /// The number of proactive runs to be deferred.
     pub(crate) proactive_deferred: u32,
     pub(crate) compacted: Compacted,
 }
 
-/// What compaction has done.
+/// Counts of what compaction has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compacted {
-    /// Runs at faults and by daemons, by what they came to, in the order of [`CompactResult::ALL`].
+    /// Runs at faults and by daemons, by result, in the order of [`CompactResult::ALL`].
     pub results: [u64; CompactResult::ALL.len()],
-    /// Of these, runs by `kcompactd` when it was woken ...
+    /// Runs by `kcompactd` when it was woken; they are also counted in `results`.
     pub woken: u64,
-    /// ... and of its own accord.
+    /// Proactive runs by `kcompactd`; they are also counted in `results`.
     pub proactive: u64,
-    /// Page blocks that were looked at for pages to move.
+    /// Page blocks scanned for pages to move.
     pub blocks: u64,
     /// Base pages moved.
     pub moved: u64,

@@ -1,4 +1,4 @@
-//! Frames that were taken together, and which of them nobody maps.
+//! Folios: frames that were allocated together, and which of them are unmapped.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -12,47 +12,48 @@ use physmem::{FrameId, Identity, Pfdat};
 #[derive(Default)]
 pub(crate) struct Folios {
     pub(crate) by_first: BTreeMap<u32, Folio>,
-    /// Those with frames that nobody maps, in the order in which that came to be.
+    /// The folios with unmapped frames, in the order in which they got them.
     pub(crate) deferred: VecDeque<u32>,
-    /// Frames that nobody maps.
+    /// The number of unmapped frames in folios.
     pub(crate) held: u64,
-    /// Folios that were split.
+    /// The number of folios that were split.
     pub(crate) split: u64,
 }
 
 pub(crate) struct Folio {
-    /// log2 of its frames.
+    /// log2 of the number of its frames.
     pub(crate) order: u32,
-    /// Frames of base pages that nobody maps.
+    /// The unmapped frames of base pages.
     pub(crate) unmapped: Vec<FrameId>,
 }
 
-/// What becomes of a frame that nobody maps any more.
+/// What happens to a frame that becomes unmapped.
 pub(crate) enum Fate {
     /// It is free.
     Free,
-    /// It stays with its folio.
+    /// It remains in its folio.
     Held,
-    /// With it all of its folio is free: from this frame on, so many as log2.
+    /// All frames of its folio are unmapped and become free: the folio's first frame, and log2 of
+    /// its number of frames.
     Whole(FrameId, u32),
 }
 
 impl Folios {
-    /// The folio that `frame` is part of, by its first frame.
+    /// The folio that contains `frame`, as the number of its first frame.
     pub(crate) fn of(&self, frame: FrameId) -> Option<u32> {
         let (&first, folio) = self.by_first.range(..=frame.0).next_back()?;
         let end = u64::from(first) + (1 << folio.order);
         (u64::from(frame.0) < end).then_some(first)
     }
 
-    /// The frames of the folio that `frame` is part of.
+    /// The frames of the folio that contains `frame`.
     pub(crate) fn frames_around(&self, frame: FrameId) -> Option<Range<u32>> {
         let first = self.of(frame)?;
         let order = self.by_first.get(&first)?.order;
         Some(first..first + (1 << order))
     }
 
-    /// Nobody maps `frame` any more, which is `2^step` frames.
+    /// Records that the `2^step` frames from `frame` are unmapped.
     pub(crate) fn unmapped(&mut self, frame: FrameId, step: u32) -> Fate {
         if self.by_first.is_empty() {
             return Fate::Free;
@@ -79,7 +80,7 @@ impl Folios {
         Fate::Whole(FrameId(first), order)
     }
 
-    /// The folio of a frame is one no more: gives its frames that are free now.
+    /// Removes a folio and returns its unmapped frames, which are now free.
     pub(crate) fn take(&mut self, first: u32) -> Vec<FrameId> {
         let Some(folio) = self.by_first.remove(&first) else { return Vec::new() };
         self.held -= folio.unmapped.len() as u64;
@@ -90,7 +91,7 @@ impl Folios {
     }
 }
 
-/// A frame that is in a folio and that nobody maps has no owner.
+/// Removes the owner from the descriptor of an unmapped frame in a folio.
 pub(crate) fn disown(pfdat: &mut Pfdat) {
     pfdat.identity = Identity::default();
     pfdat.flags = 0;

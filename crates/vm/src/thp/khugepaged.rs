@@ -1,24 +1,25 @@
-//! The daemon that collapses pages: its knobs, where it is, and what it has found.
+//! The daemon that collapses base pages: its settings, its state, and its results.
 
 use crate::work::Why;
 
-/// The daemon's knobs, under the kernel's names.
+/// The daemon's settings, under the kernel's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Khugepaged {
-    /// Base pages that a pass looks at.
+    /// The number of base pages that a pass scans.
     pub pages_to_scan: u64,
-    /// The most base pages of a block that are not there ...
+    /// The most base pages of a block that may be unmapped, for the block to be collapsed.
     pub max_ptes_none: u64,
-    /// ... that are in swap ...
+    /// The most base pages of a block that may be in swap, for the block to be collapsed.
     pub max_ptes_swap: u64,
-    /// ... and that other spaces have too.
+    /// The most base pages of a block that may be shared with other spaces, for the block to be
+    /// collapsed.
     pub max_ptes_shared: u64,
-    /// Whether it compacts memory where no frame is free.
+    /// Whether it compacts memory if no large frame is free.
     pub defrag: bool,
 }
 
 impl Khugepaged {
-    /// What the kernel has where a large page is `2^order` base pages.
+    /// The kernel's defaults if a large page is `2^order` base pages.
     pub const fn of(order: u32) -> Khugepaged {
         let pages = 1 << order;
         Khugepaged {
@@ -50,28 +51,29 @@ impl Default for Khugepaged {
     }
 }
 
-/// Whether the kernel of a recording has refused to collapse pages (`EINVAL`).
+/// Whether the kernel of a recording refused to collapse pages (`EINVAL`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It has not.
+    /// It did not refuse.
     No,
-    /// It has, and knows the call.
+    /// It refused, and supports the call.
     Known,
-    /// It has, and may not know the call: Linux has it since 6.1.
+    /// It refused, and may not support the call, which Linux has had since 6.1.
     Unknown,
 }
 
 macro_rules! results {
     ($($(#[$doc:meta])* $result:ident $name:literal)*) => {
-        /// What the daemon found of a block: of the kernel's `enum scan_result` those that can be here.
+        /// The result of scanning a block: those values of the kernel's `enum scan_result` that can
+        /// occur here.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum ScanResult { $($(#[$doc])* $result),* }
 
         impl ScanResult {
-            /// All of them, in their order.
+            /// All results, in their order.
             pub const ALL: [ScanResult; [$($name),*].len()] = [$(ScanResult::$result),*];
 
-            /// Its name in results: the kernel's.
+            /// The name in results, which is the kernel's.
             pub const fn name(self) -> &'static str {
                 match self { $(ScanResult::$result => $name),* }
             }
@@ -80,28 +82,28 @@ macro_rules! results {
 }
 
 results! {
-    /// It is a large page now.
+    /// It became a large page.
     Succeed "succeed"
-    /// Nothing of it is there.
+    /// None of its pages is mapped.
     PmdNone "pmd_none"
     /// It is a large page already.
     PmdMapped "pmd_mapped"
-    /// Too many of its pages are not there.
+    /// Too many of its pages are unmapped.
     ExceedNonePte "exceed_none_pte"
-    /// Too many are in swap.
+    /// Too many of its pages are in swap.
     ExceedSwapPte "exceed_swap_pte"
-    /// Too many are shared.
+    /// Too many of its pages are shared.
     ExceedSharedPte "exceed_shared_pte"
     /// A page is wired by another space.
     PageCount "page_count"
-    /// None was used, or too few beside those in swap.
+    /// None of its pages was used recently, or too few for the number in swap.
     LackReferencedPage "lack_referenced_page"
     /// No frame of the size is free.
     AllocHugePageFail "alloc_huge_page_fail"
 }
 
 impl ScanResult {
-    /// The reason that it is for the size of pages; nothing where no decision was made.
+    /// The corresponding reason for a page size; `None` if no decision was made.
     pub(crate) const fn why(self) -> Option<Why> {
         match self {
             ScanResult::Succeed => Some(Why::Obtained),
@@ -117,7 +119,7 @@ impl ScanResult {
 }
 
 impl ScanResult {
-    /// Whether a call goes on after a block of which it has found this (`madvise_collapse`).
+    /// Whether a call continues after a block with this result (`madvise_collapse`).
     pub(crate) const fn goes_on(self) -> bool {
         match self {
             ScanResult::Succeed
@@ -133,28 +135,28 @@ impl ScanResult {
     }
 }
 
-/// Where the daemon is, and what it has done.
+/// The state of the daemon.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// The next block: its space, and its first page.
+    /// The next block to scan: its space and its first page.
     pub(crate) next: (u32, u64),
     pub(crate) scanned: Scanned,
 }
 
-/// What the daemon has done.
+/// Counts of what the daemon has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scanned {
-    /// Times that it has run.
+    /// The number of passes.
     pub passes: u64,
-    /// Blocks that it has looked at, by what it found, in the order of [`ScanResult::ALL`].
+    /// Blocks scanned, by result, in the order of [`ScanResult::ALL`].
     pub results: [u64; ScanResult::ALL.len()],
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Collapsed {
     /// Large pages made.
     pub made: u64,
-    /// Whether it ended because no frame was free: the next one is to come later.
+    /// Whether the pass ended because no frame was free: the next pass then waits longer.
     pub starved: bool,
 }

@@ -1,6 +1,6 @@
-//! Large pages as Linux makes them by itself (transparent huge pages): the knobs, and the state of the daemons.
+//! Linux's transparent huge pages: the settings, and the state of the daemons.
 //!
-//! What is done by them is in [`crate::linux`].
+//! The operations are in [`crate::linux`].
 
 mod compaction;
 mod folios;
@@ -33,38 +33,39 @@ pub use self::{
     ranger::{Ranged, Ranger},
 };
 
-/// Which orders faults and daemons may give anonymous memory, as masks: bit n stands for blocks of
-/// 2^n base pages. Page sizes are the orders of large translations; other orders are frames side by
-/// side.
+/// The orders of blocks that faults and daemons may use for anonymous memory, as masks: bit n
+/// stands for blocks of 2^n base pages. Orders that are page sizes are loaded by one large
+/// translation; other orders are adjacent frames loaded as base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thp {
-    /// Everywhere but where advice forbids it.
+    /// Orders allowed everywhere except where advice forbids large pages.
     pub always: u32,
-    /// Where advice asks for it.
+    /// Orders allowed where advice requests large pages.
     pub madvise: u32,
-    /// Whether faults give such blocks. Else only daemons make them.
+    /// Whether faults use such blocks; otherwise only daemons do.
     pub faults: bool,
-    /// How hard a fault tries where no block is free.
+    /// How much a fault does if no block is free.
     pub defrag: Defrag,
-    /// Whether a load of untouched memory maps a large page of zeros where a large page may be.
+    /// Whether a load of untouched memory maps a large page of zeros, where a large page is
+    /// allowed.
     pub use_zero_page: bool,
-    /// Base pages around a fault on a file's page that are loaded with it if memory has them: a power
-    /// of two; 1: none.
+    /// How many base pages of a file around a faulting one are loaded with it if they are in memory:
+    /// a power of two; 1 for none.
     pub fault_around: u64,
-    /// Compaction.
+    /// Settings of compaction.
     pub compacting: Compacting,
-    /// The daemon.
+    /// Settings of `khugepaged`.
     pub khugepaged: Khugepaged,
     /// How the daemon chooses blocks.
     pub promoter: Promoter,
-    /// Where regions are placed in memory; `None`: each frame where the allocator likes.
+    /// How regions are placed in memory; `None`: each page gets any frame.
     pub placing: Option<Placing>,
-    /// A daemon that moves pages side by side; `None`: none does.
+    /// The daemon that moves pages side by side; `None`: there is none.
     pub ranger: Option<Ranger>,
 }
 
 impl Thp {
-    /// Knobs as the kernel boots with, for these orders.
+    /// The kernel's default settings, for these orders.
     pub const fn new(always: u32, madvise: u32, khugepaged: Khugepaged) -> Thp {
         Thp {
             always,
@@ -100,7 +101,7 @@ impl Default for Thp {
     }
 }
 
-/// What madvise has said of a region.
+/// What `madvise` has requested for a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advice {
     None,
@@ -108,7 +109,7 @@ pub(crate) enum Advice {
     NoHuge,
 }
 
-/// A module that asks for base pages is advice against large ones.
+/// The advice for a region. A module that requests base pages is advice against large ones.
 pub(crate) fn advice(region: &Region, base: PageSize) -> Advice {
     match region.module.page_size {
         None => Advice::None,
@@ -117,35 +118,35 @@ pub(crate) fn advice(region: &Region, base: PageSize) -> Advice {
     }
 }
 
-/// How hard a fault tries for a block of frames (the knob `defrag`).
+/// How much a fault does to get a block of frames (the setting `defrag`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Defrag {
-    /// It has pages leave and compacts memory, everywhere.
+    /// It evicts pages and compacts memory, everywhere.
     Always,
-    /// It wakes the daemons and goes on with base pages.
+    /// It wakes the daemons and uses base pages.
     Defer,
-    /// As `Always` where advice asks for large pages, elsewhere as `Defer`.
+    /// Like `Always` where advice requests large pages, otherwise like `Defer`.
     DeferMadvise,
-    /// As `Always` where advice asks for large pages, elsewhere not at all.
+    /// Like `Always` where advice requests large pages, otherwise like `Never`.
     #[default]
     Madvise,
-    /// Not at all.
+    /// It does nothing.
     Never,
 }
 
-/// What a fault does where no block is free.
+/// What a fault does if no block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
     /// Nothing.
     None,
     /// It wakes the daemons.
     Wake,
-    /// It compacts by itself; where advice asks for large pages more than once.
+    /// It compacts memory itself; where advice requests large pages, several times.
     Direct { again: bool },
 }
 
 impl Defrag {
-    /// (`vma_thp_gfp_mask`.)
+    /// The effort of a fault in a region with this advice (`vma_thp_gfp_mask`).
     pub(crate) const fn effort(self, advice: Advice) -> Effort {
         let advised = matches!(advice, Advice::Huge);
         match self {

@@ -1,11 +1,11 @@
-//! Where regions are placed in memory.
+//! Settings of contiguity-aware placement.
 
-/// Where regions are placed.
+/// Settings of contiguity-aware placement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placing {
-    /// The most offsets that a region has.
+    /// The largest number of offsets of a region.
     pub offsets_max: usize,
-    /// log2 of the base frames of the blocks that runs consist of.
+    /// log2 of the number of base frames of the blocks that free runs consist of.
     pub order: u32,
 }
 

@@ -1,54 +1,54 @@
-//! How daemons choose blocks, and what that remembers.
+//! How daemons choose blocks, and the state of that choice.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::ingens::{Ingens, Use};
 
-/// How blocks are chosen.
+/// How the blocks that become large pages are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Promoter {
-    /// Round and round all spaces.
+    /// Cyclically through all spaces.
     #[default]
     Khugepaged,
-    /// As they fill.
+    /// Blocks that have become full enough, in order.
     Ingens(Ingens),
-    /// By how much of them is used.
+    /// The blocks of which most base pages are used.
     HawkEye,
 }
 
-/// Bins by coverage.
+/// The number of bins by coverage.
 pub(crate) const BINS: usize = 12;
 
-/// What choosing remembers, and has done.
+/// The state and counts of the choice of blocks.
 #[derive(Default)]
 pub(crate) struct Promoting {
-    /// Blocks that have filled, by space and first page, in the order in which they did.
+    /// The blocks that have become full enough, by space and first page, in that order.
     pub(crate) filled: VecDeque<(u32, u64)>,
     pub(crate) known: BTreeSet<(u32, u64)>,
-    /// How many base pages of a block were used, in sixteenths, smoothed.
+    /// The number of used base pages of each block, in sixteenths, smoothed over time.
     pub(crate) coverage: BTreeMap<(u32, u64), u32>,
-    /// What translation costs a space, in per cent of its time, where that is told.
+    /// The cost of translation for each space, in per cent of the space's time, if it is supplied.
     pub(crate) overheads: BTreeMap<u32, u64>,
-    /// When base pages were used, where Ingens samples that.
+    /// When base pages were used, if Ingens samples that.
     pub(crate) in_use: Use,
     pub(crate) promoted: Promoted,
 }
 
-/// What Ingens' and HawkEye's daemons have done.
+/// Counts of what Ingens' and HawkEye's daemons have done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Promoted {
-    /// Blocks that filled.
+    /// Blocks that became full enough.
     pub filled: u64,
-    /// Times that bits of use were read.
+    /// Times that accessed bits were read.
     pub samples: u64,
-    /// Base pages whose bits Ingens has read.
+    /// Base pages whose accessed bits Ingens has read.
     pub sampled: u64,
-    /// Base pages that were hot at its last sample.
+    /// Base pages that were hot at Ingens' last sample.
     pub hot: u64,
-    /// Blocks by their bin at the last sample.
+    /// The number of blocks in each bin at the last sample.
     pub bins: [u64; BINS],
-    /// Blocks that were filled with zeros ahead.
+    /// Blocks that were filled with zeros in advance.
     pub prezeroed: u64,
-    /// Base pages of zeros that were given back.
+    /// Base pages of zeros that were freed.
     pub recovered: u64,
 }

@@ -1,25 +1,25 @@
-//! A daemon that moves pages side by side: its knobs, and what it has done.
+//! The daemon that moves pages side by side: its settings and counts.
 
-/// What the daemon moves.
+/// Settings of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ranger {
-    /// Regions of fewer base pages are left alone.
+    /// Regions of fewer base pages than this are skipped.
     pub pages_min: u64,
-    /// Base pages that a pass moves at most.
+    /// The most base pages that a pass moves.
     pub moves: u64,
 }
 
-/// What the daemon has done.
+/// Counts of what the daemon has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ranged {
-    /// Times that it has run.
+    /// The number of passes.
     pub passes: u64,
-    /// Base pages that were moved to free frames ...
+    /// Base pages moved to free frames.
     pub moved: u64,
-    /// ... and that changed places with others.
+    /// Base pages exchanged with other pages.
     pub exchanged: u64,
     /// Anchors that were set.
     pub anchors: u64,
-    /// Blocks that became large pages where they were.
+    /// Blocks that became large pages without being moved.
     pub promoted: u64,
 }

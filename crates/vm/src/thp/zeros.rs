@@ -1,15 +1,15 @@
-//! Frames that hold zeros.
+//! Frames of zeros.
 
 use alloc::collections::BTreeMap;
 
 use physmem::FrameId;
 
-/// Frames of zeros.
+/// The frames of zeros.
 #[derive(Default)]
 pub(crate) struct Zeros {
     pub(crate) by_area: BTreeMap<u64, FrameId>,
     pub(crate) huge: Option<FrameId>,
-    /// log2 of the frames of each, by the first.
+    /// For each frame of zeros, by its first base frame: log2 of its number of base frames.
     pub(crate) orders: BTreeMap<u32, u32>,
 }
 

@@ -1,4 +1,4 @@
-//! riscv64: what the kernel asks of it, by QEMU's board `virt`.
+//! riscv64, for QEMU's board `virt`.
 //!
 //! ```text
 //!   0                            user: one space's own, by the HAT layer (Sv39)
@@ -6,8 +6,8 @@
 //!   ffffffff'80000000            the kernel's image
 //! ```
 //!
-//! There is no firmware: boot.s has the few words of machine mode. Sources: the RISC-V Instruction Set Manual, Volume II;
-//! the device tree of `virt`.
+//! There is no firmware: boot.s has the few instructions of machine mode. Sources: the RISC-V Instruction Set
+//! Manual, Volume II; the device tree of `virt`.
 
 mod tree;
 
@@ -36,29 +36,29 @@ global_asm!(
 
 const STACK: usize = 256 << 10;
 
-/// A page table of user addresses: the kernel's half of each root is [`adopt`]'s.
+/// A page table of user addresses; [`adopt`] enters the kernel's half into each root.
 pub type Table = Sv39<true, 1>;
 
-/// An empty one, for processors without Svnapot and Svpbmt.
+/// An empty page table, for processors without Svnapot and Svpbmt.
 pub fn table() -> Table {
     Table::new().without_svnapot().without_svpbmt()
 }
 
-/// A page table of all addresses, for the kernel's own half.
+/// A page table of all addresses, for the kernel's half.
 pub type WholeTable = Sv39;
 
-/// An empty one.
+/// An empty page table of all addresses.
 pub fn whole_table() -> WholeTable {
     WholeTable::new().without_svnapot().without_svpbmt()
 }
 
-/// Where physical memory is seen.
+/// The address of the direct map of physical memory.
 pub const DIRECT: u64 = 0xffff_ffc0_0000_0000;
-/// Where user addresses end.
+/// The end of user addresses.
 pub const USER_END: u64 = 1 << 38;
-/// Its name.
+/// The name of the architecture.
 pub const NAME: &str = "riscv64";
-/// An instruction that calls the kernel.
+/// The instruction that calls the kernel.
 pub const CALL_CODE: u32 = 0x73;
 
 const RAM: u64 = 0x8000_0000;
@@ -74,20 +74,21 @@ const CAUSE_FETCH: u64 = 12;
 const CAUSE_LOAD: u64 = 13;
 const CAUSE_STORE: u64 = 15;
 
-/// Ticks between two turns of user mode, of 10 MHz.
+/// The length of a thread's turn in ticks of 10 MHz.
 const TURN: u64 = 40_000;
 
 unsafe extern "C" {
-    /// Where the address of the device tree is, where the kernel ends, and where harts keep what machine mode needs.
+    /// The address of the device tree, the end of the kernel, and the address at which harts keep what
+    /// machine mode needs.
     static places: [u64; 3];
     fn enter_user(context: *mut Context);
 }
 
-/// What user mode has in its registers, and what it has come back with. boot.s knows the places.
+/// The registers of user mode, and what the last trap reported. boot.s uses their offsets.
 #[repr(C)]
 #[derive(Clone)]
 pub struct Context {
-    /// x0 is not used.
+    /// x0 to x31; x0 is not used.
     registers: [u64; 32],
     pc: u64,
     cause: u64,
@@ -102,7 +103,7 @@ const A0: usize = 10;
 const A7: usize = 17;
 
 impl Context {
-    /// User mode that begins at `pc` with this stack and these arguments.
+    /// A context that begins at `pc` with this stack and these arguments.
     pub fn new(pc: u64, stack: u64, arguments: [u64; 2]) -> Context {
         let mut registers = [0; 32];
         registers[STACK_POINTER] = stack;
@@ -110,23 +111,23 @@ impl Context {
         Context { registers, pc, cause: 0, at: 0, unused: 0, kernel_stack: 0, kernel_number: 0 }
     }
 
-    /// The number of the call that was made, and its arguments.
+    /// The number of the system call, and its arguments.
     pub fn call(&self) -> Call {
         let arguments = core::array::from_fn(|at| self.registers[A0 + at]);
         Call { number: self.registers[A7], arguments }
     }
 
-    /// What the call gives, from the first result on.
+    /// Sets the results of the system call, from the first on.
     pub fn set_results(&mut self, results: &[u64]) {
         self.registers[A0..A0 + results.len()].copy_from_slice(results);
     }
 
-    /// Where it goes on.
+    /// The address of the next instruction.
     pub fn pc(&self) -> u64 {
         self.pc
     }
 
-    /// Runs user mode in the space whose root is loaded, to the next trap.
+    /// Runs user mode in the space whose root is loaded, until the next trap.
     pub fn run(&mut self, _processor: usize) -> Trap {
         // SAFETY: the context is exclusively ours until a trap comes back, and the kernel's half of every root has the
         // code that returns.
@@ -165,7 +166,7 @@ impl fmt::Display for Context {
     }
 }
 
-/// A trap while the kernel runs: an interrupt where it waits, else a defect of the kernel.
+/// Handles a trap in the kernel: an interrupt while it waits; anything else is a bug of the kernel.
 extern "C" fn kernel_trap(cause: u64, pc: u64, at: u64) {
     match cause {
         CAUSE_TIMER => set_timer(),
@@ -177,16 +178,16 @@ extern "C" fn kernel_trap(cause: u64, pc: u64, at: u64) {
     }
 }
 
-/// The first Rust of every hart, by its number.
+/// The first Rust function of every hart, with the hart's number.
 extern "C" fn started_here(number: u64, _tree: u64) -> ! {
     if number == 0 { crate::begin(&Boot::read()) } else { crate::begin_other(number as usize) }
 }
 
-/// What the loader has said.
+/// The data from the loader.
 pub struct Boot {
     /// The command line.
     pub line: &'static str,
-    /// Where free memory begins and ends.
+    /// The range of free memory.
     pub free: core::ops::Range<u64>,
 }
 
@@ -206,25 +207,26 @@ impl Boot {
 
 static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
 
-/// The kernel's half, from here on, is that of the root at `root`.
+/// Makes the kernel's half of the root at `root` the one for all spaces.
 pub fn use_kernel_root(root: PhysAddr) {
     KERNEL_ROOT.store(root.get(), Ordering::Release);
     load_root(root);
 }
 
-/// The root that has the kernel's half alone.
+/// The root that has only the kernel's half.
 pub fn kernel_root() -> PhysAddr {
     PhysAddr::new(KERNEL_ROOT.load(Ordering::Acquire))
 }
 
-/// Gives a new root the kernel's half.
+/// Enters the kernel's half into a new root.
 pub fn adopt(space: Space) {
     let (from, to) = (kernel_root().get() + DIRECT + 2048, space.root().get() + DIRECT + 2048);
     // SAFETY: both are roots of 4096 bytes in the direct map; the new one is in no processor yet.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u64, to as *mut u64, 256) };
 }
 
-/// What of the kernel's half must be mapped: virtual, physical address, bytes, whether it is a device's.
+/// The ranges to map in the kernel's half: virtual address, physical address, bytes, and whether they
+/// are device registers.
 pub fn kernel_map(end: u64) -> [(u64, u64, u64, bool); 3] {
     [
         (DIRECT, 0, 1 << 30, true),
@@ -233,7 +235,7 @@ pub fn kernel_map(end: u64) -> [(u64, u64, u64, bool); 3] {
     ]
 }
 
-/// Loads a root: everything is forgotten that is not global.
+/// Loads a root, and flushes everything that is not global.
 pub fn load_root(root: PhysAddr) {
     let value = 8 << 60 | root.get() >> 12;
     // SAFETY: the root has the kernel's half, in which this code and this stack are. With one number for all spaces
@@ -241,26 +243,26 @@ pub fn load_root(root: PhysAddr) {
     unsafe { asm!("csrw satp, {}", "sfence.vma", in(reg) value, options(nostack)) };
 }
 
-/// Forgets one page, of whatever space.
+/// Flushes one page from the TLB, of any space.
 pub fn forget_page(at: u64) {
     // SAFETY: forgetting a translation changes no memory.
     unsafe { asm!("sfence.vma {}", in(reg) at, options(nostack)) };
 }
 
-/// Forgets everything, global pages too.
+/// Flushes the TLB, with global pages.
 pub fn forget_all() {
     // SAFETY: the same.
     unsafe { asm!("sfence.vma", options(nostack)) };
 }
 
-/// Waits for an interrupt, with interrupts on.
+/// Waits for an interrupt, with interrupts enabled.
 pub fn wait() {
     // SAFETY: interrupts come to `kernel_trap`, which the kernel allows here; `wfi` ends for one that is pending though
     // interrupts are off, and then it is taken.
     unsafe { asm!("wfi", "csrsi sstatus, 2", "nop", "csrci sstatus, 2") };
 }
 
-/// Stops for ever.
+/// Stops this hart for ever.
 pub fn park() -> ! {
     loop {
         // SAFETY: nothing goes on here.
@@ -276,10 +278,10 @@ pub fn this() -> usize {
     number
 }
 
-/// A hart has its own number.
+/// Does nothing: a hart has its own number.
 pub fn name(_number: usize) {}
 
-/// Prepares this hart for interrupts.
+/// Enables interrupts on this hart.
 pub fn begin_interrupts() {
     set_timer();
     // SAFETY: interrupts of software and of the timer, which come while `sstatus` allows them.
@@ -306,14 +308,15 @@ pub fn interrupt(to: usize) {
     unsafe { device::<u32>(CLINT + 4 * to as u64).write_volatile(1) };
 }
 
-/// Stops another hart for good, whatever it does: machine mode takes this even with interrupts off.
+/// Stops another hart for good, whatever it does: machine mode handles this interrupt even with
+/// interrupts disabled.
 pub fn stop(to: usize) {
     // SAFETY: the word of boot.s that says so, which only this changes.
     unsafe { ((places[2] + DIRECT + 64 * to as u64 + 32) as *mut u64).write_volatile(1) };
     interrupt(to);
 }
 
-/// Starts the other harts, which come to `crate::begin_other`: they have been waiting there.
+/// Does nothing: the other harts already wait in `crate::begin_other`.
 pub fn start_others(_count: usize) {}
 
 /// Writes a byte to the serial line.
@@ -332,10 +335,10 @@ pub fn exit(is_well: bool) -> ! {
     park()
 }
 
-/// What [`ticks`] makes in a second.
+/// The number of [`ticks`] in a second.
 pub const TICKS_PER_SECOND: u64 = 10_000_000;
 
-/// A clock that runs on while nothing happens.
+/// The time of a clock that never stops.
 pub fn ticks() -> u64 {
     let now;
     // SAFETY: the same.
@@ -343,10 +346,11 @@ pub fn ticks() -> u64 {
     now
 }
 
-/// How the registers of devices are mapped: their attributes are those of physical memory.
+/// The memory type for device registers: the attributes of the physical addresses apply.
 pub const DEVICE: addr::MemoryType = addr::MemoryType::WriteBack;
 
-/// A page at `at` has come, or has more rights: what may have been remembered of it is forgotten.
+/// Flushes a page at `at` that was mapped or got more rights, as the hart may have cached the old
+/// entry.
 pub fn renew(at: u64) {
     forget_page(at);
 }

@@ -1,11 +1,12 @@
-//! The flattened device tree, as far as the kernel reads it: the command line (Devicetree Specification 0.4, chapter 5).
+//! The flattened device tree, of which the kernel reads only the command line (Devicetree Specification 0.4,
+//! chapter 5).
 
 const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
 const PROPERTY: u32 = 3;
 const NOP: u32 = 4;
 
-/// The value of `bootargs`, which only the node `chosen` has; nothing where there is none.
+/// The value of `bootargs`, which only the node `chosen` has; empty if there is none.
 ///
 /// # Safety
 /// A device tree is at `tree`, and nobody changes it.

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::{DIRECT, VECTOR_POKE, VECTOR_TIMER};
 use crate::PROCESSORS_MAX;
 
-/// Where its registers are in physical memory.
+/// The physical address of its registers.
 pub(super) const REGISTERS: u64 = 0xfee0_0000;
 
 const ID: u64 = 0x20;
@@ -18,9 +18,9 @@ const TIMER_START: u64 = 0x380;
 const TIMER_DIVIDE: u64 = 0x3e0;
 
 const PERIODIC: u32 = 1 << 17;
-/// Ticks between two turns of user mode: QEMU's timer has 1 GHz, divided by 16.
+/// The length of a thread's turn in timer ticks: QEMU's timer has 1 GHz, divided by 16.
 const TURN: u32 = 1 << 18;
-/// What a processor that is started reads first.
+/// The page number of the code that a started processor executes first.
 const START_PAGE: u64 = 8;
 const DELIVER_NMI: u32 = 4 << 8;
 const DELIVER_INIT: u32 = 5 << 8;
@@ -43,7 +43,7 @@ fn write(register: u64, value: u32) {
     unsafe { ((DIRECT + REGISTERS + register) as *mut u32).write_volatile(value) };
 }
 
-/// The number of each processor by its APIC's.
+/// The kernel's number of each processor, by the number of its APIC.
 static NUMBERS: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 static IDS: [AtomicU32; PROCESSORS_MAX] = [const { AtomicU32::new(0) }; PROCESSORS_MAX];
 
@@ -51,14 +51,14 @@ pub(super) fn this() -> usize {
     NUMBERS[(read(ID) >> 24) as usize].load(Ordering::Relaxed) as usize
 }
 
-/// This processor is `number` from here on.
+/// Makes this processor `number` from here on.
 pub fn name(number: usize) {
     let id = read(ID) >> 24;
     NUMBERS[id as usize].store(number as u32, Ordering::Relaxed);
     IDS[number].store(id, Ordering::Relaxed);
 }
 
-/// Switches on, and has the timer interrupt user mode in turns.
+/// Enables the APIC, and makes the timer interrupt user mode after each turn.
 pub(super) fn begin() {
     write(SPURIOUS, 0x1ff);
     write(TIMER_DIVIDE, 3);
@@ -66,7 +66,7 @@ pub(super) fn begin() {
     write(TIMER_START, TURN);
 }
 
-/// An interrupt was taken.
+/// Acknowledges an interrupt.
 pub(super) fn end() {
     write(END, 0);
 }
@@ -81,12 +81,13 @@ pub fn interrupt(to: usize) {
     command(to, VECTOR_POKE as u32);
 }
 
-/// Stops another processor for good, whatever it does: it takes this even with interrupts off.
+/// Stops another processor for good, whatever it does: it handles this interrupt even with
+/// interrupts disabled.
 pub fn stop(to: usize) {
     command(to, DELIVER_NMI);
 }
 
-/// Starts the other processors, which come to `crate::begin_other` one by one.
+/// Starts the other processors, which enter `crate::begin_other` one by one.
 pub fn start_others(_count: usize) {
     let (from, end) = (&raw const ap_start, &raw const ap_end);
     let bytes = end as usize - from as usize;

@@ -1,4 +1,4 @@
-//! x86-64: what the kernel asks of it, by a PC.
+//! x86-64, for a PC.
 //!
 //! ```text
 //!   0                            user: one space's own, by the HAT layer
@@ -36,29 +36,29 @@ global_asm!(
 
 const STACK: usize = 256 << 10;
 
-/// A page table of user addresses: the kernel's half of each root is [`adopt`]'s.
+/// A page table of user addresses; [`adopt`] enters the kernel's half into each root.
 pub type Table = X86_64<4, true, 1>;
 
-/// An empty one.
+/// An empty page table of user addresses.
 pub fn table() -> Table {
     Table::new()
 }
 
-/// A page table of all addresses, for the kernel's own half.
+/// A page table of all addresses, for the kernel's half.
 pub type WholeTable = X86_64<4>;
 
-/// An empty one.
+/// An empty page table of all addresses.
 pub fn whole_table() -> WholeTable {
     WholeTable::new()
 }
 
-/// Where physical memory is seen.
+/// The address of the direct map of physical memory.
 pub const DIRECT: u64 = 0xffff_8000_0000_0000;
-/// Where user addresses end.
+/// The end of user addresses.
 pub const USER_END: u64 = 1 << 47;
-/// Its name.
+/// The name of the architecture.
 pub const NAME: &str = "x86-64";
-/// An instruction that calls the kernel, and what stands behind it: any bytes.
+/// The instruction that calls the kernel, followed by any bytes.
 pub const CALL_CODE: u32 = 0x80cd;
 
 const SELECTOR_CODE: u64 = 8;
@@ -69,7 +69,7 @@ const FLAG_INTERRUPTS: u64 = 1 << 9;
 
 const VECTOR_NMI: u64 = 2;
 const VECTOR_PAGE_FAULT: u64 = 14;
-/// The local APIC's timer, and another processor's interrupt.
+/// The vectors of the local APIC's timer and of other processors' interrupts.
 const VECTOR_TIMER: u64 = 32;
 const VECTOR_POKE: u64 = 33;
 const VECTOR_CALL: u64 = 128;
@@ -84,9 +84,9 @@ unsafe extern "C" {
     fn enter_user(context: *mut Context);
 }
 
-/// What user mode has in its registers, and what it has come back with.
+/// The registers of user mode, and what the last trap reported.
 ///
-/// The processor pushes the last six words itself, `trap_entry` in boot.s the others.
+/// The processor pushes the last six words itself, and `trap_entry` in boot.s the others.
 #[repr(C, align(16))]
 #[derive(Clone)]
 pub struct Context {
@@ -104,13 +104,13 @@ pub struct Context {
 }
 
 const RAX: usize = 14;
-/// rdi, rsi, rdx, r10, r8, r9 by their places.
+/// The indices of rdi, rsi, rdx, r10, r8 and r9.
 const ARGUMENTS: [usize; 6] = [9, 10, 11, 5, 7, 6];
-/// rax, rdi, rsi, rdx, r10, r8.
+/// The indices of rax, rdi, rsi, rdx, r10 and r8.
 const RESULTS: [usize; 6] = [RAX, 9, 10, 11, 5, 7];
 
 impl Context {
-    /// User mode that begins at `pc` with this stack and these arguments.
+    /// A context that begins at `pc` with this stack and these arguments.
     pub fn new(pc: u64, stack: u64, arguments: [u64; 2]) -> Context {
         let mut registers = [0; 15];
         registers[ARGUMENTS[0]] = arguments[0];
@@ -130,22 +130,22 @@ impl Context {
         }
     }
 
-    /// The number of the call that was made, and its arguments.
+    /// The number of the system call, and its arguments.
     pub fn call(&self) -> Call {
         Call { number: self.registers[RAX], arguments: ARGUMENTS.map(|at| self.registers[at]) }
     }
 
-    /// What the call gives, from the first result on.
+    /// Sets the results of the system call, from the first on.
     pub fn set_results(&mut self, results: &[u64]) {
         RESULTS.iter().zip(results).for_each(|(&at, &result)| self.registers[at] = result);
     }
 
-    /// Where it goes on.
+    /// The address of the next instruction.
     pub fn pc(&self) -> u64 {
         self.rip
     }
 
-    /// Runs user mode on `processor` in the space whose root is loaded, to the next trap.
+    /// Runs user mode on `processor` in the space whose root is loaded, until the next trap.
     pub fn run(&mut self, processor: usize) -> Trap {
         tables::set_trap_stack(processor, &raw mut *self as u64 + 176);
         // SAFETY: the context is exclusively ours until a trap comes back; its selectors are those of user mode, as
@@ -184,7 +184,7 @@ impl Context {
     }
 }
 
-/// One register is shown with others where a task is stopped.
+/// Shows the registers of a task that was stopped.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -202,7 +202,7 @@ fn read_cr2() -> u64 {
     value
 }
 
-/// A trap while the kernel runs: an interrupt where it waits, else a defect of the kernel.
+/// Handles a trap in the kernel: an interrupt while it waits; anything else is a bug of the kernel.
 extern "C" fn kernel_trap(context: &mut Context) {
     match context.vector {
         VECTOR_TIMER => apic::end(),
@@ -220,7 +220,7 @@ extern "C" fn kernel_trap(context: &mut Context) {
     }
 }
 
-/// The first Rust of every processor, by its number.
+/// The first Rust function of every processor, with the processor's number.
 extern "C" fn started_here(number: u64) -> ! {
     let number = number as usize;
     if number == 0 {
@@ -232,11 +232,11 @@ extern "C" fn started_here(number: u64) -> ! {
     crate::begin_other(number)
 }
 
-/// What the loader has said.
+/// The data from the loader.
 pub struct Boot {
     /// The command line.
     pub line: &'static str,
-    /// Where free memory begins and ends.
+    /// The range of free memory.
     pub free: core::ops::Range<u64>,
 }
 
@@ -286,25 +286,26 @@ unsafe fn text(at: u64) -> &'static str {
 
 static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
 
-/// The kernel's half, from here on, is that of the root at `root`.
+/// Makes the kernel's half of the root at `root` the one for all spaces.
 pub fn use_kernel_root(root: PhysAddr) {
     KERNEL_ROOT.store(root.get(), Ordering::Release);
     load_root(root);
 }
 
-/// The root that has the kernel's half alone.
+/// The root that has only the kernel's half.
 pub fn kernel_root() -> PhysAddr {
     PhysAddr::new(KERNEL_ROOT.load(Ordering::Acquire))
 }
 
-/// Gives a new root the kernel's half.
+/// Enters the kernel's half into a new root.
 pub fn adopt(space: Space) {
     let (from, to) = (kernel_root().get() + DIRECT + 2048, space.root().get() + DIRECT + 2048);
     // SAFETY: both are roots of 4096 bytes in the direct map; the new one is in no processor yet.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u64, to as *mut u64, 256) };
 }
 
-/// What of the kernel's half must be mapped: virtual, physical address, bytes, whether it is a device's.
+/// The ranges to map in the kernel's half: virtual address, physical address, bytes, and whether they
+/// are device registers.
 pub fn kernel_map(memory: u64) -> [(u64, u64, u64, bool); 3] {
     [
         (DIRECT, 0, memory, false),
@@ -313,19 +314,19 @@ pub fn kernel_map(memory: u64) -> [(u64, u64, u64, bool); 3] {
     ]
 }
 
-/// Loads a root: what is not global is forgotten.
+/// Loads a root, and flushes everything that is not global.
 pub fn load_root(root: PhysAddr) {
     // SAFETY: the root has the kernel's half, in which this code and this stack are.
     unsafe { asm!("mov cr3, {}", in(reg) root.get(), options(nostack)) };
 }
 
-/// Forgets one page, of whatever space.
+/// Flushes one page from the TLB, of any space.
 pub fn forget_page(at: u64) {
     // SAFETY: forgetting a translation changes no memory.
     unsafe { asm!("invlpg [{}]", in(reg) at, options(nostack)) };
 }
 
-/// Forgets everything, global pages too.
+/// Flushes the TLB, with global pages.
 pub fn forget_all() {
     // SAFETY: the page-global bit goes off and on again, which empties the TLB (SDM 4.10.4.1).
     unsafe {
@@ -338,13 +339,14 @@ pub fn forget_all() {
     }
 }
 
-/// Waits for an interrupt, with interrupts on: one that came before `sti` ends the wait at once.
+/// Waits for an interrupt, with interrupts enabled: an interrupt that came before `sti` ends the
+/// wait at once.
 pub fn wait() {
     // SAFETY: interrupts come to `kernel_trap`, which the kernel allows here.
     unsafe { asm!("sti; hlt; cli") };
 }
 
-/// Stops for ever: another processor has taken this one out.
+/// Stops this processor for ever, as another processor has taken it out of use.
 pub fn park() -> ! {
     loop {
         // SAFETY: nothing goes on here.
@@ -357,7 +359,7 @@ pub fn this() -> usize {
     apic::this()
 }
 
-/// Prepares this processor for interrupts, once the kernel's tables are there.
+/// Enables interrupts on this processor, after the kernel's tables are set up.
 pub fn begin_interrupts() {
     // Firmware has left the two old interrupt controllers on, whose vectors are those of exceptions.
     out8(PIC_MASKS[0], 0xff);
@@ -378,10 +380,10 @@ fn in8(port: u16) -> u8 {
 }
 
 const COM1: u16 = 0x3f8;
-/// The masks of the two 8259s.
+/// The ports of the masks of the two 8259 interrupt controllers.
 const PIC_MASKS: [u16; 2] = [0x21, 0xa1];
 
-/// 8 bits, no parity, 115,200 baud.
+/// Sets the serial line to 8 bits, no parity, 115,200 baud.
 fn serial_begin() {
     for (register, value) in [(1, 0), (3, 0x80), (0, 1), (1, 0), (3, 3)] {
         out8(COM1 + register, value);
@@ -403,19 +405,20 @@ pub fn exit(is_well: bool) -> ! {
     park()
 }
 
-/// About what [`ticks`] makes in a second.
+/// The approximate number of [`ticks`] in a second.
 pub const TICKS_PER_SECOND: u64 = 2_000_000_000;
 
-/// A clock that runs on while nothing happens.
+/// The time of a clock that never stops.
 pub fn ticks() -> u64 {
     // SAFETY: reading the time-stamp counter has no effect.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// How the registers of devices are mapped.
+/// The memory type for device registers.
 pub const DEVICE: addr::MemoryType = addr::MemoryType::Device;
 
-/// A page at `at` has come, or has more rights: nothing remembers that it had not.
+/// Does nothing for a page that was mapped or got more rights: a page fault drops a cached entry of its
+/// address.
 pub fn renew(_at: u64) {}
 
 /// `mov rax, [rdi]; int 0x80`: a load whose result is the number of a call.

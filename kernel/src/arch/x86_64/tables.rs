@@ -1,4 +1,4 @@
-//! Descriptor tables: segments that do nothing, the gates of traps, and where a trap from user mode pushes.
+//! Descriptor tables: flat segments, and the gates of traps.
 
 use core::{arch::asm, cell::UnsafeCell};
 
@@ -10,7 +10,7 @@ use crate::PROCESSORS_MAX;
 
 const _: () = assert!(STACK.is_multiple_of(16) && FLAG_INTERRUPTS == 512);
 
-/// A task-state segment, of which long mode has stacks left (SDM 7.7).
+/// A task-state segment, which in long mode has only stack pointers (SDM 7.7).
 #[repr(C, packed(4))]
 struct Tss {
     reserved: u32,
@@ -20,7 +20,8 @@ struct Tss {
     map: u32,
 }
 
-/// The map of ports, of which there is none, begins behind its last byte: user mode has no port.
+/// The I/O permission map would begin after the last byte, so that there is none: user mode may not
+/// use ports.
 const _: () = assert!(size_of::<Tss>() == 104);
 
 struct Tables {
@@ -29,7 +30,7 @@ struct Tables {
     idt: [[u64; 2]; 256],
 }
 
-/// One for each processor, which alone writes it.
+/// The tables of a processor; only that processor writes them.
 struct Own(UnsafeCell<Tables>);
 
 // SAFETY: a processor reaches its own alone.
@@ -81,7 +82,7 @@ pub(super) fn begin(number: usize) {
     }
 }
 
-/// A trap from user mode pushes down from `end` on.
+/// Sets the stack of traps from user mode, which is pushed downwards from `end`.
 pub(super) fn set_trap_stack(number: usize, end: u64) {
     let own = TABLES[number].0.get();
     // SAFETY: this processor's own.

@@ -1,5 +1,5 @@
-//! The entries that `page_table_multiarch`'s table is given here: for the host's architecture those of its own
-//! crate, for others these, as that crate has its own only where it is compiled for them.
+//! The entries for `page_table_multiarch`'s table: for the host's architecture those of the crate itself; for
+//! others those below, as the crate's own are compiled only for their architecture.
 
 use std::{hint::black_box, marker::PhantomData};
 
@@ -7,7 +7,7 @@ use memory_addr::{PhysAddr, VirtAddr};
 use page_table_entry::x86_64::X64PTE;
 use page_table_multiarch::{GenericPTE, MappingFlags, PagingMetaData, x86_64::X64PagingMetaData};
 
-/// An entry with what its table looks like and which bits walkers set in it.
+/// A type of entries, with the shape of its table and the bits that walkers set.
 pub(crate) trait Entry: GenericPTE + 'static {
     type Shape: PagingMetaData<VirtAddr = VirtAddr>;
     const MARKS: u64;
@@ -15,7 +15,7 @@ pub(crate) trait Entry: GenericPTE + 'static {
 
 impl Entry for X64PTE {
     type Shape = X64PagingMetaData;
-    /// The accessed and the dirty bit.
+    /// The accessed and dirty bits.
     const MARKS: u64 = 1 << 5 | 1 << 6;
 }
 
@@ -29,7 +29,8 @@ impl Entry for Coded<A64> {
     const MARKS: u64 = A64::ACCESSED;
 }
 
-/// How many levels, and bits of virtual and physical addresses. What must be flushed goes into a black box.
+/// The number of levels, and the bits of virtual and physical addresses. Required flushes go into a black
+/// box.
 pub(crate) struct Levels<const LEVELS: usize, const VIRTUAL: usize, const PHYSICAL: usize>;
 
 impl<const LEVELS: usize, const VIRTUAL: usize, const PHYSICAL: usize> PagingMetaData
@@ -46,10 +47,10 @@ impl<const LEVELS: usize, const VIRTUAL: usize, const PHYSICAL: usize> PagingMet
     }
 }
 
-/// How an architecture codes what an entry says.
+/// An architecture's encoding of entries.
 pub(crate) trait Code: Copy + std::fmt::Debug + Send + Sync + 'static {
     const FRAME: u64;
-    /// How far left of its place in an entry a frame's first byte lies.
+    /// How far a frame's address is shifted right in an entry.
     const FRAME_SHIFT: u32;
     const VALID: u64;
     const TABLE: u64;
@@ -58,7 +59,7 @@ pub(crate) trait Code: Copy + std::fmt::Debug + Send + Sync + 'static {
     fn is_huge(bits: u64) -> bool;
 }
 
-/// Sv39's entries (The RISC-V Instruction Set Manual, Volume II, "Sv39").
+/// Entries of Sv39 (The RISC-V Instruction Set Manual, Volume II, "Sv39").
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rv64;
 
@@ -104,14 +105,15 @@ impl Code for Rv64 {
     }
 }
 
-/// Descriptors of AArch64's stage 1 with a granule of 4K (Arm Architecture Reference Manual, D8.3).
+/// Descriptors of AArch64's stage 1 with a granule of 4 KiB (Arm Architecture Reference Manual,
+/// D8.3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct A64;
 
 impl A64 {
-    /// Of a page or a table, and not of a block.
+    /// Set for a page or a table, and clear for a block.
     const NO_BLOCK: u64 = 1 << 1;
-    /// The second attribute of MAIR: write-back.
+    /// The index of the second attribute of MAIR: write-back.
     const NORMAL: u64 = 1 << 2;
     const USER: u64 = 1 << 6;
     const READ_ONLY: u64 = 1 << 7;
@@ -156,7 +158,7 @@ impl Code for A64 {
     }
 }
 
-/// An entry in such a code.
+/// An entry in this encoding.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Coded<C>(u64, PhantomData<C>);

@@ -15,18 +15,18 @@ use crate::{
     work::{PAGE_BYTES, Table, unmapped},
 };
 
-/// `page_table_multiarch`'s, with its operations on regions. Its cursors note which pages must be
-/// flushed and flush them in the end, but only in a kernel: a black box takes them instead.
+/// The table of `page_table_multiarch`, with its operations on regions. Its cursors collect the
+/// pages to flush and flush them at the end, but only in a kernel: here a black box takes them.
 pub(crate) struct Multiarch<P: Entry, const WALKERS: bool> {
     table: Option<PageTable64<P::Shape, P, Handler<WALKERS>>>,
 }
 
-/// An entry of the crate, changed by locked instructions.
+/// An entry of the crate that is changed by locked instructions.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Exchanged<P>(P);
 
-/// One of the two that run beside each other, each with an arena of its own.
+/// One of two handlers, each with its own arena.
 struct Handler<const WALKERS: bool>;
 
 thread_local! {
@@ -93,7 +93,7 @@ impl<P: Entry> Exchanged<P> {
     }
 }
 
-/// What changes an entry in place is exchanged; all else is the crate's.
+/// Operations that change an entry in place use the exchange; all others are the crate's.
 impl<P: Entry> GenericPTE for Exchanged<P> {
     fn new_page(paddr: MultiarchPhys, flags: MappingFlags, is_huge: bool) -> Exchanged<P> {
         Exchanged(P::new_page(paddr, flags, is_huge))

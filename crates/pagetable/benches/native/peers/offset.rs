@@ -14,12 +14,12 @@ use crate::{
     work::{PAGE_BYTES, Table, unmapped},
 };
 
-/// `x86_64`'s, which has no ranges and leaves empty tables where they are.
+/// The table of `x86_64`, which has no operations on ranges and keeps empty tables.
 pub(crate) struct Offset<const WALKERS: bool> {
     arena: Arena,
 }
 
-/// Gives frames of an arena to it.
+/// Allocates frames of an arena for it.
 struct Allocator<'a>(&'a mut Arena);
 
 // SAFETY: the arena gives no frame out twice.
@@ -31,7 +31,7 @@ unsafe impl FrameAllocator<Size4KiB> for Allocator<'_> {
     }
 }
 
-/// The root is the first frame that an arena gives out.
+/// The root is the first frame that an arena hands out.
 const ROOT: u64 = 4096;
 
 impl<const WALKERS: bool> Offset<WALKERS> {
@@ -51,7 +51,7 @@ impl<const WALKERS: bool> Offset<WALKERS> {
         (table, Allocator(&mut self.arena))
     }
 
-    /// The wrapper's way to the entry of a page: that of the crate, which gives no entry out.
+    /// The entry of a page, found by the wrapper: the crate does not expose entries.
     #[inline(always)]
     fn entry(&mut self, page: Page<Size4KiB>) -> &AtomicU64 {
         let start = self.arena.start();

@@ -1,4 +1,4 @@
-//! The identities that hold after every run, whatever the machine and the trace.
+//! The identities between counts that hold after every run, whatever the machine and the trace.
 //!
 //! ```text
 //!   trace ---- accesses by kind --\            entries that leave --> hits by TLB, region
@@ -8,9 +8,9 @@
 //!                                      +--> walks: the walker's count --> its cache's requests
 //! ```
 //!
-//! Each compares numbers that were counted in different places: what the results say with what a
-//! part has counted for itself ([`Witness`]), or two parts with each other. A sum is not compared
-//! with its own summands.
+//! Each identity compares numbers that were counted in different places: the results with what a
+//! part of the machine counted itself ([`Witness`]), or two parts with each other. A sum is not
+//! compared with its own summands.
 
 mod spec_tlb;
 
@@ -25,46 +25,48 @@ use results::{
 
 use crate::run::Run;
 
-/// Counts that results do not show, or show from another place: of all processors together.
+/// Counts, of all processors together, that results do not show, or that results take from another
+/// place.
 pub struct Witness {
     tlbs: Vec<TlbWitness>,
-    /// Lookups by accesses that cross into a further page, by kind.
+    /// Lookups for the second and further pages of accesses that cross a page boundary, by kind.
     crossing_lookups: [u64; Kind::COUNT],
     /// Whether each page is mapped at its first touch, by a walk that faults.
     on_touch: bool,
-    /// Cycles of the kernel's work and of waiting for disks, as the processors counted them.
+    /// Cycles of the kernel's work and of waiting for disks, as counted by the processors.
     kernel_cycles: u64,
-    /// Entries of roots that were copied, and fetches of the trace.
+    /// Root entries that were copied (small spaces), and fetches in the trace.
     copies: u64,
     fetches: u64,
-    /// With data caches: the program's accesses that they served, and what the first cache on the
-    /// walker's way was asked by it.
+    /// With data caches: the program's accesses to the caches, and the walker's requests to the
+    /// first cache that it uses.
     caches: Option<CacheWitness>,
 }
 
-/// What TLBs of one name have counted themselves.
+/// What the TLBs of one name have counted themselves.
 #[derive(Default)]
 struct TlbWitness {
     own: mmu::TlbCounts,
-    /// Lookups of pages of the page table, by loads, and those that found half a pair without it.
+    /// Lookups, by loads, of pages of the page table; and those of these lookups that found the
+    /// other page of a pair only.
     table_lookups: u64,
     table_invalid: u64,
-    /// Entries that went because they did not allow an access.
+    /// Entries that were dropped because they did not allow an access.
     dropped: u64,
 }
 
 struct CacheWitness {
     program_served: u64,
-    /// Of these, by memory.
+    /// The number of these accesses that memory served.
     memory_served: u64,
-    /// `None` if the walker has no cache.
+    /// The walker's requests to its first cache; `None` if the walker has no cache.
     walker_requests: Option<u64>,
-    /// Lines that references touched beyond one each.
+    /// Cache lines beyond the first that references touched.
     further_lines: u64,
 }
 
 impl Witness {
-    /// What the parts of a run that is over have counted.
+    /// Collects what the parts of a finished run have counted.
     pub fn of(run: &Run, walkers: &Walkers) -> Witness {
         let mut tlbs: Vec<TlbWitness> = Vec::new();
         for processor in run.processors.each() {
@@ -131,7 +133,8 @@ fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
     sum.flushed += flushed;
 }
 
-/// Compares counts that were made in different places and must agree.
+/// Compares counts that were made in different places and must agree. The error names the first
+/// identity that does not hold.
 pub fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     let mut check = Checker(Vec::new());
     check.tlbs(results, witness);
@@ -147,7 +150,7 @@ pub fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     check.finish()
 }
 
-/// The TLBs that an access is looked up in first.
+/// The first-level TLBs.
 fn first_level(results: &Results) -> impl Iterator<Item = &TlbCounts> + Clone {
     results.tlbs.iter().filter(|tlb| tlb.level == 1)
 }
@@ -156,7 +159,7 @@ fn first_level_lookups(results: &Results) -> u64 {
     first_level(results).map(|tlb| tlb.total.lookups).sum()
 }
 
-/// References of walks by level, with those of a host.
+/// References of walks, summed over all levels, with those of walks in the host.
 fn references(results: &Results) -> u64 {
     results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
         + results.nested.as_ref().map_or(0, |host| host.references)
@@ -164,9 +167,9 @@ fn references(results: &Results) -> u64 {
 
 struct Checker(Vec<String>);
 
-/// A group of identities each.
+/// One function for each group of identities.
 impl Checker {
-    /// What each TLB counted itself = what its results say.
+    /// What each TLB counted itself = what the results have.
     fn tlbs(&mut self, results: &Results, witness: &Witness) {
         for (tlb, witness) in results.tlbs.iter().zip(&witness.tlbs) {
             let name = &tlb.name;
@@ -206,7 +209,7 @@ impl Checker {
         }
     }
 
-    /// Accesses, crossings and cold misses = lookups and misses of the first level.
+    /// Accesses, crossings and cold misses = lookups and misses of the first-level TLBs.
     fn accesses(&mut self, results: &Results, witness: &Witness) {
         let first_level = first_level(results);
         self.equal(
@@ -229,7 +232,7 @@ impl Checker {
         }
     }
 
-    /// Misses of one level = lookups of the next; references by level, by cache and by walk.
+    /// Misses of one level = lookups of the next; references by level = by cache = by walk.
     fn walks(&mut self, results: &Results, witness: &Witness) {
         self.levels("", &results.tlbs, results.range_tlb.as_ref(), &results.walks);
         for one in &results.processors {
@@ -259,7 +262,7 @@ impl Checker {
         }
     }
 
-    /// What memory with nodes counted by node.
+    /// Counts by memory node.
     fn nodes(&mut self, results: &Results, witness: &Witness) {
         if let Some(numa) = &results.numa {
             let sum =
@@ -310,7 +313,7 @@ impl Checker {
         }
     }
 
-    /// References per walk, predictions, and what the MMU cache let walks skip.
+    /// References per walk, predictions, and the references that the MMU cache saved.
     fn per_walk(&mut self, results: &Results, witness: &Witness) {
         self.equal(
             "references per walk, walks that are not cold",
@@ -339,7 +342,7 @@ impl Checker {
         }
     }
 
-    /// What was counted by region, and by space.
+    /// Counts by region and by space.
     fn regions(&mut self, results: &Results, witness: &Witness) {
         let regions = results.regions.iter();
         self.equal(
@@ -392,7 +395,7 @@ impl Checker {
         }
     }
 
-    /// Frames that are free and in use.
+    /// Free and used frames.
     fn memory(&mut self, results: &Results) {
         let memory = &results.memory;
         let blocks = memory.free_by_size.iter().map(|(size, blocks)| {
@@ -439,7 +442,7 @@ impl Checker {
         }
     }
 
-    /// What processors asked of each other, and counted together.
+    /// Shootdowns between processors, and counts of all processors together.
     fn processors(&mut self, results: &Results) {
         let shot = &results.shootdowns;
         self.equal("processors asked = interrupts received", shot.asked, shot.received);
@@ -467,7 +470,7 @@ impl Checker {
         }
     }
 
-    /// What misses one level is looked up in the next, and what misses the last is walked for.
+    /// Misses of one level are the lookups of the next, and misses of the last level are the walks.
     fn levels(
         &mut self,
         whose: &str,
@@ -502,7 +505,7 @@ impl Checker {
         self.equal(&what, last_level_misses, walks.walks);
     }
 
-    /// Misses by origin are those of each region, and with them all.
+    /// Misses by origin add up to those of each region, and to all misses.
     fn origins(&mut self, origins: &MissOrigins, results: &Results) {
         let mut by_region = vec![(0, 0); results.regions.len()];
         for &(_, region, .., misses, cold_misses) in &origins.misses {
@@ -546,8 +549,8 @@ mod tests {
         &mut run.processors.here.hardware.units[index]
     }
 
-    /// Every count of a run by itself, one too many. Those that no identity notices are given by
-    /// name: a new count belongs to one of the two lists.
+    /// Increases each count of a run by one, alone, and checks that an identity notices. The counts
+    /// that no identity notices are listed by name: a new count must be noticed or listed.
     #[test]
     fn a_count_that_is_one_too_many_is_noticed() {
         let noticed: [Slip; 32] = [
@@ -609,7 +612,7 @@ mod tests {
         }
     }
 
-    /// A run whose counts `slip` before they are checked.
+    /// Runs a trace and applies `slip` to the counts before they are checked.
     fn checked(slip: impl Fn(&mut Run, &mut Walkers)) -> Result<(), String> {
         let settings = ["mmu_cache.design=uptc", "mmu_cache.entries=24", "spec_tlb.entries=24"];
         let settings = settings.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! What a SpecTLB said is of each walk, and of what each walk read.
+//! Identities of SpecTLBs: predictions against walks and their references.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use results::{ByKind, NestedCounts, Results, SpecOutcome, SpecTlbCounts};
 use super::{Checker, Witness};
 
 impl Checker {
-    /// Each walk of the host asked its SpecTLB once. References of walks that are waited for are at most all
-    /// references.
+    /// Each walk in the host looked up the host's SpecTLB once. The references of walks that the program
+    /// waits for are at most all references.
     pub(super) fn nested_spec_tlb(&mut self, nested: &NestedCounts, results: &Results) {
         if let Some(critical) = nested.critical_references {
             let all = results.walks.references;
@@ -21,7 +21,7 @@ impl Checker {
         self.equal("host's references by prediction", references.sum(), nested.references);
     }
 
-    /// Each walk was asked for once, and what it read was overlapped or not.
+    /// Each walk looked up the SpecTLB once, and each of its references was overlapped or not.
     pub(super) fn spec_tlb(&mut self, spec: &SpecTlbCounts, results: &Results, witness: &Witness) {
         let found = spec.right + spec.none + spec.wrong["broken"] + spec.wrong["chance"];
         self.equal("predictions and none = walks", found, results.walks.walks);

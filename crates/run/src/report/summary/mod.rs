@@ -1,4 +1,4 @@
-//! From what a run counted to its [`Results`].
+//! [`Results`] from the counts of a run.
 
 mod nodes;
 mod not_modelled;
@@ -30,7 +30,7 @@ use super::time;
 use crate::run::{Run, promotion::Promotion, small::Small};
 use not_modelled::not_modelled;
 
-/// The results of a run that has come to its end.
+/// The results of a finished run.
 pub fn summarize(
     description: &Description,
     machine: MachineSummary,
@@ -183,7 +183,7 @@ fn walks(counts: &processor::ProcessorCounts, walker: &Walker) -> Walks {
     }
 }
 
-/// The references of a dimension by level, root first.
+/// The references of the walks of a dimension (guest or host) by level, root first.
 fn levels(dimension: &Dimension) -> Vec<LevelCounts> {
     let level = |(level, served): (usize, &[u64; Served::COUNT])| LevelCounts {
         level: level as u8,
@@ -198,7 +198,7 @@ fn levels(dimension: &Dimension) -> Vec<LevelCounts> {
     levels.filter(|level| level.references > 0).collect()
 }
 
-/// The MMU cache of a dimension: what it is, and what it did so far.
+/// The MMU cache of a dimension (guest or host): its parameters and its counts.
 pub fn mmu_cache(
     described: Option<&description::MmuCache>,
     dimension: &Dimension,
@@ -263,7 +263,7 @@ fn nested(description: &Description, stack: &Stack, walkers: &Walkers) -> Option
     })
 }
 
-/// References that no right prediction overlaps.
+/// References that no correct prediction overlaps: those that the program waits for.
 fn critical(walkers: &Walkers) -> u64 {
     let of = |walker: &Walker| match walker.speculators.first() {
         Some(speculator) => speculator.counts.critical,
@@ -272,7 +272,7 @@ fn critical(walkers: &Walkers) -> u64 {
     walkers.each().map(of).sum()
 }
 
-/// All data caches, those of the same name together.
+/// The counts of all data caches; caches with the same name are added up.
 fn caches(description: &Description, walkers: &Walkers) -> Vec<CacheCounts> {
     let all = walkers.each().flat_map(|walker| caches_of(description, walker));
     let all: Vec<CacheCounts> = all.collect();
@@ -280,7 +280,8 @@ fn caches(description: &Description, walkers: &Walkers) -> Vec<CacheCounts> {
     description.cache.present().filter_map(|(name, _)| named(name)).collect()
 }
 
-/// The data caches that `walker` has: its own, and those that are shared if it runs.
+/// The counts of the data caches that `walker` uses: its own, and the shared ones if they are
+/// attached to it now.
 fn caches_of(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
     let Some(hierarchy) = &walker.port.caches else { return Vec::new() };
     let traffic = |requests: &Requests| CacheTraffic {
@@ -331,7 +332,7 @@ fn memory(ram: &Ram) -> MemoryCounts {
     }
 }
 
-/// The regions by address, and the place of each label among them.
+/// The regions by address, and for each label the index of its region.
 fn regions(
     processes: &[Process],
     run: &mut Run,
@@ -398,7 +399,8 @@ fn regions(
     (regions.into_iter().map(|(_, region, _)| region).collect(), places)
 }
 
-/// The owners of granules by their places among the regions; labels of one cluster are one owner.
+/// The owners of granules, given by their indices among the regions. Labels that were merged into
+/// one cluster are one owner.
 fn owners(labeled: &[(u64, u32, u64)], places: &[u32]) -> Vec<(u64, u32, u64)> {
     let mut owners = BTreeMap::new();
     for &(granule, label, misses) in labeled {
@@ -407,8 +409,8 @@ fn owners(labeled: &[(u64, u32, u64)], places: &[u32]) -> Vec<(u64, u32, u64)> {
     owners.into_iter().map(|((granule, region), misses)| (granule, region, misses)).collect()
 }
 
-/// Adds `next`, which is not lower, to the inferred `region` of its cluster, which keeps what it is called and what it
-/// allows.
+/// Adds the counts of `next`, which is at a higher address, to the inferred `region` of the same cluster. The
+/// region keeps its name and rights.
 fn absorb(region: &mut RegionCounts, next: &RegionCounts) {
     let RegionCounts {
         name: _,

@@ -1,4 +1,4 @@
-//! What nodes of memory counted.
+//! The counts by memory node.
 
 use addr::Kind;
 use description::Description;
@@ -7,7 +7,7 @@ use results::{NodeCounts, NumaCounts};
 
 use crate::run::Run;
 
-/// The nodes of a run that is over, if memory has several.
+/// The counts of a finished run by node, if memory has several.
 pub(super) fn numa(description: &Description, run: &Run, walkers: &Walkers) -> Option<NumaCounts> {
     let counts = run.hooks.nodes.as_ref()?;
     let topology = &counts.topology;

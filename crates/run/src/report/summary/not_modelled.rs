@@ -1,4 +1,4 @@
-//! What a run left out, for whoever reads its numbers.
+//! What a run did not model, as sentences for readers of its results.
 
 use addr::PageSize;
 use description::{Description, managers::keeps_tables_apart};
@@ -7,7 +7,7 @@ use trace::{Filter, Header, Source};
 
 use crate::run::Run;
 
-/// Sentences, in the order in which they are shown.
+/// The sentences, in the order in which they are shown.
 #[derive(Default)]
 struct Notes(Vec<String>);
 
@@ -17,7 +17,7 @@ impl Notes {
     }
 }
 
-/// What the run left out.
+/// What the run did not model.
 pub(super) fn not_modelled(
     description: &Description,
     source: &dyn Source,
@@ -36,7 +36,7 @@ pub(super) fn not_modelled(
     notes.0
 }
 
-/// How walks and what they look up are simpler than hardware.
+/// How walks and the caches that they use are simpler than hardware.
 fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
     if description.page_table.is_some() {
         notes.say("several walks under way at once: each walk ends before the next access begins");
@@ -91,7 +91,7 @@ fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
     }
 }
 
-/// Which accesses and which caches are left out, and what is not known of regions.
+/// Which accesses and caches are not modelled, and what is not known of regions.
 fn accesses(notes: &mut Notes, description: &Description, run: &Run, header: &Header) {
     if !description.core.fetches {
         notes.say("fetches: the machine looks at data accesses only");
@@ -117,7 +117,7 @@ fn accesses(notes: &mut Notes, description: &Description, run: &Run, header: &He
     }
 }
 
-/// What the operating system does not do, or not for its price.
+/// What the operating system does not do, or does without a price.
 fn system(notes: &mut Notes, description: &Description, run: &Run) {
     if let Some(inject) = description.os.inject {
         notes.say(format!("a machine without defects: os.inject is {inject}"));
@@ -153,7 +153,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
     }
 }
 
-/// What processors do not do beside each other.
+/// Effects between processors that are not modelled.
 fn processors(notes: &mut Notes, description: &Description, run: &Run) {
     let several = run.processors.count() > 1;
     if !several && run.seen.threads.iter().filter(|seen| **seen).count() > 1 {
@@ -175,7 +175,7 @@ fn processors(notes: &mut Notes, description: &Description, run: &Run) {
     }
 }
 
-/// What small spaces and virtual caches leave out.
+/// What is not modelled of small spaces and virtual caches.
 fn small_spaces(notes: &mut Notes, description: &Description) {
     if description.os.small.is_some() {
         notes.say(
@@ -191,7 +191,7 @@ fn small_spaces(notes: &mut Notes, description: &Description) {
     }
 }
 
-/// What the trace does not have.
+/// What the trace does not contain.
 fn trace(
     notes: &mut Notes,
     description: &Description,

@@ -1,4 +1,4 @@
-//! What each processor counted.
+//! The counts of each processor.
 
 use description::Description;
 use hardware::{processor::Processor, restseg::RestSegUnit, walker::Walkers};
@@ -38,7 +38,7 @@ pub(super) fn each(
     all.map(counts).collect()
 }
 
-/// The TLBs of all processors, those of the same name together.
+/// The counts of the TLBs of all processors; TLBs with the same name are added up.
 pub(super) fn together<'a>(each: impl Iterator<Item = &'a Vec<TlbCounts>>) -> Vec<TlbCounts> {
     let sums = each.cloned().reduce(|mut sums, tlbs| {
         sums.iter_mut().zip(&tlbs).for_each(|(sum, tlb)| sum.add(tlb));

@@ -1,4 +1,4 @@
-//! What going from one space to another did.
+//! The counts of switches between address spaces.
 
 use description::Description;
 use hardware::processor::ProcessorCounts;
@@ -7,7 +7,7 @@ use results::{self, SpaceSwitches};
 
 use crate::run::Run;
 
-/// The switches of all processors.
+/// The switches of all processors together.
 pub(super) fn switches(description: &Description, run: &Run) -> SpaceSwitches {
     let sum = |count: fn(&ProcessorCounts) -> u64| -> u64 {
         run.processors.each().map(|processor| count(&processor.counts)).sum()
@@ -21,7 +21,7 @@ pub(super) fn switches(description: &Description, run: &Run) -> SpaceSwitches {
     }
 }
 
-/// The trace caches of all processors.
+/// The counts of the trace caches of all processors together.
 pub(super) fn trace_cache(
     description: &Description,
     run: &Run,
@@ -53,7 +53,7 @@ pub(super) fn trace_cache(
     Some(sum)
 }
 
-/// Cycles of building the lines of trace caches.
+/// Cycles of building lines in trace caches.
 pub fn build_cycles(description: &Description, run: &Run) -> u64 {
     let Some(described) = &description.trace_cache else { return 0 };
     let caches = run.processors.each().filter_map(|processor| processor.trace_cache.as_ref());

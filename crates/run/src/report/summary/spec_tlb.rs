@@ -1,4 +1,4 @@
-//! What a SpecTLB said, from the counts by outcome.
+//! The counts of SpecTLBs by outcome of the prediction.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use hardware::walker::{PredictedWalks, Speculator, Walker};
 use mmu::{Served, Speculation};
 use results::{ByKind, SpecOutcome, SpecTlbCounts};
 
-/// That of `walker`, if it has one.
+/// The counts of the SpecTLB of `walker`, if it has one.
 pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
     Some(counts(walker.speculators.first()?, walker.port.latencies.known))
 }
 
-/// That of the host of `walker`, if it has one.
+/// The counts of the SpecTLB for the host dimension of `walker`, if it has one.
 pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
     let speculator = walker.host.as_ref()?.speculator.as_ref()?;
     Some(counts(speculator, walker.port.latencies.known))
 }
 
-/// What it has said; `timed` if all latencies are known.
+/// The counts of `speculator`, with times if `timed`: all latencies are known.
 fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let ((entries, ways), counts) = (speculator.tlb.geometry(), &speculator.counts);
     let [replacement, page_size, fill] = speculator.tlb.names();
@@ -70,7 +70,7 @@ fn outcome(name: &str, walks: &PredictedWalks) -> SpecOutcome {
     }
 }
 
-/// Counts by place, those that are not 0.
+/// The counts that are not 0, by the cache or memory that served.
 fn places(served: &[u64; Served::COUNT]) -> BTreeMap<String, u64> {
     let named = Served::ALL.into_iter().map(|place| (place.name(), served[place as usize]));
     let counted = named.filter(|(_, count)| *count > 0);

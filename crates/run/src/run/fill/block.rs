@@ -1,4 +1,4 @@
-//! TLBs whose entries hold what is known of a block of pages.
+//! TLBs whose entries describe a block of pages.
 
 use addr::{Kind, PhysAddr, Rights, VirtAddr};
 use hardware::{processor::Processor, tlbs::Unit};
@@ -10,7 +10,8 @@ use super::{Around, Incoming};
 use crate::run::{Run, dirty::without_dirt};
 
 impl Around {
-    /// Of what is known around an entry's page, what lies in its block of the size of `blocks`.
+    /// The frames and rights of the pages in the block of `entry`, out of what is known around the
+    /// page of `entry`.
     fn part(&self, blocks: BlockParams, entry: &TlbEntry) -> &[Option<(PhysAddr, Rights)>] {
         let pages = blocks.pages as usize;
         let at = entry.page.number() as usize & (self.known.len().max(1) - 1);
@@ -19,8 +20,9 @@ impl Around {
 }
 
 impl Run {
-    /// What a refill that reads the entries of a whole block knows of its pages: those that hardware could
-    /// hold, whose accessed bits are set where hardware sets them. Says whether some TLB has entries of blocks.
+    /// Collects the pages that a refill which reads all page-table entries of a block can enter: those that
+    /// hardware could hold and whose accessed bits are set, where hardware sets such bits. Returns whether
+    /// some TLB has entries of blocks.
     #[cold]
     pub(super) fn look_around(&mut self, entry: &TlbEntry) -> bool {
         let pages = self.around.block_pages;
@@ -52,7 +54,8 @@ impl Run {
         true
     }
 
-    /// Takes up what the TLB `second` holds of the block around `linear`. Says whether some TLB has entries of blocks.
+    /// Collects the pages that the TLB `second` holds of the block around `linear`. Returns whether some TLB
+    /// has entries of blocks.
     #[cold]
     pub(super) fn copy_block(&mut self, second: usize, linear: VirtAddr) -> bool {
         let Run { processors, around, .. } = self;
@@ -84,8 +87,8 @@ impl Run {
         fill(unit, &mut seen.census, kind, &incoming.entry, known, label);
     }
 
-    /// Fills a TLB whose entries hold pages that lie where their addresses allow it. A page that does not has
-    /// an entry for itself.
+    /// Fills a TLB whose entries hold pages with frames that the hashes of their addresses allow (Mosaic). A
+    /// page in another frame gets an entry of its own.
     #[cold]
     fn fill_mosaic(
         &mut self,
@@ -111,7 +114,7 @@ impl Run {
         fill(unit, &mut seen.census, kind, entry, &pages, label);
     }
 
-    /// Whether the page of the smallest size at `addr` has a frame that Mosaic's hashes allow.
+    /// Whether the smallest page at `addr` is in a frame that Mosaic's hashes allow.
     fn is_hashed(&self, addr: VirtAddr, frame: PhysAddr) -> bool {
         let Some(hashed @ Hashed::Mosaic(_)) = &self.around.hashed else { return false };
         let Some(space) = self.stack.guest.hat_space(self.who.number) else { return false };
@@ -120,7 +123,8 @@ impl Run {
     }
 }
 
-/// Fills a TLB that has entries of blocks, with the page alone if nothing is known of others.
+/// Fills a TLB that has entries of blocks; with the one page if no other page of the block is
+/// known.
 fn fill(
     unit: &mut Unit,
     census: &mut Census,

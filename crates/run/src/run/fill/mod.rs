@@ -1,5 +1,5 @@
-//! What TLBs are filled with: the page that a walk has found, and where their entries hold more, what lies
-//! around it.
+//! What TLBs are filled with: the page that a walk has found and, in TLBs whose entries hold several
+//! pages, its neighbours.
 //!
 //! ```text
 //!   entry per page      the page
@@ -21,20 +21,23 @@ use vm::Hashed;
 
 use super::Run;
 
-/// What the entries of a machine's TLBs hold beside a page.
+/// What TLB entries hold in addition to the page that a walk has found.
 pub(super) struct Around {
     /// Whether some TLB holds two pages under one tag.
     pub(super) has_pairs: bool,
-    /// Pages in the largest block that an entry of some TLB covers; 0 if no TLB has entries of blocks.
+    /// The number of pages in the largest block that an entry of some TLB covers; 0 if no TLB has
+    /// entries of blocks.
     block_pages: usize,
-    /// Frame and rights of each page of the block that was refilled last, as far as they are known.
+    /// Frame and rights of each page of the block that was refilled last; `None` for pages that are
+    /// not known.
     known: Vec<Option<(PhysAddr, Rights)>>,
-    /// Which frames pages may have by their addresses, if these say so.
+    /// The frames that pages may have by the hashes of their addresses, if the machine restricts
+    /// frames so.
     hashed: Option<Hashed>,
 }
 
 impl Around {
-    /// Those of TLBs that `description` asks for; an error comes with the key that is wrong.
+    /// For the TLBs that `description` asks for. The error has the key that is wrong.
     pub(super) fn of(description: &Description, hardware: &TlbUnits) -> Result<Around, Refusal> {
         Ok(Around {
             has_pairs: hardware.units.iter().any(|unit| unit.params.paired),
@@ -44,23 +47,24 @@ impl Around {
         })
     }
 
-    /// Whether each entry holds one page.
+    /// Whether each TLB entry holds one page.
     #[inline]
     pub(super) fn is_nothing(&self) -> bool {
         !self.has_pairs && self.block_pages == 0
     }
 }
 
-/// What a TLB is filled with: a translation, with frame and rights of the other page of its pair if that is there.
+/// What a TLB is filled with: a translation, and the frame and rights of the other page of its pair if that
+/// page is mapped.
 pub(super) struct Incoming {
     pub(super) entry: TlbEntry,
     pub(super) other: Option<(PhysAddr, Rights)>,
-    /// Whether the run knows what lies around it, for TLBs with entries of blocks.
+    /// Whether the other pages of the block are known, for TLBs with entries of blocks.
     pub(super) has_block: bool,
 }
 
 impl Incoming {
-    /// A page alone.
+    /// One page, without neighbours.
     #[inline]
     pub(super) fn alone(entry: TlbEntry) -> Incoming {
         Incoming { entry, other: None, has_block: false }
@@ -68,7 +72,8 @@ impl Incoming {
 }
 
 impl Run {
-    /// The label of the entry for a page ([`Layout::label_of_entry`](results::count::labels::Layout::label_of_entry)).
+    /// The label of the TLB entry for a page
+    /// ([`Layout::label_of_entry`](results::count::labels::Layout::label_of_entry)).
     pub(super) fn label(&self, translation: Translation, region: u32) -> u32 {
         // A slot is larger than any page, so both addresses of it are aligned alike.
         let start = translation.page.start().wrapping_add(self.view.base.wrapping_neg());
@@ -93,7 +98,7 @@ impl Run {
         Incoming { entry, other, has_block }
     }
 
-    /// What the first level is filled with after the TLB `second` has answered for `linear` with `entry`.
+    /// What the first level is filled with after the TLB `second` has hit for `linear` with `entry`.
     #[inline]
     pub(super) fn as_held(&mut self, second: usize, linear: VirtAddr, entry: TlbEntry) -> Incoming {
         if self.around.is_nothing() {
@@ -103,7 +108,7 @@ impl Run {
         Incoming { entry, other: self.neighbour(&entry), has_block }
     }
 
-    /// Fills a TLB of the processor that runs.
+    /// Fills a TLB of the running processor.
     #[inline(always)]
     pub(super) fn fill(&mut self, index: usize, kind: Kind, incoming: &Incoming, label: u32) {
         let unit = &mut self.processors.here.hardware.units[index];

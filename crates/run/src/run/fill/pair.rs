@@ -1,4 +1,4 @@
-//! TLBs that hold two pages under one tag, and which page is the other one.
+//! TLBs that hold a pair of pages under one tag, and the other page of a pair.
 
 use addr::{Kind, PhysAddr, Rights, VirtAddr};
 use hardware::tlbs::Unit;
@@ -9,7 +9,7 @@ use super::Incoming;
 use crate::run::{Run, dirty::without_dirt};
 
 impl Incoming {
-    /// The entry of a TLB that holds both pages.
+    /// The TLB entry that holds both pages.
     fn both(&self) -> TlbEntry {
         let mut entry = self.entry;
         let odd = (entry.page.number() & 1) as usize;
@@ -21,7 +21,8 @@ impl Incoming {
 }
 
 impl Run {
-    /// Frame and rights of the other page of the pair, if some TLB holds pairs and it is mapped.
+    /// Frame and rights of the other page of the pair; `None` if no TLB holds pairs or the page is
+    /// not mapped.
     #[cold]
     pub(super) fn neighbour(&self, entry: &TlbEntry) -> Option<(PhysAddr, Rights)> {
         if !self.around.has_pairs {

@@ -1,4 +1,4 @@
-//! Which of a trace's spaces are to be small, by the names that a machine file has for them.
+//! Which spaces of a trace are to be small, by the names in the machine file.
 
 use description::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,17 +8,17 @@ use trace::Process;
 
 use super::Small;
 
-/// What a space of the trace is to be.
+/// How a space of the trace is requested to be small.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
     pub(super) group: Option<u16>,
     pub(super) everywhere: bool,
-    /// The list that has it by name or number, if any.
+    /// The key of the list in the machine file that has the space by name or number, if any.
     pub(super) key: Option<&'static str>,
 }
 
 impl Small {
-    /// A trace with these processes is about to run.
+    /// Starts a trace with these processes.
     pub fn begin(&mut self, processes: &[Process], ram: &mut Ram) -> Result<(), Refusal> {
         let mut wishes: BTreeMap<u32, Wish> = BTreeMap::new();
         let lists =
@@ -60,7 +60,8 @@ impl Small {
         Ok(())
     }
 
-    /// A space that was to be small and never ran, once a trace without processes is over.
+    /// At the end of a trace without processes: the error for a space that was requested to be
+    /// small and never ran.
     pub fn unmet(&self) -> Option<Refusal> {
         let has_run = |number: &u32| self.known.get(number).is_some_and(|known| known.was_entered);
         let (missing, wish) = self.wishes.iter().flatten().find(|(number, _)| !has_run(number))?;
@@ -69,7 +70,7 @@ impl Small {
         Some(Refusal::new(format!("os.small.{}", wish.key.unwrap_or("members")), what))
     }
 
-    /// What `number` is to be, if it is to be small.
+    /// The request for the space `number`, if it is to be small.
     pub(super) fn wish(&self, number: u32) -> Option<Wish> {
         match &self.wishes {
             None => Some(Wish::default()),
@@ -83,7 +84,7 @@ fn out_of_frames() -> Refusal {
     Refusal::new("os.small.groups", what.to_owned())
 }
 
-/// The spaces that `name`, in the list `key`, means.
+/// The numbers of the spaces that `name`, in the list `key`, stands for.
 fn numbers(key: &str, name: &str, processes: &[Process]) -> Result<Vec<u32>, Refusal> {
     let called = processes.iter().filter(|process| process.is_called(name));
     let mut found: Vec<u32> = called.map(|process| process.number).collect();

@@ -1,5 +1,5 @@
-//! Small address spaces in a run: which spaces of the trace lie in which slots, and where the addresses
-//! of the one that runs are for the TLBs (U02).
+//! Small address spaces in a run: which spaces of the trace are in which slots, and how addresses of
+//! the running space become those in the TLBs (U02).
 //!
 //! ```text
 //!   access at va --> view: va + base --> trace cache, TLBs --> walk from the root that is loaded
@@ -8,9 +8,9 @@
 //!                   the space becomes large                    copied from the space's own root
 //! ```
 //!
-//! What is decided is [`hat::small`]'s, which knows neither TLBs nor traces. Here is what it does to the
-//! processors of a run, what that takes, and which of a trace's spaces are to be small. A flat space has
-//! the base 0, and nothing is asked an access for that.
+//! [`hat::small`] makes the decisions and knows neither TLBs nor traces. This module applies them to the
+//! processors of a run, prices them, and chooses which of a trace's spaces are to be small. The base of
+//! a flat space is 0, and this costs no test for each access.
 
 mod members;
 mod switch;
@@ -34,43 +34,43 @@ use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
 use super::hooks::Hook;
 
-/// Bytes of a line, and of an entry of a root: where a root is looked through.
+/// Bytes of a cache line, and of an entry of a root: a root is searched line by line.
 const LINE_BYTES: u64 = 64;
 
 /// A space that has run.
 #[derive(Clone, Copy, Debug)]
 struct SpaceState {
     hat: HatSpace,
-    /// Whether something of it lies beyond a slot.
+    /// Whether the space has addresses beyond a slot.
     is_too_large: bool,
     was_small: bool,
     has_run: bool,
     was_entered: bool,
 }
 
-/// Cycles of what a switch does.
+/// Cycles of the parts of a switch.
 #[derive(Clone, Copy, Debug)]
 struct Prices {
     root: u64,
     segments: u64,
-    /// A root that is looked through for a slot's entries.
+    /// Searching a root for the entries of a slot.
     looked: u64,
     entry: u64,
 }
 
-/// Small spaces on the processors of a run.
+/// The small spaces on the processors of a run.
 pub struct Small {
     spaces: SmallSpaces,
     layout: SlotLayout,
     relocation: Relocation,
     described: description::Small,
     prices: Option<Prices>,
-    /// By the trace's number; `None`: all spaces are to be small.
+    /// The requests by the trace's number of the space; `None` if all spaces are to be small.
     wishes: Option<BTreeMap<u32, Wish>>,
     known: BTreeMap<u32, SpaceState>,
-    /// The spaces of groups' roots.
+    /// The spaces whose page tables are the roots of groups.
     roots: BTreeMap<HatSpace, Space>,
-    /// What was done since counts began, but for what each processor ran first.
+    /// What was done since counts were reset, without the first space of each processor.
     counted: Counts,
     no_slot: u64,
     worst: u64,
@@ -78,7 +78,7 @@ pub struct Small {
 }
 
 impl Small {
-    /// As `description` asks for, if it does; an error comes with the key that is wrong.
+    /// Set if `description` asks for it. The error has the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<Small>, Refusal> {
         let Some(layout) = layout(description)? else { return Ok(None) };
         let Some(described) = description.os.small.clone() else { return Ok(None) };
@@ -147,7 +147,7 @@ impl Small {
         }))
     }
 
-    /// Prices and counts what was done since `before`.
+    /// Counts and prices what was done since `before`.
     fn note(&mut self, before: Counts, is_switch: bool) -> Done {
         let done = self.spaces.counts() - before;
         self.counted += done;
@@ -164,20 +164,20 @@ impl Small {
         Done { root_loads: done.root_loads, segment_loads: done.segment_loads, cycles }
     }
 
-    /// Where entries of the space can be in the TLBs of `processor`: what is to be added to its
-    /// addresses.
+    /// Where entries of the space can be in the TLBs of `processor`: for each place, the number
+    /// that is added to the space's addresses.
     pub(super) fn bases(&self, processor: usize, hat: HatSpace) -> [Option<u64>; 2] {
         let is_loaded = self.spaces.on(processor).0 == Some(hat);
         let slot = self.spaces.slot_of(hat).map(|slot| self.layout.range(slot).start().get());
         [is_loaded.then_some(0), slot]
     }
 
-    /// Bytes of a slot.
+    /// The size of a slot in bytes.
     pub(super) fn slot_bytes(&self) -> u64 {
         self.layout.slot_bytes()
     }
 
-    /// What there is to say at the end.
+    /// The counts for the results.
     pub fn counts(&self) -> SmallSpaceCounts {
         let Counts {
             root_loads,
@@ -214,7 +214,7 @@ impl Small {
 }
 
 impl Hook for Small {
-    /// Walks start at the root that is loaded, and the system hears of faults alone.
+    /// True: dense walks start at the loaded root too, and this feature acts only on faults.
     fn allows_dense(&self) -> bool {
         true
     }

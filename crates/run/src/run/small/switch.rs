@@ -1,4 +1,4 @@
-//! What small spaces do to the processors of a run: switches, promotions, faults.
+//! The effects of small spaces on the processors of a run: at switches, promotions and faults.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use description::{self, Error, units::Bytes};
@@ -18,15 +18,15 @@ use results::count::census::Census;
 use super::{Done, SpaceState, View, members::Wish};
 use crate::run::{Run, access::Lookup};
 
-/// What small spaces do to the page table and the processors of a run.
+/// Applies the decisions on small spaces to the page table and the processors of a run.
 struct Hands<'a, B> {
     ram: &'a Ram,
     processors: &'a mut InTurn<Processor>,
     census: &'a mut Census,
     behind: &'a mut B,
-    /// Whether the processor has run nothing yet, and remembers nothing.
+    /// Whether the processor has not run anything yet.
     is_first: bool,
-    /// Whether caches hold lines by the addresses that TLBs are asked for.
+    /// Whether caches are looked up by virtual address.
     virtual_caches: bool,
 }
 
@@ -68,7 +68,7 @@ impl<B: Behind> Directories for Hands<'_, B> {
 }
 
 impl Run {
-    /// The space `number` runs on `processor` from here on, small or large.
+    /// Switches `processor` to the space `number`, small or large.
     pub(in crate::run) fn enter_small(
         &mut self,
         processor: usize,
@@ -122,12 +122,12 @@ impl Run {
         counts.switch_cycles += cycles;
     }
 
-    /// Whether there are small spaces, and `processor` has run none yet, small or large.
+    /// Whether there are small spaces, and `processor` has not run any space yet.
     pub(in crate::run) fn has_not_begun(&self, processor: usize) -> bool {
         self.hooks.small.as_ref().is_some_and(|small| small.spaces.on(processor).1.is_none())
     }
 
-    /// How the space that runs on `processor` is seen.
+    /// How addresses of the space on `processor` become those in the TLBs.
     pub(in crate::run) fn view_of(&self, processor: usize) -> View {
         let flat = View::flat(self.who.space);
         let Some(small) = &self.hooks.small else { return flat };
@@ -146,7 +146,7 @@ impl Run {
         }
     }
 
-    /// An access at `addr` is beyond the limit: the space that runs becomes large.
+    /// Makes the running space large, as an access at `addr` is beyond the limit.
     #[cold]
     pub(in crate::run) fn outgrows(
         &mut self,
@@ -190,8 +190,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whether a walk that has faulted did so because the root that is loaded had no copy of an entry;
-    /// it has one now.
+    /// If a walk has faulted because the loaded root lacks the copy of an entry, copies the entry.
+    /// Returns whether it did.
     #[cold]
     pub(in crate::run) fn copies(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
         let processor = self.processors.on();
@@ -219,7 +219,7 @@ impl Run {
         is_copied
     }
 
-    /// Stops at a walk through a copied entry that does not end where one from the space's own root does.
+    /// Fails if a walk through a copied entry has another result than a walk from the space's own root.
     pub(in crate::run) fn is_own(
         &self,
         place: Lookup<'_>,
@@ -240,7 +240,7 @@ impl Run {
         )))
     }
 
-    /// The space that runs has run an access: where it begins is known.
+    /// Takes note that the running space has run an access, so that its beginning is known.
     pub(in crate::run) fn has_run(&mut self) {
         if let Some(small) = &mut self.hooks.small
             && let Some(known) = small.known.get_mut(&self.who.number)

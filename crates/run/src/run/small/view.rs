@@ -1,20 +1,21 @@
-//! Where the addresses of the space that runs are for the TLBs.
+//! How addresses of the running space become those in the TLBs.
 
 use addr::{VirtAddr, VirtRange};
 use pagetable::{Flush, Scope, Space};
 
-/// How addresses of the space that runs become those that the TLBs hold.
+/// How addresses of the running space become those in the TLBs.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::run) struct View {
-    /// What is added to them.
+    /// The number that is added to them.
     pub(in crate::run) base: u64,
-    /// Bytes of addresses that there are; of a flat space none is beyond.
+    /// The size of the space's address range in bytes. No address of a flat space is beyond it.
     pub(in crate::run) limit: u64,
-    /// Whose root walks start at.
+    /// The space at whose root walks start.
     pub(in crate::run) root: Space,
-    /// Whether its pages are entered as global ones.
+    /// Whether pages of the space are entered as global.
     pub(in crate::run) is_global: bool,
-    /// What is put before them where virtual caches hold lines by them: which context they are of.
+    /// Upper bits that identify the context in virtual caches, which are combined with the
+    /// addresses.
     pub(in crate::run) tag: u64,
 }
 
@@ -24,7 +25,7 @@ impl View {
     }
 }
 
-/// The addresses as TLBs see them, in `linear`, up to the first that is beyond the limit.
+/// Writes the addresses as the TLBs see them to `linear`, up to the first that is beyond the limit.
 pub(in crate::run) fn relocate(addrs: &[u64], view: View, linear: &mut Vec<u64>) {
     linear.clear();
     let View { base, limit, .. } = view;
@@ -40,8 +41,8 @@ pub(in crate::run) fn relocate(addrs: &[u64], view: View, linear: &mut Vec<u64>)
     }
 }
 
-/// What of `flush` is to be forgotten at addresses `base` further up: in a slot of so many bytes, if it
-/// is of a small space.
+/// The range of `flush`, moved up by `base`; of a small space, only the part in its slot of
+/// `slot_bytes`.
 pub(in crate::run) fn moved(flush: &Flush, base: u64, slot_bytes: u64) -> Option<VirtRange> {
     match flush.scope() {
         Scope::Nothing => None,

@@ -1,4 +1,4 @@
-//! A chunk as executions of shapes, as they were encoded: for whoever encodes them once more.
+//! A chunk as executions of shapes, as they were encoded: for encoding them again.
 
 use addr::Kind;
 
@@ -8,8 +8,8 @@ use crate::format::codes::{Slot, word};
 use crate::{Address, Op, Shape};
 
 impl Decoder {
-    /// Gives the number of local shapes, then calls `each` for all executions of the chunk that was opened, with the
-    /// local shape's number and the addresses that are said. Nothing else can be read of the chunk afterwards.
+    /// Returns the number of local shapes, and calls `each` for all executions of the opened chunk, with the
+    /// local shape's number and the coded addresses. Afterwards nothing else can be read from the chunk.
     pub(crate) fn executions(&mut self, mut each: impl FnMut(usize, &[u64])) -> Result<(), Damage> {
         let mut codes = self.codes[..self.head.ops as usize].iter();
         let (mut rest, mut addr, mut defined) = (self.streams[RESIDUAL].as_slice(), 0, 0);

@@ -1,5 +1,5 @@
-//! Executions of shapes that have been executed before: the loop in which decoding spends its
-//! time.
+//! Executions of shapes that have been executed before: the loop in which decoding spends most of
+//! its time.
 //!
 //! ```text
 //!   sequence --> local shape --> metas of its rows, copied    meta[..]
@@ -7,14 +7,14 @@
 //!            codes, residual --> slot.last + distance         addr[1..]
 //! ```
 //!
-//! It goes by cursors, since slices would need more registers than there are. An execution that
-//! does as the one before it, whose codes are all 0, only adds. Any other takes the same way
-//! whatever its addresses are: its codes look up in tables how many bytes of the residual count
-//! and whether the distance is added, so that there is nothing to predict.
+//! It uses pointers, since slices would need more registers than there are. An execution that
+//! continues like the one before, whose codes are all 0, takes only additions. All other executions
+//! follow one path whatever their addresses are: tables indexed by the codes give the number of
+//! residual bytes and whether the distance is added, so that there is no branch to predict.
 //!
-//! What a wrong chunk could do is checked once for each execution: that its shape is known, that
-//! there is room for its rows, and that its codes are there. That all codes together need as many
-//! bytes as there are was checked when the chunk was opened.
+//! Each execution is checked once against invalid chunks: that its shape is known, that there is
+//! room for its rows, and that its codes exist. That all codes together use exactly the residual's
+//! bytes was checked when the chunk was opened.
 
 use addr::Kind;
 
@@ -24,9 +24,9 @@ use crate::format::Damage;
 use crate::format::codes::WORD;
 
 impl Decoder {
-    /// Runs executions of the present segment until it ends, or one comes whose shape is new or
-    /// for whose rows there is no room: `rows` are there, and at the end of `addr` and `meta`
-    /// [`SPARE`] rows stay free. Gives the new number of rows.
+    /// Decodes executions of the current segment until the segment ends, or the next execution has
+    /// a new shape or too little room. `rows` rows exist already; [`SPARE`] rows at the end of
+    /// `addr` and `meta` stay free. Returns the new number of rows.
     #[inline(never)]
     pub(super) fn run_known(
         &mut self,

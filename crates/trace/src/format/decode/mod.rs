@@ -1,4 +1,4 @@
-//! Chunks in, batches out.
+//! Decodes chunks to batches.
 //!
 //! ```text
 //!   open   body --> streams, dictionary --> local shapes, their rows and slots
@@ -22,30 +22,31 @@ use super::{Damage, codes, dictionary, segments, stamps};
 use crate::shape::Link;
 use crate::{Batch, Event, Meta, Placed, Shape, Stamp};
 
-/// Rows that are copied without looking at their number; buffers have as many to spare.
+/// The number of rows that are copied whatever their number; buffers have this many extra rows.
 const SPARE: usize = 8;
 
-/// Index of the residual among the streams.
+/// The index of the residual stream.
 const RESIDUAL: usize = 4;
 
-/// What is needed of a local shape for every execution.
+/// The data of a local shape that is needed for every execution.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Local {
-    /// Its first rows.
+    /// The first rows.
     metas: [Meta; SPARE],
     pc: u64,
-    /// Index of its first row in the templates.
+    /// The index of its first row in the templates.
     template: u32,
-    /// Index of its first slot.
+    /// The index of its first slot.
     slot: u32,
     trailing: u16,
     rows: u16,
-    /// Operations whose addresses are said.
+    /// The number of operations whose addresses are coded.
     said: u16,
-    /// Whether there are others; then its rows have links.
+    /// Whether other addresses are derived; then its rows have links.
     linked: bool,
-    /// The bits of the next [`WORD`] codes that are its operations', if at most as many are said.
+    /// A mask of the next [`WORD`] codes for those of its operations, if it has at most that many
+    /// coded addresses.
     codes: u64,
 }
 
@@ -58,16 +59,16 @@ struct PlacedEvent {
     event: Event,
 }
 
-/// Decodes one chunk after the other, each batch by batch.
+/// Decodes consecutive chunks, each in batches.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     streams: [Vec<u8>; STREAMS],
     head: Head,
     locals: Vec<Local>,
     templates: Vec<Meta>,
-    /// Where the address of each row of the templates comes from, if some are not said.
+    /// The source of the address of each row of the templates, if not all are coded.
     links: Vec<Link>,
-    /// The addresses that an execution says, and the block's start behind them.
+    /// The coded addresses of an execution, followed by the block's start.
     said: Vec<u64>,
     slots: Vec<Slot>,
     segments: Vec<Segment>,
@@ -79,7 +80,7 @@ pub(crate) struct Decoder {
     at: Position,
 }
 
-/// How far into the chunk decoding has come.
+/// The position of decoding in the chunk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Position {
     rows: u32,
@@ -87,17 +88,17 @@ struct Position {
     ops: usize,
     residual: usize,
     segment: usize,
-    /// Executions left of the segment.
+    /// The number of executions left in the segment.
     segment_left: u32,
     carry: u64,
-    /// Local shapes that have been executed.
+    /// The number of local shapes that have been executed.
     defined: usize,
-    /// The last address that was said.
+    /// The last coded address.
     addr: u64,
 }
 
 impl Decoder {
-    /// A decoder at the end of no chunk.
+    /// A decoder without a chunk.
     pub(crate) fn new() -> Decoder {
         Decoder {
             streams: Default::default(),
@@ -203,14 +204,14 @@ impl Decoder {
         Ok(head)
     }
 
-    /// Accesses of the chunk that have not been given.
+    /// The number of accesses of the chunk that have not been returned yet.
     pub(crate) fn left(&self) -> u32 {
         self.head.accesses - self.at.rows
     }
 
-    /// Replaces `batch` with the next accesses of the chunk, at most `rows_max` of them or those
-    /// of one execution, and their events; with the chunk's last accesses also come the events
-    /// after them.
+    /// Replaces the contents of `batch` by the next accesses of the chunk and their events: at most
+    /// `rows_max` accesses, or those of one execution. The chunk's last accesses come with the
+    /// events after them.
     pub(crate) fn fill(&mut self, batch: &mut Batch, rows_max: usize) -> Result<(), Damage> {
         batch.paddr.clear();
         batch.segments.clear();
@@ -281,9 +282,9 @@ impl Decoder {
         batch.stamps.extend(stamps.map(|stamp| Stamp { at: stamp.at - start, ..stamp }));
     }
 
-    /// Runs executions of the present segment until it ends or the next one has no room: `rows`
-    /// are there already, and at the end of `addr` and `meta` stay [`SPARE`]. Gives the new number
-    /// of rows.
+    /// Decodes executions of the current segment until it ends or the next one has too little room.
+    /// `rows` rows exist already; [`SPARE`] rows at the end of `addr` and `meta` stay free. Returns
+    /// the new number of rows.
     fn run(
         &mut self,
         addr: &mut [u64],
@@ -300,7 +301,7 @@ impl Decoder {
         }
     }
 
-    /// Runs the next execution of the segment if it is the first of its shape and has room.
+    /// Decodes the next execution of the segment if it is the first of its shape and there is room.
     fn run_first(
         &mut self,
         addr: &mut [u64],
@@ -362,7 +363,7 @@ impl Decoder {
     }
 }
 
-/// Makes room in `batch` for `rows` rows and [`SPARE`].
+/// Makes room in `batch` for `rows` rows and [`SPARE`] more.
 fn make_room(batch: &mut Batch, rows: usize) {
     // Growing without shrinking first spares zeroing what is overwritten anyway.
     let room = batch.len().max(rows + SPARE);

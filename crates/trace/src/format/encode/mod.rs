@@ -1,4 +1,4 @@
-//! Executions in, chunks out.
+//! Encodes executions to chunks.
 //!
 //! ```text
 //!   execute(shape, addrs)
@@ -9,10 +9,10 @@
 //!         otherwise:                   code 1 + n, n bytes of residual
 //! ```
 //!
-//! Of operations whose addresses follow from others nothing is encoded.
+//! Addresses that are derived from others are not encoded.
 //!
-//! A *context* is the threads that share local shapes. Threads get the contexts of a chunk in
-//! the order in which they appear; from the seventeenth on they share.
+//! A *context* is a set of threads that share local shapes. Threads get the contexts of a chunk in
+//! the order in which they appear; from the seventeenth thread on, contexts are shared.
 
 mod words;
 
@@ -36,37 +36,38 @@ use crate::words::{Ready, Usual};
 use crate::{Error, Event, Shape, ShapeId, Stamp};
 
 const CONTEXTS: usize = 16;
-/// What no chunk has for a number, and neither has a shape that is not known yet, which has 0.
+/// A number that no chunk has. A shape that is not known yet has the chunk number 0.
 const NO_CHUNK: u32 = u32::MAX;
 
-/// What the threads of a context share.
+/// The data that the threads of a context share.
 #[derive(Clone, Debug, Default)]
 struct Context {
-    /// What is known of each shape.
+    /// The data of each shape.
     known: Vec<Local>,
     /// The blocks of a recorder's words whose local shapes are known.
     ready: Ready<Own>,
 }
 
-/// What a context knows of a shape, good while the chunk is `chunk`.
+/// The data of a shape in a context, valid only in the chunk `chunk`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 struct Local {
     chunk: u32,
-    /// What an execution takes and gives.
+    /// The rows and instructions of an execution.
     totals: Totals,
-    /// Index of its first slot.
+    /// The index of its first slot.
     slot: u32,
     number: u16,
     trailing: u32,
 }
 
-/// Rows that still fit and instructions that were counted, added up at once.
+/// The remaining room for rows, and the instructions counted, in one number so that one addition
+/// updates both.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals(i64);
 
 impl Totals {
-    /// Bits of the instructions: a chunk's are fewer.
+    /// The number of bits for instructions: enough for a chunk.
     const INSTRUCTION_BITS: u32 = 40;
 
     fn new(rows_left: i64, instructions: u64) -> Totals {
@@ -89,17 +90,18 @@ struct PlacedEvent<'a> {
     event: &'a Event,
 }
 
-/// A chunk that was made.
+/// A finished chunk.
 pub(crate) struct Closed {
     /// Its counts.
     pub(crate) head: Head,
-    /// The CRC-32 of the streams that say what its accesses are.
+    /// The CRC-32 of the streams that describe its accesses.
     pub(crate) accesses_crc: u32,
-    /// The CRC-32 of what is steady of its events.
+    /// The CRC-32 of the parts of its events that do not differ between recordings.
     pub(crate) events_crc: u32,
 }
 
-/// What is steady of an event in a chunk, as bytes; `json` is the whole of it.
+/// The part of a chunk's event that does not differ between recordings, as bytes; `json` is the
+/// complete event.
 fn identity(at: u32, thread: u32, event: &Event, json: &[u8]) -> serde_json::Result<Vec<u8>> {
     match event.steady() {
         None => Ok(Vec::new()),
@@ -108,24 +110,24 @@ fn identity(at: u32, thread: u32, event: &Event, json: &[u8]) -> serde_json::Res
     }
 }
 
-/// Encodes executions into one chunk after the other.
+/// Encodes executions into consecutive chunks.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     chunk_accesses: u32,
     shapes: Vec<Rows>,
     carry: Carry,
-    /// All contexts but the present one, in whose place an empty one stands.
+    /// All contexts; the current one is elsewhere, and an empty one is in its place.
     contexts: Vec<Context>,
     present: Context,
     context: usize,
-    /// What a recorder's words stand for.
+    /// The meaning of a recorder's words.
     usual: Usual,
 
-    /// The number of the present chunk, from 1.
+    /// The number of the current chunk, from 1.
     chunk: u32,
-    /// The number of the present chunk while a segment is open, else [`NO_CHUNK`].
+    /// The number of the current chunk while a segment is open, otherwise [`NO_CHUNK`].
     open_chunk: u32,
-    /// Rows, or executions without any, that still fit; the chunk is full at 0 or below.
+    /// How many more rows (or executions without rows) fit; the chunk is full at 0 or below.
     room: i64,
     head: Head,
     context_of: FxHashMap<u32, usize>,
@@ -133,33 +135,33 @@ pub(crate) struct Encoder {
     locals: Vec<ShapeId>,
     slots: Vec<Slot>,
     segments: Vec<Segment>,
-    /// Where the open segment begins in the sequence, if one is open.
+    /// The position, in the sequence, of the start of the open segment, if one is open.
     segment: Option<u32>,
-    /// The first `head.executions` are in use. Here as in the two below there is room for all
-    /// that a chunk can need; what is never touched costs no memory.
+    /// The first `head.executions` elements are in use. This vector and the next two have room for
+    /// everything that a chunk can need; memory that is never touched costs nothing.
     sequence: Vec<[u8; 2]>,
-    /// One code a byte, packed when the chunk is closed; `head.ops` of them are in use, and
-    /// the others are 0.
+    /// One code per byte, packed when the chunk is finished. The first `head.ops` are in use; the
+    /// others are 0.
     codes: Vec<u8>,
-    /// The first `residual_bytes` are in use.
+    /// The first `residual_bytes` elements are in use.
     residual: Vec<u8>,
     residual_bytes: u32,
     /// The address of the last operation.
     addr: u64,
     events: Vec<u8>,
-    /// The CRC-32 of what is steady of the events.
+    /// The CRC-32 of the parts of the events that do not differ between recordings.
     events_crc: crc32fast::Hasher,
     stamps: Vec<u8>,
     stamp: Stamp,
-    /// Events before the last stamp.
+    /// The number of events before the last stamp.
     stamped_events: u32,
     physical: Option<PhysicalEncoder>,
-    /// Sequence and codes as they are stored; kept for its memory.
+    /// A buffer for sequence and codes as they are stored, which is reused.
     packed: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder that wants chunks of about `chunk_accesses` accesses.
+    /// An encoder that makes chunks of about `chunk_accesses` accesses.
     pub(crate) fn new(chunk_accesses: u32) -> Encoder {
         let chunk_accesses = chunk_accesses.clamp(1, CHUNK_ACCESSES_MAX);
         Encoder {
@@ -194,13 +196,14 @@ impl Encoder {
         }
     }
 
-    /// From here on chunks are those of process `number` of a recording, which began at `ns`.
+    /// Makes the following chunks those of process `number` of a recording, which began at `ns`.
     pub(crate) fn own(&mut self, number: u32, ns: u64) {
         self.stamp.ns = ns;
         self.head.owner = Some(Owner { process: number, stamps: 0, began_ns: ns });
     }
 
-    /// What came so far was done by the time `ns`; a time before the last one stands for it.
+    /// Records that everything so far was done by the time `ns`; an earlier time than the last one
+    /// counts as the last one.
     pub(crate) fn stamp(&mut self, ns: u64) {
         let Some(owner) = &mut self.head.owner else { return };
         let (at, events) = (self.head.accesses, self.head.events);
@@ -217,18 +220,18 @@ impl Encoder {
         }
     }
 
-    /// Makes a shape known.
+    /// Defines a shape.
     pub(crate) fn shape(&mut self, rows: Rows) -> ShapeId {
         self.shapes.push(rows);
         ShapeId(self.shapes.len() as u32 - 1)
     }
 
-    /// How many shapes are known.
+    /// The number of defined shapes.
     pub(crate) fn shapes(&self) -> usize {
         self.shapes.len()
     }
 
-    /// Forgets all shapes. The present chunk must be empty.
+    /// Removes all shapes. The current chunk must be empty.
     pub(crate) fn forget_shapes(&mut self) {
         debug_assert!(self.is_empty());
         self.shapes.clear();
@@ -238,14 +241,14 @@ impl Encoder {
         self.context = 0;
     }
 
-    /// Another program begins: what was usual is forgotten.
+    /// Begins another program: what was usual in the last one is forgotten.
     pub(crate) fn begin_program(&mut self) {
         self.usual = Usual::default();
         self.present.ready.forget_all();
         self.contexts.iter_mut().for_each(|context| context.ready.forget_all());
     }
 
-    /// What follows is done by `thread`.
+    /// Makes `thread` the thread of what follows.
     #[inline]
     pub(crate) fn thread(&mut self, thread: u32) {
         if self.carry.switch(thread) {
@@ -253,24 +256,24 @@ impl Encoder {
         }
     }
 
-    /// The thread began instructions that have no row.
+    /// Records instructions of the thread that have no row.
     pub(crate) fn advance(&mut self, instructions: u64) {
         self.end_segment();
         self.carry.now = self.carry.now.saturating_add(instructions);
     }
 
-    /// The counts of the present chunk.
+    /// The counts of the current chunk.
     pub(crate) fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Whether the chunk must be closed before anything else comes.
+    /// Whether the chunk must be finished before anything else is added.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.room <= 0
     }
 
-    /// Whether the chunk holds nothing.
+    /// Whether the chunk is empty.
     pub(crate) fn is_empty(&self) -> bool {
         let stamps = self.head.owner.map_or(0, |owner| owner.stamps);
         self.head.executions == 0 && self.head.events == 0 && stamps == 0
@@ -310,7 +313,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes an execution whose `addrs` are those of all operations, not all of which are said.
+    /// Encodes an execution whose `addrs` include the derived addresses, which are not encoded.
     #[cold]
     fn execute_all(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
         let rows = &self.shapes[shape.0 as usize];
@@ -364,7 +367,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Counts an execution of `shape` and puts it into the sequence.
+    /// Counts an execution of `shape` and appends it to the sequence.
     #[inline]
     fn append(&mut self, shape: ShapeId, local: &Local) -> Result<(), Error> {
         let Some(first) = self.shapes[shape.0 as usize].metas.first() else {
@@ -421,7 +424,7 @@ impl Encoder {
         }
     }
 
-    /// Adds an event before whatever comes next.
+    /// Adds an event before everything that follows.
     pub(crate) fn event(&mut self, thread: u32, event: &Event) -> Result<(), Error> {
         let too_large =
             |what: String| Error::Recorder(format!("an event cannot be stored: {what}"));
@@ -448,7 +451,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Counts an event in for the digest.
+    /// Includes an event in the digest.
     fn identify(&mut self, placed: &PlacedEvent<'_>, json: &[u8]) -> Result<(), Error> {
         let crc = identity(placed.at, placed.thread, placed.event, json)
             .map_err(|error| Error::Recorder(format!("an event cannot be stored: {error}")))?;
@@ -456,7 +459,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// What no row has counted becomes gaps: call it after the last execution.
+    /// Converts instructions that no row has counted to gaps; call it after the last execution.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.end_segment();
         for (thread, instructions) in self.carry.drain() {
@@ -465,7 +468,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// More instructions wait than a row can count: they become an event.
+    /// Adds an event for waiting instructions, which are more than a row can count.
     #[cold]
     fn leave_gap(&mut self) -> Result<(), Error> {
         let instructions = std::mem::take(&mut self.carry.now);
@@ -507,8 +510,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the chunk, whose first access has the index `first` in the trace, as the body of
-    /// a frame to `out`, and begins the next one.
+    /// Appends the chunk, whose first access has the index `first` in the trace, as the body of a
+    /// frame to `out`, and begins the next chunk.
     pub(crate) fn close(
         &mut self,
         first: u64,
@@ -552,7 +555,7 @@ impl Encoder {
         Ok(Closed { head, accesses_crc, events_crc })
     }
 
-    /// Forgets the present chunk; gives its counts.
+    /// Empties the current chunk and returns its counts.
     fn begin_chunk(&mut self) -> Head {
         self.chunk = self.chunk % (NO_CHUNK - 1) + 1;
         self.present.ready.forget_all();

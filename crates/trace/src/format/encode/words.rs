@@ -1,4 +1,4 @@
-//! Executions that come as a recorder's words.
+//! Executions that are given as a recorder's words.
 //!
 //! ```text
 //!   block 17 | load a | store b | ...
@@ -7,8 +7,9 @@
 //!               otherwise:                              codes and residual
 //! ```
 //!
-//! Whether all addresses are expected is worth a branch for a block: of recorded gzip's it is true
-//! for 54 %, of sqlite3's for 80 %, and 88 % and 98 % are as their block was the last time.
+//! Testing whether all addresses of a block are as expected is worth a branch: this is true for 54
+//! % of the blocks of recorded gzip and for 80 % of those of sqlite3, and in 88 % and 98 % of the
+//! cases the result is the same as the block's last time.
 
 use super::{Encoder, Local, Totals};
 use crate::format::codes::Slot;
@@ -16,20 +17,20 @@ use crate::shape::Rows;
 use crate::words::Take;
 use crate::{Error, ShapeId};
 
-/// What is needed of a local shape for each execution of a block.
+/// The data of a local shape that is needed for each execution of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Own {
     totals: Totals,
-    /// Index of its first slot.
+    /// The index of its first slot.
     slot: u32,
     number: u16,
-    /// At most [`Rows::PLAIN_INSTRUCTIONS_MAX`].
+    /// The instructions after the last row: at most [`Rows::PLAIN_INSTRUCTIONS_MAX`].
     trailing: u16,
 }
 
-/// Where a chunk's executions go: cursors that are moved on, so that they stay in registers. Where
-/// they begin there is room for a number and a code for each word that is followed, and for eight
-/// bytes of residual.
+/// Pointers to where a chunk's next executions are written, which stay in registers. At the start
+/// there is room for one number and one code per word that is processed, and for eight bytes of
+/// residual.
 struct Streams<'a> {
     slots: &'a mut [Slot],
     sequence: *mut [u8; 2],
@@ -67,7 +68,7 @@ impl Take<Own> for Streams<'_> {
 }
 
 impl Encoder {
-    /// Block `number` of a recorder's words is usually `shape`.
+    /// Declares that block `number` of a recorder's words usually is `shape`.
     pub(crate) fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
         let rows = self.shapes.get(shape.0 as usize).map_or(0, |rows| rows.metas.len());
         self.usual.set(number, shape, tags, rows);
@@ -75,8 +76,8 @@ impl Encoder {
         self.present.ready.forget(number);
     }
 
-    /// Encodes the blocks at the beginning of `words` that did what is usual and are ready in
-    /// this chunk; how many words they have.
+    /// Encodes those blocks at the beginning of `words` that behaved as usual and whose data are
+    /// ready in this chunk. Returns the number of words processed.
     pub(crate) fn execute_words(&mut self, words: &[u64]) -> usize {
         let carry_max = u64::from(Rows::PLAIN_INSTRUCTIONS_MAX);
         if self.physical.is_some() || self.carry.now > carry_max || self.segment.is_none() {
@@ -111,8 +112,8 @@ impl Encoder {
         taken
     }
 
-    /// Encodes the block at the beginning of `words` if it did what is usual, and makes it ready;
-    /// how many words it has.
+    /// Encodes the block at the beginning of `words` if it behaved as usual, and makes its data
+    /// ready. Returns the number of its words.
     #[cold]
     pub(crate) fn execute_first(&mut self, words: &[u64]) -> Result<usize, Error> {
         let Some((known, addrs)) = self.usual.first(words) else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! The records of one file to rows and events.
+//! Decodes the records of one file to rows and events.
 //!
 //! ```text
 //!   HEADER VERSION FILETYPE THREAD PID ... | TIMESTAMP CPU_ID  INSTR READ INSTR WRITE ... | TIMESTAMP ...
@@ -7,8 +7,8 @@
 //!                                          decode() stops: somebody else may be first
 //! ```
 //!
-//! A file holds one thread, or one processor, whose thread changes on the way. In either case
-//! its segments ascend in time; the caller decides whose is next.
+//! A file contains one thread, or one processor on which threads alternate. In both cases its
+//! segments ascend in time; the caller decides which file's segment is next.
 
 use addr::Kind;
 
@@ -24,11 +24,11 @@ use crate::{Arch, Batch, Event};
 /// Why decoding stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
-    /// What is left of the bytes is not a whole record.
+    /// The remaining bytes are not a whole record.
     Bytes,
     /// The batch is full.
     Batch,
-    /// A segment of this time begins.
+    /// A segment with this time begins.
     Segment(u64),
 }
 
@@ -38,15 +38,15 @@ pub(crate) struct Decoder {
     rows: Rows,
     tid: u64,
     pid: u64,
-    /// Whether thread or process changed since the last row.
+    /// Whether the thread or process has changed since the last row.
     moved: bool,
     filetype: u64,
-    /// The instruction set that the file names, or else the one that was given.
+    /// The instruction set that the file names, otherwise the one that was given.
     arch: Arch,
     tags: Tags,
     page_bytes: u64,
     timestamp: Option<u64>,
-    /// Address and length of the last instruction.
+    /// The address and length of the last instruction.
     pc: u64,
     pc_bytes: u64,
     calls: Calls,
@@ -56,8 +56,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a file of `arch`, unless that names another. `pages` says where pages were, if that
-    /// is known.
+    /// A decoder at the start of a file for `arch`, unless the file names another one. `pages` has the
+    /// physical addresses of pages, if they are known.
     pub(crate) fn new(fetches: Fetches, arch: Arch, pages: Option<Pages>) -> Decoder {
         let mut decoder = Decoder {
             rows: Rows::new(fetches),
@@ -80,7 +80,7 @@ impl Decoder {
         decoder
     }
 
-    /// The bits of the file type.
+    /// The bits of the file type marker.
     pub(crate) fn filetype(&self) -> u64 {
         self.filetype
     }
@@ -95,43 +95,43 @@ impl Decoder {
         self.page_bytes
     }
 
-    /// The thread that the file is of, as the system numbers it.
+    /// The thread id of the file's thread.
     pub(crate) fn tid(&self) -> u64 {
         self.tid
     }
 
-    /// The process that the next rows are of, likewise.
+    /// The process id of the next rows.
     pub(crate) fn pid(&self) -> u64 {
         self.pid
     }
 
-    /// Whether the last record ended the file.
+    /// Whether the last record was the end of the file.
     pub(crate) fn complete(&self) -> bool {
         self.footer
     }
 
-    /// Calls that were left out, as their arguments are not in the trace.
+    /// Calls that were omitted because their arguments are not in the trace.
     pub(crate) fn calls_incomplete(&self) -> u64 {
         self.calls.incomplete
     }
 
-    /// Accesses that became several rows.
+    /// Accesses that were split into several rows.
     pub(crate) fn split_accesses(&self) -> u64 {
         self.rows.split_accesses()
     }
 
-    /// The batch is handed over, or another file writes into it.
+    /// Ends the open row, because the batch is returned or another file writes to it.
     pub(crate) fn cut(&mut self) {
         self.rows.cut();
     }
 
-    /// The file has ended.
+    /// Completes the last rows at the end of the file.
     pub(crate) fn finish(&mut self, batch: &mut Batch) {
         self.rows.finish(batch);
     }
 
-    /// Decodes records from the front of `bytes` and says how many bytes they were and why it
-    /// stopped. `last` if nothing follows `bytes`.
+    /// Decodes records from the front of `bytes`. Returns how many bytes they were and why decoding
+    /// stopped. `last` says that nothing follows `bytes`.
     pub(crate) fn decode(
         &mut self,
         bytes: &[u8],
@@ -200,7 +200,7 @@ impl Decoder {
         Ok((records.len() * RECORD_BYTES, Stop::Bytes))
     }
 
-    /// Finds out whose the next rows are.
+    /// Determines the thread and process of the next rows.
     #[cold]
     fn settle(&mut self, shared: &mut Shared, batch: &mut Batch) -> Result<(), String> {
         let thread = shared.thread(self.pid, self.tid, batch)?;
@@ -209,7 +209,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Another file has written rows since: its process may have been another.
+    /// Called after another file has written rows, which may be of another process.
     pub(crate) fn resume(&mut self) {
         self.moved = true;
     }
@@ -228,7 +228,7 @@ impl Decoder {
         }
     }
 
-    /// The types that are rare.
+    /// The rare record types.
     fn other(
         &mut self,
         record: Record,
@@ -289,7 +289,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A marker; gives the time if a segment begins.
+    /// A marker; returns the time if a segment begins.
     fn marker(
         &mut self,
         record: Record,
@@ -356,7 +356,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// The rules for addresses, which the file's own markers say, hold for its pages.
+    /// Applies the address rules from the file's markers to its pages.
     fn set_rules(&mut self) {
         if let Some(pages) = &mut self.pages {
             pages.set_rules(self.tags, self.page_bytes);
@@ -387,7 +387,7 @@ impl Decoder {
         pages.set(virt, phys);
     }
 
-    /// Gives the new rows of `batch` their physical addresses.
+    /// Sets the physical addresses of the new rows of `batch`.
     fn locate(&mut self, shared: &Shared, batch: &mut Batch) {
         if !shared.physical {
             return;

@@ -1,4 +1,4 @@
-//! Which files of a folder are the trace.
+//! The files of a folder that belong to a trace.
 //!
 //! ```text
 //!   drmemtrace.app.1234.5678.dir/
@@ -16,27 +16,27 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// What a folder holds.
+/// The contents of a folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// The files of accesses, by name.
+    /// The files with accesses, by name.
     pub(crate) traces: Vec<TraceFile>,
-    /// The order of all threads, if it was recorded.
+    /// The recorded order of all threads, if there is one.
     pub(crate) serial_schedule: Option<PathBuf>,
-    /// The order of each processor's threads.
+    /// The recorded order of each processor's threads, if there is one.
     pub(crate) cpu_schedule: Option<PathBuf>,
 }
 
-/// A file of accesses.
+/// A file with accesses.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TraceFile {
     pub(crate) path: PathBuf,
-    /// Where pages of its process were.
+    /// The file with the physical addresses of its process's pages.
     pub(crate) v2p: Option<PathBuf>,
 }
 
 impl Folder {
-    /// Looks through `path`, which may be the folder itself or the one that holds it.
+    /// Searches `path`, which may be the folder itself or the one that contains it.
     pub(crate) fn open(path: &Path) -> Result<Folder, Error> {
         let below = path.join("trace");
         let within = if below.is_dir() { below } else { path.to_owned() };
@@ -101,7 +101,7 @@ fn listed_beside(path: &Path, within: &Path) -> Option<PathBuf> {
     .find(|file| file.is_file())
 }
 
-/// Whether a file of that name is one of accesses.
+/// Whether a file with that name has accesses.
 fn is_trace(name: &str) -> bool {
     const ENDINGS: [&str; 8] = ["", ".zip", ".gz", ".sz", ".lz4", ".zst", ".xz", ".bz2"];
     ENDINGS.iter().any(|ending| {

@@ -1,4 +1,4 @@
-//! One file of a trace: its bytes and what decodes them.
+//! A lane: one file of a trace, with its bytes and its decoder.
 
 use super::super::input::Input;
 use super::decode::{Decoder, Stop};
@@ -12,7 +12,7 @@ pub(crate) struct Lane {
     pub(crate) decoder: Decoder,
 }
 
-/// What became of a lane's turn.
+/// How a lane's turn ended.
 pub(crate) enum Turn {
     Full,
     Segment(u64),
@@ -20,14 +20,14 @@ pub(crate) enum Turn {
 }
 
 impl Lane {
-    /// The program, as the tracer's name of the file has it: `drmemtrace.NAME.PID.TID.trace.zip`.
+    /// The program, from the file's name: `drmemtrace.NAME.PID.TID.trace.zip`.
     pub(crate) fn program(&self) -> Option<String> {
         let name = self.input.path().file_name()?.to_str()?.strip_prefix("drmemtrace.")?;
         let end = name.find(&format!(".{}.", self.decoder.pid()))?;
         Some(name[..end].to_owned())
     }
 
-    /// Goes on until a segment begins, the batch is full or the file ends.
+    /// Decodes until a segment begins, the batch is full or the file ends.
     pub(crate) fn run(&mut self, shared: &mut Shared, batch: &mut Batch) -> Result<Turn, Error> {
         loop {
             let last = self.input.ended();

@@ -1,4 +1,4 @@
-//! DynamoRIO's drmemtrace: one file per thread or processor, merged into one order.
+//! DynamoRIO's drmemtrace: one file per thread or processor, merged into one trace.
 //!
 //! ```text
 //!   thread 1   [t=10 ...... ][t=40 ... ]
@@ -7,10 +7,10 @@
 //!   trace      [t=10][t=20][t=30][t=40]
 //! ```
 //!
-//! Timestamps order the segments; a schedule that was recorded beside the trace, if asked for,
-//! decides between segments of one time. The traces of a program and of those that it started, in one
-//! folder, are one trace of several processes, each in its space. Instructions that a string instruction repeats are not
-//! fetched again, and what a zip's chunks repeat is dropped.
+//! Segments are ordered by their timestamps; a schedule recorded with the trace, if requested, decides
+//! between segments with the same time. The traces of a program and of the programs that it started, in one
+//! folder, are one trace of several processes with a space each. Repetitions of a string instruction are not
+//! fetched again, and records that a zip's chunks repeat are dropped.
 
 mod decode;
 mod folder;
@@ -44,14 +44,14 @@ use shared::Shared;
 
 pub(crate) use sniff::Sniffed;
 
-/// Processes that the header names.
+/// The largest number of processes that the header names.
 const NAMED_MAX: usize = 64;
 
-/// How the files of several threads become one order.
+/// How the files of several threads are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interleave {
-    /// By the times that the tracer wrote.
+    /// By the timestamps in the trace.
     #[default]
     Timestamps,
     /// By the schedule in the trace's folder.
@@ -63,10 +63,10 @@ pub enum Interleave {
 pub(crate) struct Settings<'a> {
     pub(crate) fetches: Fetches,
     pub(crate) interleave: Interleave,
-    /// The instruction set, where the files do not name it.
+    /// The instruction set, if the files do not name it.
     pub(crate) arch: Option<Arch>,
     pub(crate) v2p: Option<&'a Path>,
-    /// The only process that is read.
+    /// The only process to be read.
     pub(crate) process: Option<&'a str>,
     pub(crate) keep_going: bool,
 }
@@ -78,10 +78,10 @@ pub(crate) struct DrMemTrace {
     shared: Shared,
     /// The processes, in the order of their first segments.
     processes: Vec<Process>,
-    /// The one that made the last access.
+    /// The index of the process that made the last access.
     process: usize,
     order: Order,
-    /// The lane whose turn it is, and up to which time and lane.
+    /// The lane whose turn it is, and the time and lane at which the turn ends.
     turn: Option<Given>,
     keep_going: bool,
     given: u64,
@@ -135,7 +135,7 @@ impl DrMemTrace {
         DrMemTrace::new(vec![input], None, vec![None], settings)
     }
 
-    /// The trace in `inputs`. `found` are the pages of lists that were found beside them.
+    /// The trace in `inputs`. `found` has the pages from lists that were found with them.
     fn new(
         inputs: Vec<Input>,
         schedule: Option<Schedule>,
@@ -196,7 +196,7 @@ impl DrMemTrace {
         Ok(trace)
     }
 
-    /// Completes the header by what the files' first records say.
+    /// Completes the header with information from the files' first records.
     fn describe(&mut self) {
         let Some(first) = self.lanes.first() else { return };
         let bits = first.decoder.filetype();
@@ -205,7 +205,7 @@ impl DrMemTrace {
         self.header.notes.extend(record::notes(bits));
     }
 
-    /// Refuses a trace with a file that names another instruction set than the `given` one.
+    /// Refuses a trace with a file that names an instruction set other than `given`.
     fn agree(&self, given: Option<Arch>) -> Result<(), Error> {
         let Some(given) = given else { return Ok(()) };
         let other = self.lanes.iter().find(|lane| lane.decoder.arch() != given);
@@ -219,8 +219,8 @@ impl DrMemTrace {
         })
     }
 
-    /// Numbers the processes by the `times` of the first segments of their lanes, and keeps only the
-    /// one that is `wanted`, if one is. Gives the times of the lanes that are left.
+    /// Numbers the processes by `times`, the times of their lanes' first segments, and keeps only
+    /// the `wanted` one, if one is given. Returns the times of the remaining lanes.
     fn tell_processes(
         &mut self,
         mut times: Vec<Option<u64>>,
@@ -258,7 +258,7 @@ impl DrMemTrace {
         Ok(times)
     }
 
-    /// Takes in the process that was numbered last, if it is new, as one that runs `program`.
+    /// Adds the process that was numbered last, if it is new, as one that runs `program`.
     fn meet(&mut self, program: Option<String>) {
         let number = self.processes.len();
         let Some(&pid) = self.shared.pids.get(number) else { return };
@@ -276,7 +276,7 @@ impl DrMemTrace {
         });
     }
 
-    /// Counts the accesses of `batch` for the processes that made them.
+    /// Adds the accesses of `batch` to the counts of their processes.
     fn count(&mut self, batch: &Batch) {
         // A file of a processor comes to others on the way.
         while self.processes.len() < self.shared.pids.len() {
@@ -298,7 +298,7 @@ impl DrMemTrace {
         }
     }
 
-    /// Goes on with `lane` until a segment begins, the batch is full or the file ends.
+    /// Decodes `lane` until a segment begins, the batch is full or the file ends.
     fn run(&mut self, lane: usize, batch: &mut Batch) -> Result<Turn, Error> {
         let result = self.lanes[lane].run(&mut self.shared, batch);
         result.or_else(|error| {
@@ -412,7 +412,7 @@ impl Source for DrMemTrace {
     }
 }
 
-/// Fills the window and sees to it that it starts a trace that is read.
+/// Fills the window, and checks that it starts a trace that can be read.
 fn begin(input: &mut Input) -> Result<(), Error> {
     if input.window().is_empty() && !input.fill() {
         return Err(input.failure().unwrap_or_else(|| input.corrupt(0, "the file is empty")));

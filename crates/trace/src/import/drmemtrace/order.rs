@@ -1,4 +1,4 @@
-//! Whose segment is next.
+//! The order of segments.
 //!
 //! ```text
 //!   by time      the earliest, the lower lane's of two at once   [10 lane 0] [20 lane 1] ...
@@ -13,16 +13,16 @@ use rustc_hash::FxHashMap;
 use super::schedule::Schedule;
 use crate::Error;
 
-/// A lane's turn: its segments before a time.
+/// A lane's turn: its segments before a given time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Given {
     pub(crate) lane: usize,
-    /// The first segment that is not its turn any more: time and lane.
+    /// The time and lane of the first segment after the turn.
     until: (u64, usize),
 }
 
 impl Given {
-    /// Whether a segment of `time` still belongs to the turn.
+    /// Whether a segment with this `time` still belongs to the turn.
     pub(crate) fn lasts(self, time: u64) -> bool {
         (time, self.lane) < self.until
     }
@@ -31,7 +31,7 @@ impl Given {
 /// The order of all segments.
 pub(crate) struct Order {
     schedule: Option<Scheduled>,
-    /// Times and lanes of the next segments, without those that are scheduled.
+    /// Times and lanes of the next segments, except scheduled ones.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
     unscheduled: bool,
 }
@@ -39,17 +39,17 @@ pub(crate) struct Order {
 struct Scheduled {
     schedule: Schedule,
     lanes: FxHashMap<u64, usize>,
-    /// The time of each lane's next segment; none if it has ended.
+    /// The time of each lane's next segment; `None` if it has ended.
     times: Vec<Option<u64>>,
 }
 
 impl Order {
-    /// By time; `times` are those of the lanes' first segments.
+    /// The order by time; `times` are those of the lanes' first segments.
     pub(crate) fn by_time(times: &[Option<u64>]) -> Order {
         Order { schedule: None, waiting: heap(times), unscheduled: false }
     }
 
-    /// By `schedule`; `tids` are the lanes' threads.
+    /// The order by `schedule`; `tids` are the lanes' threads.
     pub(crate) fn scheduled(
         schedule: Schedule,
         tids: impl Iterator<Item = u64>,
@@ -60,12 +60,12 @@ impl Order {
         Order { schedule, waiting: BinaryHeap::new(), unscheduled: false }
     }
 
-    /// Whether there were segments that the schedule did not mention.
+    /// Whether there were segments that the schedule does not mention.
     pub(crate) fn unscheduled(&self) -> bool {
         self.unscheduled
     }
 
-    /// The next turn; none if all lanes have ended.
+    /// The next turn; `None` if all lanes have ended.
     pub(crate) fn next(&mut self) -> Result<Option<Given>, Error> {
         if let Some(scheduled) = &mut self.schedule {
             if let Some(turn) = scheduled.next()? {
@@ -81,7 +81,7 @@ impl Order {
         }))
     }
 
-    /// The turn of `lane` is over; its next segment is at `time`, if there is one.
+    /// Ends the turn of `lane`, whose next segment, if there is one, is at `time`.
     pub(crate) fn back(&mut self, lane: usize, time: Option<u64>) {
         match (&mut self.schedule, time) {
             (Some(scheduled), time) => scheduled.times[lane] = time,

@@ -1,7 +1,7 @@
-//! Where pages were in physical memory, as a tracer saw it.
+//! The physical addresses of pages, as the tracer recorded them.
 //!
-//! Two sources: markers in the trace, as the pages are met, and `v2p.textproto`, a list for
-//! the whole run that lies beside the trace, in groups of pages of one size:
+//! There are two sources: markers in the trace, when pages are first accessed, and `v2p.textproto`,
+//! a list for the whole run in the trace's folder, with groups of pages of one size:
 //!
 //! ```text
 //!   address_mapping_group {
@@ -11,8 +11,8 @@
 //!   }
 //! ```
 //!
-//! The first lists had no groups: one size of pages, and mappings of it. Of two groups that have an
-//! address the one of smaller pages says where it is.
+//! The first version of these lists had no groups, only one page size and its mappings. If two
+//! groups contain an address, that of the smaller pages is used.
 //!
 //! Source: DynamoRIO, `clients/drcachesim/reader/v2p_reader.cpp` and the lists of its tests
 //! (`clients/drcachesim/tests/v2p_example.textproto`).
@@ -27,16 +27,16 @@ use super::super::input::Input;
 use super::super::tags::Tags;
 use crate::Error;
 
-/// The pages of a program.
+/// The physical addresses of a program's pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
-    /// What addresses have that translation ignores.
+    /// The address bits that translation ignores.
     tags: Tags,
-    /// Those of the list, which all files of the trace share, by ascending size.
+    /// The groups of the list, by ascending page size; all files of the trace share them.
     listed: Arc<[Group]>,
-    /// The size of those that the file's own markers name.
+    /// The offset mask of the page size used by the file's own markers.
     mask: u64,
-    /// What these markers said since; no frame where they said that none is known.
+    /// The pages from these markers; `None` if the marker says that the frame is unknown.
     marked: FxHashMap<u64, Option<u64>>,
     last: Page,
 }
@@ -57,7 +57,7 @@ struct Page {
 }
 
 impl Page {
-    /// No address is in it.
+    /// A page that contains no address.
     const NONE: Page = Page { mask: 0, start: 1, frame: 0 };
 
     fn is_of(self, virt: u64) -> bool {
@@ -65,13 +65,13 @@ impl Page {
     }
 }
 
-/// The most pages of a list, 128 GiB of 4K pages: it is held in memory.
+/// The largest number of pages of a list, 128 GiB of 4K pages: the list is kept in memory.
 const PAGES_MAX: usize = 1 << 25;
-/// The most sizes of pages of a list: no processor has as many.
+/// The largest number of page sizes of a list: more than any processor has.
 const GROUPS_MAX: usize = 64;
 
 impl Pages {
-    /// No page is known; those that are marked have `page_bytes`, a power of two.
+    /// No known pages; those of markers have `page_bytes`, a power of two.
     pub(crate) fn new(page_bytes: u64) -> Pages {
         Pages {
             tags: Tags::default(),
@@ -82,19 +82,19 @@ impl Pages {
         }
     }
 
-    /// Addresses may have `tags`, and pages that are marked have `page_bytes`, a power of two.
+    /// Sets the address bits that are ignored, and the page size of markers, a power of two.
     pub(crate) fn set_rules(&mut self, tags: Tags, page_bytes: u64) {
         (self.tags, self.mask, self.last) = (tags, page_bytes - 1, Page::NONE);
     }
 
-    /// The page of `virt` is at that of `phys`, or nowhere.
+    /// Records that the page of `virt` is at the frame of `phys`, or that its frame is unknown.
     pub(crate) fn set(&mut self, virt: u64, phys: Option<u64>) {
         let page = self.tags.strip(virt) & !self.mask;
         self.last = Page::NONE;
         self.marked.insert(page, phys.map(|phys| phys & !self.mask));
     }
 
-    /// Where `virt` is; 0 if that is not known.
+    /// The physical address of `virt`; 0 if it is unknown.
     #[inline]
     pub(crate) fn translate(&mut self, virt: u64) -> u64 {
         let virt = self.tags.strip(virt);
@@ -155,14 +155,14 @@ impl Pages {
     }
 }
 
-/// What has been read of the file.
+/// The state of reading the file.
 #[derive(Default)]
 struct Parser {
-    /// The blocks that are open, the outermost first.
+    /// The open blocks, the outermost first.
     within: Vec<Block>,
     virt: u64,
     phys: Option<u64>,
-    /// The size of the group's pages, or of all, and where they are.
+    /// The page size of the group or of the list; the next field has the pages' physical addresses.
     page_bytes: Option<u64>,
     pairs: Vec<(u64, u64)>,
     groups: BTreeMap<u64, FxHashMap<u64, u64>>,
@@ -265,7 +265,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The pages since the last group are all of one size.
+    /// Completes a group: the pages since the last group all have the same size.
     fn end_group(&mut self) -> Result<(), String> {
         let pairs = std::mem::take(&mut self.pairs);
         let mask = match self.page_bytes.take() {
@@ -294,7 +294,7 @@ impl Parser {
     }
 }
 
-/// The size of pages that are marked before a marker says how large they are.
+/// The page size of markers until a marker defines it.
 const BASE_BYTES: u64 = 4096;
 
 fn number(text: &str) -> Option<u64> {

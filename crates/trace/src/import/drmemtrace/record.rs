@@ -10,14 +10,14 @@
 //! Source: DynamoRIO, `clients/drcachesim/common/trace_entry.h`, `trace_type_t`,
 //! `trace_marker_type_t`, `offline_file_type_t` and `trace_entry_t`, for 64-bit traces.
 
-/// Bytes of a record.
+/// The bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 12;
 
-/// The versions of the format that are understood. Version 1 has the records of version 2, but none
-/// of its markers for version, file type and lines: only its header says which it is.
+/// The supported versions of the format. Version 1 has the records of version 2, but not the
+/// markers for version, file type and lines: only the header tells the version.
 pub(crate) const VERSIONS: std::ops::RangeInclusive<u64> = 1..=7;
 
-/// What a record is.
+/// The types of records.
 pub(crate) mod kind {
     pub(crate) const READ: u16 = 0;
     pub(crate) const WRITE: u16 = 1;
@@ -26,7 +26,7 @@ pub(crate) mod kind {
     pub(crate) const INSTR: u16 = 10;
     pub(crate) const BRANCH_FIRST: u16 = 11;
     pub(crate) const BRANCH_LAST: u16 = 16;
-    /// `size` more instructions follow the last; their lengths are the bytes of `addr`.
+    /// `size` more instructions follow the last one; their lengths are the bytes of `addr`.
     pub(crate) const INSTR_BUNDLE: u16 = 17;
     pub(crate) const FLUSH_FIRST: u16 = 18;
     pub(crate) const FLUSH_LAST: u16 = 21;
@@ -37,9 +37,9 @@ pub(crate) mod kind {
     pub(crate) const FOOTER: u16 = 26;
     pub(crate) const HARDWARE_PREFETCH: u16 = 27;
     pub(crate) const MARKER: u16 = 28;
-    /// A further iteration of a string instruction.
+    /// A further iteration of a string instruction, without a fetch.
     pub(crate) const INSTR_NO_FETCH: u16 = 29;
-    /// Fetched only if it is not the instruction before once more.
+    /// An instruction that is fetched only if it differs from the one before.
     pub(crate) const INSTR_MAYBE_FETCH: u16 = 30;
     pub(crate) const INSTR_SYSENTER: u16 = 31;
     pub(crate) const TYPED_PREFETCH_FIRST: u16 = 32;
@@ -48,7 +48,7 @@ pub(crate) mod kind {
     pub(crate) const TAKEN_JUMP: u16 = 48;
     pub(crate) const UNTAKEN_JUMP: u16 = 49;
 
-    /// The types, as bits, that can become rows.
+    /// The types, as a bit mask, that can become rows.
     const ROWS: u64 = 1 << READ
         | 1 << WRITE
         | ((1 << (BRANCH_LAST + 1)) - (1 << INSTR))
@@ -65,9 +65,9 @@ pub(crate) mod kind {
     }
 }
 
-/// What a marker says; its value is the record's `addr`.
+/// The types of markers; a marker's value is the record's `addr`.
 pub(crate) mod marker {
-    /// Microseconds since 1601: a new piece of the thread's execution begins.
+    /// Microseconds since 1601: a segment of the thread's execution begins.
     pub(crate) const TIMESTAMP: u16 = 2;
     pub(crate) const FUNC_ID: u16 = 4;
     pub(crate) const FUNC_ARG: u16 = 6;
@@ -82,11 +82,11 @@ pub(crate) mod marker {
     pub(crate) const SYSCALL_TRACE_START: u16 = 27;
     pub(crate) const SYSCALL_FAILED: u16 = 30;
     pub(crate) const CONTEXT_SWITCH_START: u16 = 34;
-    /// The value of that marker where another process goes on.
+    /// The value of that marker if another process continues.
     pub(crate) const CONTEXT_SWITCH_OF_PROCESS: u64 = 2;
 }
 
-/// Function numbers from here on are system calls.
+/// The first function number that stands for a system call.
 pub(crate) const FUNC_ID_SYSCALL: u64 = 1 << 32;
 
 /// The bits of the file type.
@@ -100,7 +100,7 @@ pub(crate) mod filetype {
     pub(crate) const INSTRUCTIONS_FILTERED: u64 = 0x80;
     pub(crate) const DATA_FILTERED: u64 = 0x100;
 
-    /// The instruction set that the bits name, if they name one that is known here.
+    /// The instruction set that the bits name, if it is supported.
     pub(crate) fn arch(bits: u64) -> Option<Arch> {
         Some(match bits {
             _ if bits & X86_64 != 0 => Arch::X86_64,
@@ -132,13 +132,13 @@ impl Record {
         }
     }
 
-    /// The record at byte `at` of `bytes`, if all of it is there.
+    /// The record at byte `at` of `bytes`, if it is complete.
     pub(crate) fn at(bytes: &[u8], at: usize) -> Option<Record> {
         bytes.get(at..)?.first_chunk().map(Record::from_bytes)
     }
 }
 
-/// What the file type says that the reader of a result must know.
+/// Notes for readers of results, from the file type.
 pub(crate) fn notes(bits: u64) -> Vec<String> {
     let mut notes = Vec::new();
     for (bit, what) in

@@ -1,11 +1,11 @@
-//! Who ran when, as the tracer recorded it.
+//! The recorded schedule: which thread ran when.
 //!
 //! ```text
 //!   serial_schedule   32 bytes each: thread 8 | timestamp 8 | processor 8 | start_instruction 8
 //!   cpu_schedule.zip  the same, one member a processor
 //! ```
 //!
-//! Entries ascend in time. One that names a thread starts the thread's segment of that time and
+//! Entries ascend in time. An entry for a thread starts the thread's segment with that time, and
 //! those after it, up to the time of the next entry. Source: DynamoRIO,
 //! `clients/drcachesim/common/trace_entry.h`, `schedule_entry_t`.
 
@@ -16,10 +16,10 @@ use super::super::input::Input;
 use crate::Error;
 
 const ENTRY_BYTES: usize = 32;
-/// The most entries of the schedule of processors, which must be sorted in memory: 128 MiB.
+/// The largest number of entries of the processors' schedule, which is sorted in memory: 128 MiB.
 const ENTRIES_MAX: usize = 8 << 20;
 
-/// A thread may run from here on.
+/// The time from which on a thread may run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ScheduleEntry {
     pub(crate) timestamp: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Reads the schedule of all threads, an entry at a time.
+    /// Reads the schedule of all threads, one entry at a time.
     pub(crate) fn serial(path: &Path) -> Result<Schedule, Error> {
         let entries: Entries = Box::new(Reader { input: Input::open(path, 1 << 16)?, done: false });
         Ok(Schedule { entries: entries.peekable() })
@@ -57,7 +57,7 @@ impl Schedule {
         Ok(Schedule { entries: entries.peekable() })
     }
 
-    /// The next entry and the time of the one after it.
+    /// The next entry, and the time of the entry after it.
     pub(crate) fn next(&mut self) -> Result<Option<(ScheduleEntry, u64)>, Error> {
         let Some(entry) = self.entries.next().transpose()? else { return Ok(None) };
         let until = match self.entries.peek() {

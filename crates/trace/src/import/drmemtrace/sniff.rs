@@ -1,27 +1,27 @@
-//! Which of DynamoRIO's files this is.
+//! Recognises DynamoRIO's types of files.
 
 use super::record::{RECORD_BYTES, Record, VERSIONS, kind};
 
-/// Bytes of a record in a trace of a 32-bit tracer, which is not read.
+/// The bytes of a record in a trace of a 32-bit tracer, which is not supported.
 const RECORD_BYTES_32: usize = 8;
 
-/// What the first bytes of a file say about it.
+/// The type of a file, from its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sniffed {
     /// A final trace of a 64-bit tracer.
     Final,
-    /// One of a 32-bit tracer.
+    /// A final trace of a 32-bit tracer.
     Final32,
-    /// One written on a machine of the other byte order.
+    /// A final trace from a machine with the other byte order.
     BigEndian,
-    /// A raw trace: it needs DynamoRIO's `raw2trace` and the programs.
+    /// A raw trace: it must be converted by DynamoRIO's `raw2trace`, which needs the programs.
     Raw,
     /// Something else.
     Other,
 }
 
 impl Sniffed {
-    /// Why such a file is not read, if that is clear.
+    /// Why such a file cannot be read, if that is clear.
     pub(crate) fn refusal(self) -> Option<&'static str> {
         match self {
             Sniffed::Final | Sniffed::Other => None,
@@ -35,7 +35,7 @@ impl Sniffed {
         }
     }
 
-    /// Looks at the first bytes of a file.
+    /// The type of a file with these first bytes.
     pub(crate) fn new(bytes: &[u8]) -> Sniffed {
         let is_header = |record: Record| record.kind == kind::HEADER && record.addr < 256;
         // The 32-bit record has 4 bytes of address; what follows it is then a record as well.

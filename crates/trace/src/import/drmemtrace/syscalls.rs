@@ -1,4 +1,4 @@
-//! The memory calls among the functions that a tracer was told to record.
+//! Memory-related system calls among the functions that the tracer recorded.
 //!
 //! ```text
 //!   FUNC_ID 2^32+9 | FUNC_ARG ... x6 |  (the call runs)  | FUNC_ID 2^32+9 | FUNC_RETVAL [ SYSCALL_FAILED ]
@@ -13,18 +13,18 @@ const ARGS_MAX: usize = 6;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
-/// Linux: the signal that `fork` asks for, in the place of `clone`'s flags, and what `vfork` asks for, in `kernel/fork.c`:
-/// the child uses the parent's memory, and the parent waits for it.
+/// Linux: the signal that `fork` passes in `clone`'s flags, and the flags that `vfork` uses, in
+/// `kernel/fork.c`: the child uses the parent's memory, and the parent waits for it.
 const SIGCHLD: u64 = 17;
 const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
-/// Linux: `MAP_FIXED` and, for a call of which only the start was recorded, a private
+/// Linux: `MAP_FIXED` and, for a call of which only the start was recorded, the flags of a private
 /// anonymous mapping, in `include/uapi/asm-generic/mman-common.h`.
 const MAP_FIXED: u32 = 0x10;
 const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
 /// Linux: the unit of `mmap2`'s offset, in `mm/mmap.c`, `mmap_pgoff` of 32-bit systems.
 const MMAP2_BYTES: u64 = 4096;
 const PROT_READ_WRITE: u64 = 3;
-/// Linux: a failure of unknown kind, `EINVAL`.
+/// Linux: `EINVAL`, for a failure of unknown kind.
 const EINVAL: i64 = 22;
 
 /// The call that a thread is in.
@@ -34,13 +34,14 @@ pub(crate) struct Calls {
     fresh: bool,
     args: [u64; ARGS_MAX],
     count: usize,
-    /// Old tracers wrote 1 for success and 0 for failure instead of the result.
+    /// Whether the tracer is an old one, which wrote 1 for success and 0 for failure instead of the
+    /// result.
     boolean: bool,
-    /// Calls that were left out, as their arguments are not in the trace.
+    /// Calls that were omitted because their arguments are not in the trace.
     pub(crate) incomplete: u64,
 }
 
-/// The memory calls of an instruction set, by number.
+/// The memory-related calls of an instruction set, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     Mmap,
@@ -56,13 +57,15 @@ enum Call {
     Vfork,
     Exit,
     ExitGroup,
-    /// A call that has its arguments in memory, which is not in the trace: `clone3`, and the old `mmap` of 32-bit systems.
+    /// A call that has its arguments in memory, which is not in the trace: `clone3`, and the old `mmap` of
+    /// 32-bit systems.
     InMemory,
 }
 
 impl Call {
     /// Linux: `arch/x86/entry/syscalls/syscall_64.tbl` and `syscall_32.tbl`, `arch/arm/tools/syscall.tbl` and
-    /// `include/uapi/asm-generic/unistd.h`. A trace that does not name its instruction set is one of x86-64.
+    /// `include/uapi/asm-generic/unistd.h`. A trace that does not name its instruction set is taken to be of
+    /// x86-64.
     fn from_number(number: u64, arch: Arch) -> Option<Call> {
         let numbers: &[(u64, Call)] = match arch {
             Arch::X86_64 | Arch::Unknown => &[
@@ -110,7 +113,7 @@ impl Call {
         numbers.iter().find(|(known, _)| *known == number).map(|&(_, call)| call)
     }
 
-    /// Arguments without which the call says nothing.
+    /// The number of arguments without which the call cannot be used.
     fn needs(self) -> usize {
         match self {
             Call::Fork | Call::Vfork | Call::InMemory => 0,
@@ -130,7 +133,7 @@ impl Calls {
         (self.id, self.fresh) = (value, true);
     }
 
-    /// A marker `FUNC_ARG`; a call that does not come back is told at once.
+    /// A marker `FUNC_ARG`; a call that does not return is reported at once.
     pub(crate) fn arg(&mut self, value: u64, arch: Arch) -> Option<Event> {
         if std::mem::take(&mut self.fresh) {
             self.count = 0;
@@ -147,7 +150,7 @@ impl Calls {
         (self.count == 1).then_some(Event::Exit { status: value as i32, group })
     }
 
-    /// A marker `FUNC_RETVAL`, with the errno of the `SYSCALL_FAILED` behind it.
+    /// A marker `FUNC_RETVAL`, with the errno of a `SYSCALL_FAILED` after it.
     pub(crate) fn returned(&mut self, value: u64, errno: Option<u64>, arch: Arch) -> Option<Event> {
         let call = self.call(arch)?;
         let count = std::mem::take(&mut self.count);
