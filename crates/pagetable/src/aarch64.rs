@@ -18,9 +18,8 @@
 //! ```
 //!
 //! The root is two tables side by side: that of the addresses from 0 up, for TTBR0_EL1, and half the size of
-//! the [root table](Format::table_size) further on that of the addresses below the end, for TTBR1_EL1. A
-//! kernel loads [`Aarch64Entries::MAIR`], and TCR_EL1 with the granule and the bits; with HA and HD where
-//! walkers set bits, and with DS for 52 bits and granules of 4K and 16K.
+//! the [root table](Format::table_size) further on that of the addresses below the end, for TTBR1_EL1. What
+//! registers hold is said at [`Aarch64`].
 //!
 //! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM says that a page may be written: AP\[2\] is set as long as it is
 //! clean, and the first store clears that. A page that loses the right to write keeps its dirt in the OS's
@@ -41,7 +40,9 @@
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves, radix::seldom};
+use crate::{
+    Entry, Format, Radix, Space, Translation, Unfit, Usage, format::halves, radix::seldom,
+};
 
 const VALID: u64 = 1 << 0;
 /// Of a valid entry: it leads to a table or, at level 1, to a page; and else to a block.
@@ -88,8 +89,30 @@ const SIZES_16K: [PageSize; 4] = [size(14), size(21), size(25), size(30)];
 const SIZES_64K: [PageSize; 4] = [size(16), size(21), size(29), size(34)];
 
 /// The page table of AArch64, with granules of 1 << `GRANULE` bytes (12, 14 or 16), for addresses of `BITS`
-/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state. The root is two tables in one frame, so that frames of
-/// twice the granule are asked for.
+/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state (FEAT_HAFDBS). Without, AF is always set, so that
+/// no access faults for want of it, and the usage bits are the system's
+/// ([`set_usage`](crate::PageTable::set_usage)).
+///
+/// The root is two tables in one frame: a space asks for one frame of twice the granule. Sizes of pages, those with
+/// the contiguous bit among them: 4K, 64K, 2M, 32M and 1G; 16K, 2M, 32M and 1G; 64K, 2M, 512M and 16G.
+///
+/// # Registers
+///
+/// | register | holds |
+/// |---|---|
+/// | TTBR0_EL1, TTBR1_EL1 | [`Aarch64::ttbrs`] of the space, and the ASID in the one that TCR_EL1.A1 names |
+/// | TCR_EL1 | [`Aarch64Entries::TCR`], and what the entries leave open: IPS, AS, A1, and the cacheability of walks (IRGN, ORGN, SH) |
+/// | MAIR_EL1 | [`Aarch64Entries::MAIR`] |
+///
+/// ```
+/// use addr::PhysAddr;
+/// use pagetable::{Aarch64, Aarch64Entries, Space};
+///
+/// // A granule of 4K and addresses of 48 bits: T0SZ and T1SZ are 16, TG1 is 2, HA and HD are set.
+/// assert_eq!(Aarch64Entries::<12, 48, true>::TCR, 0x0000_0180_8010_0010);
+/// let space = Space::new(0, PhysAddr::new(0x4000_2000));
+/// assert_eq!(Aarch64::<12, 48>::ttbrs(space), [0x4000_2000, 0x4000_3000]);
+/// ```
 pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool = true> =
     Radix<Aarch64Entries<GRANULE, BITS, MARKS>>;
 
@@ -117,6 +140,18 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64<GRANULE, BITS
     pub fn with_bbm2(self) -> Aarch64<GRANULE, BITS, MARKS> {
         Radix::with_format(Aarch64Entries { bbm2: true, ..self.into_format() })
     }
+
+    /// What TTBR0_EL1 and TTBR1_EL1 hold for a space, without an ASID: the first bytes of the tables for addresses
+    /// from 0 up and for those below the end. Of addresses of 52 bits, bits 51 to 48 are in bits 5 to 2.
+    pub const fn ttbrs(space: Space) -> [u64; 2] {
+        let lower = space.root().get();
+        let upper = lower + Aarch64Entries::<GRANULE, BITS, MARKS>::HALF_BYTES;
+        [base_register(lower), base_register(upper)]
+    }
+}
+
+const fn base_register(table: u64) -> u64 {
+    table & mask(48) | (table >> 48) << 2
 }
 
 impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Default
@@ -131,6 +166,20 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
     /// What MAIR_EL1 must hold for the memory types of pages, in their order: Normal write-back, Normal
     /// non-cacheable, Device-nGnRnE, Device-nGnRE.
     pub const MAIR: u64 = 0x0400_44ff;
+
+    /// The fields of TCR_EL1 that the entries decide, all others 0: T0SZ and T1SZ by the bits of an address, TG0 and
+    /// TG1 by the granule, HA and HD where walkers set bits, DS with 52 bits and a granule of 4K or 16K.
+    pub const TCR: u64 = {
+        let size = 64 - Self::ADDRESS_BITS as u64;
+        let (lower, upper) = match GRANULE {
+            12 => (0, 2),
+            14 => (2, 1),
+            _ => (1, 3),
+        };
+        let marks = if MARKS { 3 << 39 } else { 0 };
+        let ds = if Self::DS { 1 << 59 } else { 0 };
+        size | size << 16 | lower << 14 | upper << 30 | marks | ds
+    };
 
     const ADDRESS_BITS: u32 = {
         assert!(GRANULE == 12 || GRANULE == 14 || GRANULE == 16, "granules: 4K, 16K and 64K");

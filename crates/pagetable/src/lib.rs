@@ -62,8 +62,9 @@
 //!
 //! What is not ordinary memory is mapped with [`Attributes`](addr::Attributes): the type of its memory and, on
 //! x86-64, a protection key. The kernel loads the register that gives the types their meaning on each processor
-//! first: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V with
-//! Svpbmt needs none. A format without the type refuses the page by [`Unfit::Memory`].
+//! first: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V has no
+//! such register; firmware switches Svpbmt on. [`X86_64`], [`Aarch64`] and [`Riscv`] say what each register of the
+//! processor must hold for their entries. A format without the type refuses the page by [`Unfit::Memory`].
 //!
 //! ```
 //! use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
