@@ -35,8 +35,8 @@
 //! in the place of one that a TLB may hold: resizing a page breaks the entry first, and makes it when
 //! processors have forgotten. With FEAT_BBM at level 2 ([`Aarch64::with_bbm2`]) it is one exchange.
 //!
-//! Blocks that only 52 bits have (512G, 64G, 4T), hierarchical rights (APTable and the like) and permission
-//! overlays are left out.
+//! Blocks that only 52 bits have (512G, 64G, 4T), runs of 16 blocks of 1G (16G, with a granule of 4K),
+//! hierarchical rights (APTable and the like) and permission overlays are left out.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -94,7 +94,7 @@ const SIZES_64K: [PageSize; 4] = [size(16), size(21), size(29), size(34)];
 /// ([`set_usage`](crate::PageTable::set_usage)).
 ///
 /// The root is two tables in one frame: a space asks for one frame of twice the granule. Sizes of pages, those with
-/// the contiguous bit among them: 4K, 64K, 2M, 32M and 1G; 16K, 2M, 32M and 1G; 64K, 2M, 512M and 16G.
+/// the contiguous bit among them, by granule: 4K, 64K, 2M, 32M and 1G; 16K, 2M, 32M and 1G; 64K, 2M, 512M and 16G.
 ///
 /// # Registers
 ///
