@@ -97,6 +97,32 @@ pub trait Memory {
 /// user at a time and no walker beside it. Use it inside `impl Memory for`.
 ///
 /// On a memory that a hardware walker accesses at the same time, it loses accessed and dirty bits.
+///
+/// ```
+/// use addr::{Memory, PhysAddr};
+///
+/// struct Words(Vec<u64>);
+///
+/// impl Memory for Words {
+///     fn read_u64(&self, addr: PhysAddr) -> u64 {
+///         self.0[addr.get() as usize / 8]
+///     }
+///     fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+///         self.0[addr.get() as usize / 8] = value;
+///     }
+///     // No format in use has entries of 4 bytes or of one.
+///     fn read_u32(&self, _: PhysAddr) -> u32 { unimplemented!() }
+///     fn write_u32(&mut self, _: PhysAddr, _: u32) { unimplemented!() }
+///     fn read_u8(&self, _: PhysAddr) -> u8 { unimplemented!() }
+///     fn write_u8(&mut self, _: PhysAddr, _: u8) { unimplemented!() }
+///     addr::exchanges_of_one_user!();
+/// }
+///
+/// let mut words = Words(vec![0; 512]);
+/// words.write_u64(PhysAddr::new(8), 3);
+/// assert_eq!(words.invert_u64(PhysAddr::new(8), 1), 3);
+/// assert_eq!(words.compare_exchange_u64(PhysAddr::new(8), 2, 7), Ok(()));
+/// ```
 #[macro_export]
 macro_rules! exchanges_of_one_user {
     () => {

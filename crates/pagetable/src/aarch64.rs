@@ -19,9 +19,7 @@
 //!
 //! The root consists of two tables side by side. The first is for TTBR0_EL1 and maps the addresses from 0
 //! up. The second, for TTBR1_EL1, maps the addresses below the end of the address space; it lies half the
-//! [root table's size](Format::table_size) above the first. A kernel loads MAIR_EL1 with
-//! [`Aarch64Entries::MAIR`] and sets granule and address bits in TCR_EL1. It also sets HA and HD there if
-//! walkers are to set usage bits, and DS for 52 bits with granules of 4K and 16K.
+//! [root table's size](Format::table_size) above the first. [`Aarch64`] says what each register holds.
 //!
 //! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM means that the page may be written: AP\[2\] (read-only) is
 //! set while the page is clean, and the first store clears it. When a page loses the right to write, its
@@ -38,12 +36,14 @@
 //! writes the new one when processors have flushed the old. With FEAT_BBM at level 2 ([`Aarch64::with_bbm2`])
 //! one exchange is enough.
 //!
-//! Not supported: the block sizes that only 52-bit addresses have (512G, 64G, 4T), hierarchical rights
-//! (APTable and similar fields) and permission overlays.
+//! Not supported: the block sizes that only 52-bit addresses have (512G, 64G, 4T), runs of 16 blocks of 1G (16G,
+//! with a granule of 4K), hierarchical rights (APTable and similar fields) and permission overlays.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves, radix::seldom};
+use crate::{
+    Entry, Format, Radix, Space, Translation, Unfit, Usage, format::halves, radix::seldom,
+};
 
 const VALID: u64 = 1 << 0;
 /// In a valid entry: set if the entry leads to a table or, at level 1, maps a page; clear in the
@@ -92,8 +92,30 @@ const SIZES_16K: [PageSize; 4] = [size(14), size(21), size(25), size(30)];
 const SIZES_64K: [PageSize; 4] = [size(16), size(21), size(29), size(34)];
 
 /// The page table of AArch64, with granules of 1 << `GRANULE` bytes (12, 14 or 16), for addresses of `BITS`
-/// bits (48 or 52). With `MARKS`, walkers set AF and the dirty state. The two tables of the root share one
-/// frame, so a root frame has twice the size of one root table.
+/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state (FEAT_HAFDBS). Without, AF is always set, so that
+/// no access faults for want of it, and the usage bits are the system's
+/// ([`set_usage`](crate::PageTable::set_usage)).
+///
+/// The root is two tables in one frame: a space asks for one frame of twice the granule. Sizes of pages, those with
+/// the contiguous bit among them, by granule: 4K, 64K, 2M, 32M and 1G; 16K, 2M, 32M and 1G; 64K, 2M, 512M and 16G.
+///
+/// # Registers
+///
+/// | register | holds |
+/// |---|---|
+/// | TTBR0_EL1, TTBR1_EL1 | [`Aarch64::ttbrs`] of the space, and the ASID in the one that TCR_EL1.A1 names |
+/// | TCR_EL1 | [`Aarch64Entries::TCR`], and what the entries leave open: IPS, AS, A1, and the cacheability of walks (IRGN, ORGN, SH) |
+/// | MAIR_EL1 | [`Aarch64Entries::MAIR`] |
+///
+/// ```
+/// use addr::PhysAddr;
+/// use pagetable::{Aarch64, Aarch64Entries, Space};
+///
+/// // A granule of 4K and addresses of 48 bits: T0SZ and T1SZ are 16, TG1 is 2, HA and HD are set.
+/// assert_eq!(Aarch64Entries::<12, 48, true>::TCR, 0x0000_0180_8010_0010);
+/// let space = Space::new(0, PhysAddr::new(0x4000_2000));
+/// assert_eq!(Aarch64::<12, 48>::ttbrs(space), [0x4000_2000, 0x4000_3000]);
+/// ```
 pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool = true> =
     Radix<Aarch64Entries<GRANULE, BITS, MARKS>>;
 
@@ -122,6 +144,18 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64<GRANULE, BITS
     pub fn with_bbm2(self) -> Aarch64<GRANULE, BITS, MARKS> {
         Radix::with_format(Aarch64Entries { bbm2: true, ..self.into_format() })
     }
+
+    /// What TTBR0_EL1 and TTBR1_EL1 hold for a space, without an ASID: the first bytes of the tables for addresses
+    /// from 0 up and for those below the end. Of addresses of 52 bits, bits 51 to 48 are in bits 5 to 2.
+    pub const fn ttbrs(space: Space) -> [u64; 2] {
+        let lower = space.root().get();
+        let upper = lower + Aarch64Entries::<GRANULE, BITS, MARKS>::HALF_BYTES;
+        [base_register(lower), base_register(upper)]
+    }
+}
+
+const fn base_register(table: u64) -> u64 {
+    table & mask(48) | (table >> 48) << 2
 }
 
 impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Default
@@ -136,6 +170,20 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
     /// The value for MAIR_EL1, with one attribute for each [`MemoryType`] in the order of their
     /// numbers: Normal write-back, Normal non-cacheable, Device-nGnRnE, Device-nGnRE.
     pub const MAIR: u64 = 0x0400_44ff;
+
+    /// The fields of TCR_EL1 that the entries decide, all others 0: T0SZ and T1SZ by the bits of an address, TG0 and
+    /// TG1 by the granule, HA and HD where walkers set bits, DS with 52 bits and a granule of 4K or 16K.
+    pub const TCR: u64 = {
+        let size = 64 - Self::ADDRESS_BITS as u64;
+        let (lower, upper) = match GRANULE {
+            12 => (0, 2),
+            14 => (2, 1),
+            _ => (1, 3),
+        };
+        let marks = if MARKS { 3 << 39 } else { 0 };
+        let ds = if Self::DS { 1 << 59 } else { 0 };
+        size | size << 16 | lower << 14 | upper << 30 | marks | ds
+    };
 
     const ADDRESS_BITS: u32 = {
         assert!(GRANULE == 12 || GRANULE == 14 || GRANULE == 16, "granules: 4K, 16K and 64K");

@@ -62,8 +62,9 @@
 //!
 //! Memory that is not ordinary is mapped with [`Attributes`](addr::Attributes): its memory type and, on
 //! x86-64, a protection key. First the kernel loads, on each processor, the register that defines the memory
-//! types: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V
-//! with Svpbmt needs no register. A format that cannot express the type refuses the page with
+//! types: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V has no
+//! such register; firmware switches Svpbmt on. [`X86_64`], [`Aarch64`] and [`Riscv`] say what each register of the
+//! processor must hold for their entries. A format that cannot express the type refuses the page with
 //! [`Unfit::Memory`].
 //!
 //! ```

@@ -23,7 +23,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{PageSize, PhysAddr, VirtRange};
+use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::{Error, Mapping, Translation};
 
@@ -46,8 +46,13 @@ pub(crate) struct Pending {
 /// differ in rights or attributes, and if a page extends beyond an end of `range`.
 pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
     let mut after: Vec<Mapping> = Vec::new();
+    // Where the next part of a larger page must begin, until all of it is there.
+    let mut missing: Option<VirtAddr> = None;
     for mapping in before {
         let Translation { page, frame, .. } = mapping.translation;
+        if let Some(addr) = missing.filter(|addr| *addr != page.start()) {
+            return Err(Error::NotMapped { addr });
+        }
         if !range.covers(VirtRange::of_page(page)) {
             return Err(Error::Splits { page });
         }
@@ -67,37 +72,41 @@ pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec
         }
         let large = page.start().page(to);
         let offset = page.start().get() - large.start().get();
-        match after.last_mut().filter(|last| last.translation.page == large) {
-            Some(last) => {
-                let whole = &last.translation;
-                let fits = frame.get() == whole.frame.get().wrapping_add(offset)
-                    && mapping.translation.rights == whole.rights
-                    && mapping.translation.global == whole.global
-                    && mapping.translation.attributes == whole.attributes;
-                if !fits {
-                    return Err(Error::AlreadyMapped { page });
-                }
-                last.usage.referenced |= mapping.usage.referenced;
-                last.usage.dirty |= mapping.usage.dirty;
-                last.usage.marked &= mapping.usage.marked;
+        if missing.is_some() {
+            let last = after.last_mut().expect("the page that parts are missing of");
+            let whole = &last.translation;
+            let fits = frame.get() == whole.frame.get().wrapping_add(offset)
+                && mapping.translation.rights == whole.rights
+                && mapping.translation.global == whole.global
+                && mapping.translation.attributes == whole.attributes;
+            if !fits {
+                return Err(Error::AlreadyMapped { page });
             }
-            None => {
-                if offset != 0 || !frame.is_aligned(to) || !range.covers(VirtRange::of_page(large))
-                {
-                    return Err(Error::Misaligned { addr: frame.get(), size: to });
-                }
-                let mut whole = Mapping { note: 0, ..*mapping };
-                whole.translation.page = large;
-                after.push(whole);
+            last.usage.referenced |= mapping.usage.referenced;
+            last.usage.dirty |= mapping.usage.dirty;
+            last.usage.marked &= mapping.usage.marked;
+        } else {
+            let covered = VirtRange::of_page(large);
+            if !range.covers(covered) {
+                let starts = range.start() <= covered.start();
+                let addr = if starts { range.last().wrapping_add(1) } else { range.start() };
+                return Err(Error::Misaligned { addr: addr.get(), size: to });
             }
+            if offset != 0 {
+                return Err(Error::NotMapped { addr: large.start() });
+            }
+            if !frame.is_aligned(to) {
+                return Err(Error::Misaligned { addr: frame.get(), size: to });
+            }
+            let mut whole = Mapping { note: 0, ..*mapping };
+            whole.translation.page = large;
+            after.push(whole);
         }
+        let end = offset + page.size().bytes();
+        missing = (end < to.bytes()).then(|| large.start().wrapping_add(end));
     }
-    let bytes = |mappings: &[Mapping]| -> u64 {
-        mappings.iter().map(|mapping| mapping.translation.page.size().bytes()).sum()
-    };
-    match bytes(before) == bytes(&after) {
-        true => Ok(after),
-        // A hole: some part of a larger page is not mapped.
-        false => Err(Error::NotMapped { addr: range.start() }),
+    match missing {
+        Some(addr) => Err(Error::NotMapped { addr }),
+        None => Ok(after),
     }
 }

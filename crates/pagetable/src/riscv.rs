@@ -30,9 +30,11 @@
 //! types: ordinary memory as defined by the physical memory attributes (write-back), NC
 //! (write-combining), IO (device).
 
-use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Asid, Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage, format::halves, radix::seldom};
+use crate::{
+    Entry, Format, Radix, Space, Translation, Unfit, Usage, format::halves, radix::seldom,
+};
 
 const VALID: u64 = 1 << 0;
 const READ: u64 = 1 << 1;
@@ -78,18 +80,40 @@ const SIZES: [PageSize; LEVELS_MAX] =
 const SIZES_NAPOT: [PageSize; LEVELS_MAX + 1] =
     [SIZES[0], SIZE_64K, SIZES[1], SIZES[2], SIZES[3], SIZES[4]];
 
-/// RISC-V's table of `LEVELS` levels, 3 to 5. With `MARKS`, walkers set the accessed and dirty bits. If
-/// `HALVES` is 1, the upper half of each root belongs to the kernel, as in [`X86_64`](crate::X86_64).
+/// RISC-V's table of `LEVELS` levels, 3 to 5: [`Sv39`], [`Sv48`] and [`Sv57`].
+///
+/// With `MARKS` walkers set the accessed and dirty bits, as processors with Svadu do. Without, the bits are the
+/// system's, as on processors with Svade: hardware faults at a page with A clear, and at a store to one with D
+/// clear, and the handler sets them by [`set_usage`](crate::PageTable::set_usage). A page is mapped with both
+/// clear; to have no such faults, set both once it is mapped.
+///
+/// With one of the `HALVES`, the upper half of each root is a kernel's own, as in
+/// [`X86_64`](crate::X86_64).
+///
+/// # Registers
+///
+/// | register | holds |
+/// |---|---|
+/// | `satp` | [`Riscv::satp`] of the space |
+/// | `menvcfg`, of the firmware (`henvcfg` of a hypervisor) | PBMTE (bit 62) for memory types other than write-back; ADUE (bit 61) for `MARKS` |
+///
+/// ```
+/// use addr::{Asid, PhysAddr};
+/// use pagetable::{Space, Sv39};
+///
+/// let space = Space::new(0, PhysAddr::new(0x8020_3000));
+/// assert_eq!(Sv39::<true>::satp(space, Asid(7)), 8 << 60 | 7 << 44 | 0x80203);
+/// ```
 pub type Riscv<const LEVELS: u8, const MARKS: bool = true, const HALVES: usize = 2> =
     Radix<RiscvEntries<LEVELS, MARKS, HALVES>>;
 
-/// 39-bit addresses, with pages of 4K, 64K, 2M and 1G.
+/// [`Riscv`] with three levels: addresses of 39 bits, pages of 4K, 64K (Svnapot), 2M and 1G.
 pub type Sv39<const MARKS: bool = true, const HALVES: usize = 2> = Riscv<3, MARKS, HALVES>;
 
-/// 48-bit addresses, with pages of 4K to 1G and also 512G.
+/// [`Riscv`] with four levels: addresses of 48 bits, pages of 4K, 64K (Svnapot), 2M, 1G and 512G.
 pub type Sv48<const MARKS: bool = true> = Riscv<4, MARKS>;
 
-/// 57-bit addresses, with pages of 4K to 512G and also 256T.
+/// [`Riscv`] with five levels: addresses of 57 bits, pages of 4K, 64K (Svnapot), 2M, 1G, 512G and 256T.
 pub type Sv57<const MARKS: bool = true> = Riscv<5, MARKS>;
 
 /// The entry layout of [`Riscv`].
@@ -120,6 +144,12 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Riscv<LEVELS, MAR
     /// This table, which must not have spaces yet, for processors without Svpbmt: all memory is write-back.
     pub fn without_svpbmt(self) -> Riscv<LEVELS, MARKS, HALVES> {
         Radix::with_format(RiscvEntries { svpbmt: false, ..self.into_format() })
+    }
+
+    /// What `satp` holds for a space: MODE 8, 9 or 10 by the levels, the ASID, and the number of the root's frame.
+    pub const fn satp(space: Space, asid: Asid) -> u64 {
+        let mode = LEVELS as u64 + 5;
+        mode << 60 | (asid.0 as u64) << 44 | space.root().get() >> OFFSET_BITS
     }
 }
 

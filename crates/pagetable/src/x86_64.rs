@@ -74,11 +74,21 @@ const ENTRY_SHIFT: u32 = 3;
 const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
 
 /// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G. With `MARKS`, walkers
-/// set the accessed and dirty bits.
+/// set the accessed and dirty bits, as all processors do; without, the bits are the system's.
 ///
 /// If `HALVES` is 1, the upper half of each root belongs to the kernel: no operation except a walk reads
 /// it, and mapping a page there is refused. A kernel writes these entries when it creates a space, and
 /// does not change them later.
+///
+/// # Registers
+///
+/// | register | holds |
+/// |---|---|
+/// | CR3 | [`Space::root`](crate::Space::root) of the space, and its PCID where CR4.PCIDE is set |
+/// | CR4 | PAE; LA57 with 5 levels; PGE for global pages; PKE for protection keys |
+/// | CR0 | PG, and WP so that the kernel too stores only to pages that allow it |
+/// | IA32_EFER | LME, and NXE: entries of pages that may not be executed have bit 63 set |
+/// | IA32_PAT | [`X86Entries::PAT`] |
 pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true, const HALVES: usize = 2> =
     Radix<X86Entries<LEVELS, MARKS, HALVES>>;
 

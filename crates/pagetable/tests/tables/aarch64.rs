@@ -1,7 +1,9 @@
 //! AArch64's page tables: against the model, and byte by byte against the manual.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Aarch64, Error, Flush, Reference, Translation, Unfit, Usage};
+use pagetable::{
+    Aarch64, Aarch64Entries, Error, Flush, Reference, Space, Translation, Unfit, Usage,
+};
 
 use crate::common::physical::Physical;
 use crate::common::{Op, RIGHTS, Stream, Table, World, page, small_worlds};
@@ -158,6 +160,29 @@ fn granules_have_their_geometry() {
     check::<12, 52>(5, 0x000d_8765_4321_f000, 0x0001_8765_4321_f300);
     check::<14, 52>(4, 0x000d_8765_4321_c000, 0x0001_8765_4321_c300);
     check::<16, 52>(3, 0x000d_8765_4321_0000, 0x0000_8765_4321_d300);
+}
+
+/// TTBR1_EL1's table is behind TTBR0_EL1's, which takes at least 64 bytes. TCR_EL1: T0SZ from bit 0, TG0 14, T1SZ 16,
+/// TG1 30, HA 39, HD 40, DS 59.
+#[test]
+fn registers_are_those_of_the_manual() {
+    fn check<const GRANULE: u8, const BITS: u8>(upper: u64, control: u64) {
+        let space = Space::new(0, PhysAddr::new(0x8765_4321_0000));
+        let expected = [0x8765_4321_0000, 0x8765_4321_0000 + upper];
+        assert_eq!(Aarch64::<GRANULE, BITS>::ttbrs(space), expected, "{GRANULE} {BITS}");
+        assert_eq!(Aarch64Entries::<GRANULE, BITS, true>::TCR, control, "{GRANULE} {BITS}");
+        let unmarked = Aarch64Entries::<GRANULE, BITS, false>::TCR;
+        assert_eq!(unmarked, control & !(3 << 39), "{GRANULE} {BITS}");
+    }
+    check::<12, 48>(4096, 0x0000_0180_8010_0010);
+    check::<14, 48>(64, 0x0000_0180_4010_8010);
+    check::<16, 48>(512, 0x0000_0180_c010_4010);
+    check::<12, 52>(128, 0x0800_0180_800c_000c);
+    check::<14, 52>(256, 0x0800_0180_400c_800c);
+    check::<16, 52>(8192, 0x0000_0180_c00c_400c);
+    // The upper bits of an address of 52 are in bits 5 to 2.
+    let space = Space::new(0, PhysAddr::new(0xd_8765_4321_0000));
+    assert_eq!(Aarch64::<16, 52>::ttbrs(space), [0x8765_4321_0034, 0x8765_4321_2034]);
 }
 
 #[test]
