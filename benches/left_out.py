@@ -84,6 +84,15 @@ def main() -> None:
     parser.add_argument("scratch", type=Path)
     parser.add_argument("--seed", type=int, default=50)
     parser.add_argument("--count", type=int, default=50)
+    parser.add_argument(
+        "--try",
+        type=int,
+        nargs="+",
+        metavar="NUMBER",
+        dest="tried",
+        help="lines to leave out, by their place among those drawn; all if absent",
+    )
+    parser.add_argument("--profile", default="release", help="cargo's profile")
     asked = parser.parse_args()
     scratch = asked.scratch.resolve()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -110,17 +119,20 @@ def main() -> None:
     bench = scratch / "benches/src/main.rs"
     text = bench.read_text(encoding="utf-8")
     bench.write_text(text.replace("fn main() -> ExitCode {", "fn main() -> ExitCode {" + READ))
-    build = ["cargo", "build", "--release", "-p", "bench", "-p", "python", "--bin", "bench"]
+    build = ["cargo", "build", "--profile", asked.profile]
+    build += ["-p", "bench", "-p", "python", "--bin", "bench"]
     subprocess.run([*build, "--config", "profile.release.lto='off'"], cwd=scratch, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", scratch / "target"))
+    folder = "debug" if asked.profile == "dev" else asked.profile
     command = [
-        str(target / "release/bench"),
+        str(target / folder / "bench"),
         "--hashes",
         str(ROOT / "benches/hashes.txt"),
         "--first",
     ]
+    tried = range(len(drawn)) if asked.tried is None else asked.tried
     changed = 0
-    for number in [-1, *range(len(drawn))]:
+    for number in [-1, *tried]:
         env = {**os.environ, "LEFT_OUT": str(number)}
         try:
             done = subprocess.run(
@@ -137,7 +149,7 @@ def main() -> None:
         changed += status != 0
         where = f"{path.relative_to(scratch)}:{line + 1}"
         print(f"{'changed' if status else 'THE SAME'}  {where}  {said[0][:90]}", flush=True)
-    print(f"{changed} of {len(drawn)} change a hash")
+    print(f"{changed} of {len(tried)} change a hash")
 
 
 if __name__ == "__main__":

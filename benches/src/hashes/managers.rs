@@ -107,6 +107,8 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
             ],
             &["os.promotion={page_cycles=40}"],
             &["os.place=data=2M node 1 stay", "memory.numa={nodes=2}"],
+            // Both pages of a pair have one size.
+            &["tlb.l1d.paired=true", "os.place=heap=2M, mmap=2M"],
         ],
     ),
     (

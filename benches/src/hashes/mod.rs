@@ -5,15 +5,19 @@
 //!   hardware   every machine, format, MMU cache and policy over generated accesses --+
 //!   managers   every memory manager over programs that map, fork, run out of memory --+--> counts --> a hash a line
 //!   layers     every load under every scheme of locks, in virtual time --------------+
+//!   small      clients and a server in small spaces ---------------------------------+
+//!   calls      calls of processes that no machine makes -----------------------------+
 //! ```
 //!
 //! A hash is of counts only: names, versions, descriptions and zeros are left out. So renaming, or a new
 //! count that is zero for a machine, changes no line.
 
+mod calls;
 mod hardware;
 mod layers;
 mod managers;
 mod programs;
+mod small;
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +40,7 @@ use programs::{Programs, Shape};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use smp::Plan;
+use smp::{ClientsPlan, Plan};
 use trace::generate;
 
 use crate::Failure;
@@ -70,6 +74,10 @@ enum What {
     Life(&'static str, Vec<String>, &'static Shape),
     /// A load on several processors, in virtual time.
     Layers(Box<Plan>),
+    /// Clients of a server in small spaces.
+    Clients(Box<ClientsPlan>),
+    /// Calls of processes, with pages that leave memory by this policy.
+    Calls(&'static str),
 }
 
 impl Line {
@@ -96,6 +104,15 @@ impl Line {
         Line { name, what: What::Layers(Box::new(plan)) }
     }
 
+    fn clients(plan: ClientsPlan) -> Line {
+        let name = format!("clients {} {}", plan.revoke, plan.schedule);
+        Line { name, what: What::Clients(Box::new(plan)) }
+    }
+
+    fn calls(replacement: &'static str) -> Line {
+        Line { name: format!("calls {replacement}"), what: What::Calls(replacement) }
+    }
+
     /// The hash of its counts, or that the machine is refused. A run that ends early is an error, as its hash
     /// would cover little.
     fn hash(&self, lives: &BTreeMap<&str, Programs>) -> Result<String, Failure> {
@@ -105,6 +122,8 @@ impl Line {
                 Ok(outcome) => counts_of(&outcome)?,
                 Err(error) => return Err(format!("{error:?}").into()),
             },
+            What::Clients(plan) => counts_of(&smp::run_clients(plan)?)?,
+            What::Calls(replacement) => counts_of(&calls::run(replacement)?)?,
             What::Generated(machine, settings, spec) => {
                 let Ok(machine) = Machine::load(machine, settings) else {
                     return Ok(REFUSED.to_owned());
@@ -184,6 +203,8 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
         |name: &str| asked.only.is_none_or(|only| only.split('|').any(|one| name.contains(one)));
     let mut lines = managers::lines();
     lines.extend(layers::lines());
+    lines.extend(small::lines());
+    lines.extend(calls::lines());
     lines.extend(hardware::lines());
     lines.retain(|line| takes(&line.name));
     if asked.write {
