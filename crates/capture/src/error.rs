@@ -43,6 +43,12 @@ pub enum Error {
         /// What it is for.
         processor: String,
     },
+    /// This host's processor is not one on which programs are recorded.
+    #[error(
+        "programs are recorded and placed on x86-64 alone, and this processor is {0}: record there, and read the trace \
+         here"
+    )]
+    Host(&'static str),
     /// The program is run with rights that one that is traced cannot have.
     #[error(
         "{program}: {why}, which nobody can give to a program that an unprivileged pagewalk traces: run it without \

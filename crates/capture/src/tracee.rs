@@ -4,8 +4,39 @@
 //!   call       at its present instruction: `syscall` is written over it, one step, the instruction put back
 //!   call_at    at a `syscall` that is there already: nothing is written, so that other threads may run meanwhile
 //! ```
+//!
+//! Programs are traced on x86-64 alone. On other processors all of it is compiled, and [`check_host`] refuses before
+//! a program starts.
 
 use std::io;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use libc::user_regs_struct as Registers;
+
+use crate::Error;
+
+/// The registers of a program on x86-64, for a host on which nothing has them.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registers {
+    pub(crate) rax: u64,
+    pub(crate) rdi: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdx: u64,
+    pub(crate) r10: u64,
+    pub(crate) r8: u64,
+    pub(crate) r9: u64,
+    pub(crate) rip: u64,
+    pub(crate) rsp: u64,
+    pub(crate) eflags: u64,
+    pub(crate) cs: u64,
+    pub(crate) orig_rax: u64,
+}
+
+/// Refuses a host whose processor is not x86-64.
+pub(crate) fn check_host() -> Result<(), Error> {
+    if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(Error::Host(std::env::consts::ARCH)) }
+}
 
 /// `syscall`, as it is in memory.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -13,7 +44,7 @@ pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// A process that waits for this one.
 pub(crate) struct Tracee {
     pub(crate) pid: i32,
-    pub(crate) registers: libc::user_regs_struct,
+    pub(crate) registers: Registers,
     /// What it did in place of a call that was asked for, as `waitpid` tells it.
     pub(crate) left: Option<i32>,
 }
@@ -21,6 +52,9 @@ pub(crate) struct Tracee {
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` (Linux 3.11).
 const GET_MASK: u32 = 0x420a;
 const SET_MASK: u32 = 0x420b;
+/// `PTRACE_GETREGS` and `PTRACE_SETREGS`, which only some processors have.
+const GET_REGISTERS: u32 = 12;
+const SET_REGISTERS: u32 = 13;
 /// The bit that tells the stop at a system call from a signal, with `PTRACE_O_TRACESYSGOOD`.
 pub(crate) const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 
@@ -45,12 +79,12 @@ impl Tracee {
     /// Takes over the registers that it has now.
     pub(crate) fn get(&mut self) -> io::Result<()> {
         let to = &raw mut self.registers as u64;
-        self.ask(libc::PTRACE_GETREGS, 0, to)
+        self.ask(GET_REGISTERS, 0, to)
     }
 
     /// Gives it the registers that are here.
     pub(crate) fn set(&self) -> io::Result<()> {
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const self.registers as u64)
+        self.ask(SET_REGISTERS, 0, &raw const self.registers as u64)
     }
 
     /// Lets it run up to the next beginning or end of a system call. Where it stops for something else, `left` has
@@ -90,7 +124,7 @@ impl Tracee {
         self.ask(GET_MASK, bytes, &raw mut mask as u64)?;
         let all = u64::MAX;
         self.ask(SET_MASK, bytes, &raw const all as u64)?;
-        self.registers = libc::user_regs_struct { rip: site, ..calling(before, number, arguments) };
+        self.registers = Registers { rip: site, ..calling(before, number, arguments) };
         let mut done = self.set();
         for _ in 0..2 {
             done = done.and_then(|()| self.until_call());
@@ -128,7 +162,8 @@ impl Tracee {
     }
 
     pub(crate) fn ask(&self, request: u32, address: u64, data: u64) -> io::Result<()> {
-        // SAFETY: the child is stopped, and waits for us.
+        check_host().map_err(io::Error::other)?;
+        // SAFETY: the child is stopped, waits for us, and has the registers that are asked for.
         match unsafe { libc::ptrace(request, self.pid, address, data) } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(()),
@@ -142,12 +177,12 @@ impl Tracee {
         self.memory()?.read_at(&mut code, before.rip)?;
         self.memory()?.write_at(&SYSCALL, before.rip)?;
         let mut during = calling(before, number, arguments);
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const during as u64)?;
+        self.ask(SET_REGISTERS, 0, &raw const during as u64)?;
         self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
         self.wait()?;
-        self.ask(libc::PTRACE_GETREGS, 0, &raw mut during as u64)?;
+        self.ask(GET_REGISTERS, 0, &raw mut during as u64)?;
         self.memory()?.write_at(&code, before.rip)?;
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const before as u64)?;
+        self.ask(SET_REGISTERS, 0, &raw const before as u64)?;
         match during.rax as i64 {
             error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
             result => Ok(result as u64),
@@ -174,12 +209,12 @@ impl Tracee {
 /// The registers that a program must have so that its `syscall` instruction makes this call. `orig_rax` holds no
 /// call's number: the kernel restarts the call of that number after a signal.
 fn calling(
-    before: libc::user_regs_struct,
+    before: Registers,
     number: u64,
     [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
-) -> libc::user_regs_struct {
+) -> Registers {
     let orig_rax = u64::MAX;
-    libc::user_regs_struct { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
+    Registers { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
 }
 
 pub(crate) struct Memory(std::fs::File);
