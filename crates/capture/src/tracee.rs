@@ -18,6 +18,7 @@ use crate::Error;
 /// The registers of a program on x86-64, for a host on which nothing has them.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "some are set and never read")]
 pub(crate) struct Registers {
     pub(crate) rax: u64,
     pub(crate) rdi: u64,

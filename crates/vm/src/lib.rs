@@ -180,3 +180,7 @@ pub use crate::{
     vm::Vm,
     work::{Decision, How, Why, Work},
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
