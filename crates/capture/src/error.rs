@@ -62,7 +62,8 @@ pub enum Error {
     },
     /// The kernel takes no filter of system calls.
     #[error(
-        "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}"
+        "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}; use a kernel with \
+         CONFIG_SECCOMP_FILTER, or --no-ptrace, which places less"
     )]
     NoFilter(io::Error),
     /// The kernel cannot have `always` mean `madvise` for one program.
