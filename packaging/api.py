@@ -9,9 +9,9 @@
          a line is new     compatible:  0.1.2 -> 0.1.3     1.2.3 -> 1.3.0
 ```
 
-What nobody can add to without breaking others is one line: an enumeration with its variants, a structure all of whose
-fields are public, a trait with the methods that it requires. Not compared are auto traits, such as `Send`, the
-layout of types, and what functions do.
+What nobody can add to without breaking others is one line: an enumeration with its variants, a
+structure all of whose fields are public, a trait with the methods that it requires. Not compared are
+auto traits, such as `Send`, the layout of types, and what functions do.
 """
 
 import argparse
@@ -29,7 +29,8 @@ PARTS = re.compile(
     r'<h2 id="(?P<section>[^"]+)"'
     r'|<pre class="rust item-decl"><code>(?P<item>.*?)</code></pre>'
     r'|<span id="structfield\.[^"]*".*?<code>(?P<field>.*?)</code>'
-    r'|<section id="[^"]*" class="(?P<kind>[^"]*)">.*?<h[34] class="code-header">(?P<head>.*?)</h[34]>'
+    r'|<section id="[^"]*" class="(?P<kind>[^"]*)">.*?'
+    r'<h[34] class="code-header">(?P<head>.*?)</h[34]>'
     r"|<code>(?P<use>pub use .*?)</code>",
     re.DOTALL,
 )
@@ -80,7 +81,9 @@ def listing(crate: str, pages: Path) -> list[str]:
     found = set()
     for page in sorted((pages / crate).rglob("*.html")):
         name = page.stem.rpartition(".")[2]
-        path = "::".join([*page.parent.relative_to(pages).parts, *([] if name == "index" else [name])])
+        path = "::".join(
+            [*page.parent.relative_to(pages).parts, *([] if name == "index" else [name])]
+        )
         found.update(lines(page.read_text(encoding="utf-8"), path))
     return sorted(found)
 
@@ -93,7 +96,7 @@ def needed(released: str, is_breaking: bool) -> str:
     return f"{major + 1}.0.0" if is_breaking else f"{major}.{minor + 1}.0"
 
 
-def judge(name: str, released: list[str], now: list[str], version: str) -> str | None:
+def judge(released: list[str], now: list[str], version: str) -> str | None:
     """Why a crate may not have this version with these lines, in one line; `None` if it may."""
     package, _, before = released[0].partition(" ")
     gone = sorted(set(released[1:]) - set(now))
@@ -105,8 +108,9 @@ def judge(name: str, released: list[str], now: list[str], version: str) -> str |
         return None
     what, first = ("gone or changed", gone[0]) if gone else ("new", new[0])
     return (
-        f"{package}: {len(gone or new)} lines of the interface are {what} since {before}, such as `{first}`: set the "
-        f"version in Cargo.toml to {lowest}, or, while {before} is not published, run `make api WRITE=1`"
+        f"{package}: {len(gone or new)} lines of the interface are {what} since {before}, such as "
+        f"`{first}`: set the version in Cargo.toml to {lowest}, or, while {before} is not "
+        "published, run `make api WRITE=1`"
     )
 
 
@@ -130,7 +134,7 @@ def main(is_written: bool) -> None:
             LISTINGS.mkdir(exist_ok=True)
             file.write_text("\n".join([f"pagewalk-{name} {version}", *now, ""]), encoding="utf-8")
             continue
-        said = judge(name, file.read_text(encoding="utf-8").splitlines(), now, version)
+        said = judge(file.read_text(encoding="utf-8").splitlines(), now, version)
         wrong += [said] if said else []
     if wrong:
         sys.exit("\n".join(wrong))

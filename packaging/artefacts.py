@@ -9,8 +9,8 @@
  crates/* --cargo package--> pagewalk-NAME-VERSION.crate
 ```
 
-No folder of this machine and no date gets into a file: compilers map the folders to fixed names, and what has a date
-has that of the last commit.
+No folder of this machine and no date gets into a file: compilers map the folders to fixed names, and
+what has a date has that of the last commit.
 """
 
 import argparse
@@ -96,7 +96,8 @@ def unpacked(sdist: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
-    # All dates in a source distribution are one, and cargo would take each file for one that it has compiled.
+    # All dates in a source distribution are one, and cargo would take each file for one that it has
+    # compiled.
     for path in folder.rglob("*"):
         os.utime(path)
     [tree] = folder.iterdir()

@@ -9,7 +9,8 @@
                      SHA256SUMS, and SHA256SUMS.asc if KEY names a key of GnuPG
 ```
 
-Running it again gives equal bytes. Nothing is uploaded, and no secret is needed; at its end it says what is left to do.
+Running it again gives equal bytes. Nothing is uploaded, and no secret is needed; at its end it says
+what is left to do.
 """
 
 import argparse
@@ -29,7 +30,7 @@ Version {version} is in {dist}. What is left to do:
   git commit -m 'release: {version}' CHANGELOG.md packaging/api && git tag {sign} v{version}
   twine upload {dist}/*.whl {dist}/pagewalk-{version}.tar.gz
   {crates}
-  publish {dist}/pagewalk-{version}-sources.tar and SHA256SUMS* beside the wheels, as the GPL asks"""
+  publish {dist}/pagewalk-{version}-sources.tar, which the GPL asks for, and SHA256SUMS*"""
 
 
 def changelog(text: str, version: str, day: str) -> str:
@@ -39,8 +40,8 @@ def changelog(text: str, version: str, day: str) -> str:
     found = re.search(r"^## Unreleased\n+(?P<what>.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if found is None or not found["what"].strip():
         artefacts.fail(
-            f"CHANGELOG.md has neither a section `## {version} (DATE)` nor anything under `## Unreleased`: write there "
-            "what users will notice"
+            f"CHANGELOG.md has neither a section `## {version} (DATE)` nor anything under "
+            "`## Unreleased`: write there what users will notice"
         )
     return text.replace("## Unreleased\n", f"## Unreleased\n\n## {version} ({day})\n", 1)
 
@@ -72,7 +73,9 @@ def checksums(dist: Path, key: str | None) -> None:
     sums.write_text("".join(lines), encoding="utf-8")
     sums.with_suffix(".asc").unlink(missing_ok=True)
     if key:
-        artefacts.run("gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign", sums)
+        artefacts.run(
+            "gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign", sums
+        )
 
 
 def main() -> None:

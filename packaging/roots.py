@@ -8,13 +8,15 @@
        unshare: own mounts, processes and no network --> chroot --> trial.sh, as an ordinary user
 ```
 
-What the trial says is kept as `trial-SUITE.log` beside the artefacts. Needs root, for debootstrap and chroot.
+What the trial says is kept as `trial-SUITE.log` beside the artefacts. Needs root, for debootstrap
+and chroot.
 """
 
 import argparse
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import artefacts
@@ -33,8 +35,8 @@ mount -t sysfs -o ro sysfs "$1/sys" || true
 mkdir -p "$1/full" "$1/readonly"
 mount -t tmpfs -o size=64k,mode=1777 tmpfs "$1/full"
 mount -t tmpfs -o ro tmpfs "$1/readonly"
-exec chroot --userspec=1000:1000 "$1" /usr/bin/env -i HOME=/home/tester PATH=/usr/bin:/bin LANG=C.UTF-8 \\
-    bash /artefacts/trial.sh
+exec chroot --userspec=1000:1000 "$1" \\
+    /usr/bin/env -i HOME=/home/tester PATH=/usr/bin:/bin LANG=C.UTF-8 bash /artefacts/trial.sh
 """
 
 
@@ -63,7 +65,7 @@ def wheels(suite: str, dist: Path) -> Path:
         path.unlink()
     platforms = [f"manylinux_2_{glibc}_x86_64" for glibc in range(5, 37)]
     platforms += ["manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64"]
-    command = [artefacts.sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
     command += ["--python-version", SUITES[suite], "--dest", str(folder)]
     command += [word for each in platforms for word in ("--platform", each)]
     artefacts.run(*command, own, "uv")
@@ -84,8 +86,13 @@ def trial(suite: str, dist: Path) -> None:
     log = dist / f"trial-{suite}.log"
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
     with log.open("wb") as file:
-        ran = subprocess.run([*command, "bash", "-c", ENTER, "bash", str(tried)],
-                             stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False)
+        ran = subprocess.run(
+            [*command, "bash", "-c", ENTER, "bash", str(tried)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            check=False,
+        )
     if ran.returncode != 0:
         end = log.read_text(errors="replace").splitlines()[-3:]
         artefacts.fail(f"the trial in {suite} failed; {log} ends with: {' / '.join(end)}")
@@ -95,7 +102,9 @@ def trial(suite: str, dist: Path) -> None:
 def trials(dist: Path) -> None:
     """Tries the wheel in all suites."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
-        artefacts.fail("clean roots need root and debootstrap: run as root, and install debootstrap")
+        artefacts.fail(
+            "clean roots need root and debootstrap: run as root, and install debootstrap"
+        )
     for suite in SUITES:
         trial(suite, dist)
 
