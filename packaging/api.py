@@ -10,8 +10,8 @@
 ```
 
 What nobody can add to without breaking others is one line: an enumeration with its variants, a
-structure all of whose fields are public, a trait with the methods that it requires. Not compared are
-auto traits, such as `Send`, the layout of types, and what functions do.
+structure all of whose fields are public, a trait with the methods that it requires. Not compared
+are auto traits, such as `Send`, the layout of types, and what functions do.
 """
 
 import argparse

@@ -9,8 +9,8 @@
  crates/* --cargo package--> pagewalk-NAME-VERSION.crate
 ```
 
-No folder of this machine and no date gets into a file: compilers map the folders to fixed names, and
-what has a date has that of the last commit.
+No folder of this machine and no date gets into a file: compilers map the folders to fixed names,
+and what has a date has that of the last commit.
 """
 
 import argparse
