@@ -27,7 +27,7 @@ PART := .ci/timed
 FUZZ_SECONDS := 60
 FUZZ_SEED := $(shell date +%s)
 
-.PHONY: help build qemu qemu-system wheel demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+.PHONY: help build qemu qemu-system wheel release api demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 .PHONY: engine-target compile-tests rust-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
@@ -59,10 +59,15 @@ demo: build ## record a real program, run it on two machines, leave demo/report.
 
 wheel: $(VENV)/installed engine-target ## build the source distribution, the wheel, and the source of the QEMUs in it, into dist/
 	.ci/needs $(QEMU_NEEDS)
-	rm -f dist/pagewalk-*
-	$(BIN)/maturin sdist --out dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/pagewalk-*.tar.gz
-	$(BIN)/python qemu/sources.py dist
+	$(BIN)/python packaging/artefacts.py dist
+
+release: $(VENV)/installed engine-target ## build all that a release consists of into dist/, audit it, try it in clean roots of Debian 12 and 13, as root; KEY= signs the checksums; uploads nothing
+	.ci/needs $(QEMU_NEEDS) aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross debootstrap=debootstrap \
+	    aarch64-unknown-linux-gnu.target=
+	$(BIN)/python packaging/release.py $(if $(KEY),--key '$(KEY)')
+
+api: $(VENV)/installed ## compare the interface of the crates with that of their last release, by SemVer; WRITE=1 writes packaging/api
+	$(PART) api $(BIN)/python packaging/api.py $(if $(WRITE),--write)
 
 check: lint ## the quick look: formatting, lints, unit tests of the crates that changed and of those above them
 	python3 .ci/changed.py
@@ -154,7 +159,7 @@ reproduce: build ## run the papers' experiments anew, with the programs they nee
 
 lint: build lint-rust lint-python ## formatting, lints and types, of Rust and Python
 
-lint-rust: engine-target
+lint-rust: engine-target api
 	cargo fmt --all --check
 	$(PART) lint-rust cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo clippy -p recorder --no-default-features --features inside --quiet -- -D warnings

@@ -12,6 +12,9 @@
 
 Machines are in the native half. `make build` calls `plugins()` alone, after `make qemu`: in a
 source tree the experiments are read where they are.
+
+What records programs is for x86-64 alone. A wheel for another processor, which cargo is told by
+`CARGO_BUILD_TARGET`, has the native half, the experiments and the workloads: it is for analysis.
 """
 
 import os
@@ -53,8 +56,7 @@ prepare_metadata_for_build_editable = maturin.prepare_metadata_for_build_editabl
 
 def build_wheel(folder: str, settings: Any = None, metadata: str | None = None) -> str:
     """A wheel that records, runs and reproduces: PEP 517."""
-    plugins()
-    qemu()
+    recording()
     data()
     name: str = maturin.build_wheel(folder, settings, metadata)
     return name
@@ -62,10 +64,17 @@ def build_wheel(folder: str, settings: Any = None, metadata: str | None = None) 
 
 def build_editable(folder: str, settings: Any = None, metadata: str | None = None) -> str:
     """A wheel that leads to this source tree: PEP 660."""
-    plugins()
-    qemu()
+    recording()
     name: str = maturin.build_editable(folder, settings, metadata)
     return name
+
+
+def recording() -> None:
+    """Builds what records programs into the package."""
+    target = os.environ.get("CARGO_BUILD_TARGET") or platform.machine()
+    if target.partition("-")[0] == "x86_64":
+        plugins()
+        qemu()
 
 
 def plugins() -> None:
@@ -93,8 +102,6 @@ ENGINE_TARGET = "x86_64-unknown-none"
 def engine() -> None:
     """Builds the engine of `--engine native` into the package, where its target is installed."""
     to = PACKAGE / "plugins" / "pagewalk-engine"
-    if platform.machine() != "x86_64":
-        return
     found = subprocess.run(
         ["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True
     )

@@ -208,6 +208,9 @@ def key(about: dict[str, Any], parts: list[Crate]) -> str:
     if shutil.which("pkg-config"):
         command = ["pkg-config", "--modversion", "glib-2.0"]
         hashed.update(subprocess.run(command, capture_output=True, check=False).stdout)
+    for name, value in sorted(os.environ.items()):
+        if name.startswith("CARGO_PROFILE_RELEASE_") or name == "RUSTFLAGS":
+            hashed.update(f"{name}={value}\n".encode())
     hashed.update(about["source"]["sha256"].encode())
     return hashed.hexdigest()[:20]
 
@@ -311,6 +314,8 @@ def compiled(about: dict[str, Any], kind: str, to: Path) -> Path:
     command += [f"--target-list={targets}", *about["options"], *about.get(f"{kind}_options", [])]
     # The linker writes what it took beside each program.
     command += ["--extra-ldflags=-Wl,-Map=%.map"]
+    # A program names no folder of this machine, so that two builds have equal bytes.
+    command += [f"--extra-cflags=-ffile-prefix-map={to}=qemu"]
     stamp = folder / "configured"
     if not stamp.is_file() or stamp.read_text() != " ".join(command):
         say("configuring QEMU")

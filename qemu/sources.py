@@ -115,6 +115,14 @@ def standard_library(to: Path) -> None:
         shutil.rmtree(path)
 
 
+def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A file without its owner and date, so that equal sources are equal bytes."""
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
 def collect(sdist: Path, output: Path) -> Path:
     """Writes the archive beside the wheel."""
     about = build.settings()
@@ -137,7 +145,7 @@ def collect(sdist: Path, output: Path) -> Path:
         (top / "README").write_text(text, encoding="utf-8")
         file = output / f"{name}.tar"
         with tarfile.open(file, "w") as archive:
-            archive.add(top, name)
+            archive.add(top, name, filter=plain)
     return file
 
 

@@ -43,6 +43,12 @@ pub enum Error {
         /// The architecture.
         processor: String,
     },
+    /// This host's processor is not one on which programs are recorded.
+    #[error(
+        "programs are recorded and placed on x86-64 alone, and this processor is {0}: record there, and read the trace \
+         here"
+    )]
+    Host(&'static str),
     /// The program runs with privileges that a traced program cannot have.
     #[error(
         "{program}: {why}, which nobody can give to a program that an unprivileged pagewalk traces: run it without \
@@ -56,7 +62,8 @@ pub enum Error {
     },
     /// The kernel does not support filters of system calls (seccomp).
     #[error(
-        "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}"
+        "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}; use a kernel with \
+         CONFIG_SECCOMP_FILTER, or --no-ptrace, which places less"
     )]
     NoFilter(io::Error),
     /// The kernel cannot make `always` mean `madvise` for one program.

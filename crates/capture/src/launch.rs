@@ -14,7 +14,7 @@ use crate::options::Engine;
 use crate::qemu::Qemu;
 use crate::session::{Session, Settings};
 use crate::signals::Guard;
-use crate::{Error, Options};
+use crate::{Error, Options, tracee};
 
 /// What runs the program.
 pub(crate) enum Runner {
@@ -53,6 +53,7 @@ fn patience() -> u32 {
 impl Prepared {
     /// Finds the program of `options`, its QEMU, and the plugin or the engine; creates the session.
     pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
+        tracee::check_host()?;
         let program = Program::find(&options.command)?;
         let native = match options.engine {
             Engine::Qemu => None,

@@ -5,8 +5,40 @@
 //!   call       at its present instruction: `syscall` is written over it, one step, the instruction put back
 //!   call_at    at a `syscall` that is there already: nothing is written, so that other threads may run meanwhile
 //! ```
+//!
+//! Programs are traced on x86-64 alone. On other processors all of it is compiled, and [`check_host`] refuses before
+//! a program starts.
 
 use std::io;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use libc::user_regs_struct as Registers;
+
+use crate::Error;
+
+/// The registers of a program on x86-64, for a host on which nothing has them.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "some are set and never read")]
+pub(crate) struct Registers {
+    pub(crate) rax: u64,
+    pub(crate) rdi: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdx: u64,
+    pub(crate) r10: u64,
+    pub(crate) r8: u64,
+    pub(crate) r9: u64,
+    pub(crate) rip: u64,
+    pub(crate) rsp: u64,
+    pub(crate) eflags: u64,
+    pub(crate) cs: u64,
+    pub(crate) orig_rax: u64,
+}
+
+/// Refuses a host whose processor is not x86-64.
+pub(crate) fn check_host() -> Result<(), Error> {
+    if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(Error::Host(std::env::consts::ARCH)) }
+}
 
 /// The `syscall` instruction.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -14,7 +46,7 @@ pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// A traced process that is stopped.
 pub(crate) struct Tracee {
     pub(crate) pid: i32,
-    pub(crate) registers: libc::user_regs_struct,
+    pub(crate) registers: Registers,
     /// The stop that came instead of the end of a requested call, as reported by `waitpid`.
     pub(crate) left: Option<i32>,
 }
@@ -22,6 +54,9 @@ pub(crate) struct Tracee {
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` (Linux 3.11).
 const GET_MASK: u32 = 0x420a;
 const SET_MASK: u32 = 0x420b;
+/// `PTRACE_GETREGS` and `PTRACE_SETREGS`, which only some processors have.
+const GET_REGISTERS: u32 = 12;
+const SET_REGISTERS: u32 = 13;
 /// The stop signal at a system call with `PTRACE_O_TRACESYSGOOD`: a bit distinguishes it from other
 /// traps.
 pub(crate) const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
@@ -47,12 +82,12 @@ impl Tracee {
     /// Reads the thread's current registers.
     pub(crate) fn get(&mut self) -> io::Result<()> {
         let to = &raw mut self.registers as u64;
-        self.ask(libc::PTRACE_GETREGS, 0, to)
+        self.ask(GET_REGISTERS, 0, to)
     }
 
     /// Writes the registers of this value to the thread.
     pub(crate) fn set(&self) -> io::Result<()> {
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const self.registers as u64)
+        self.ask(SET_REGISTERS, 0, &raw const self.registers as u64)
     }
 
     /// Continues the thread up to the next beginning or end of a system call. If it stops for another reason,
@@ -92,7 +127,7 @@ impl Tracee {
         self.ask(GET_MASK, bytes, &raw mut mask as u64)?;
         let all = u64::MAX;
         self.ask(SET_MASK, bytes, &raw const all as u64)?;
-        self.registers = libc::user_regs_struct { rip: site, ..calling(before, number, arguments) };
+        self.registers = Registers { rip: site, ..calling(before, number, arguments) };
         let mut done = self.set();
         for _ in 0..2 {
             done = done.and_then(|()| self.until_call());
@@ -130,7 +165,8 @@ impl Tracee {
     }
 
     pub(crate) fn ask(&self, request: u32, address: u64, data: u64) -> io::Result<()> {
-        // SAFETY: the child is stopped, and waits for us.
+        check_host().map_err(io::Error::other)?;
+        // SAFETY: the child is stopped, waits for us, and has the registers that are asked for.
         match unsafe { libc::ptrace(request, self.pid, address, data) } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(()),
@@ -144,12 +180,12 @@ impl Tracee {
         self.memory()?.read_at(&mut code, before.rip)?;
         self.memory()?.write_at(&SYSCALL, before.rip)?;
         let mut during = calling(before, number, arguments);
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const during as u64)?;
+        self.ask(SET_REGISTERS, 0, &raw const during as u64)?;
         self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
         self.wait()?;
-        self.ask(libc::PTRACE_GETREGS, 0, &raw mut during as u64)?;
+        self.ask(GET_REGISTERS, 0, &raw mut during as u64)?;
         self.memory()?.write_at(&code, before.rip)?;
-        self.ask(libc::PTRACE_SETREGS, 0, &raw const before as u64)?;
+        self.ask(SET_REGISTERS, 0, &raw const before as u64)?;
         match during.rax as i64 {
             error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
             result => Ok(result as u64),
@@ -176,12 +212,12 @@ impl Tracee {
 /// The registers with which a program's `syscall` instruction makes this call. `orig_rax` has no valid call
 /// number: the kernel would restart a call of that number after a signal.
 fn calling(
-    before: libc::user_regs_struct,
+    before: Registers,
     number: u64,
     [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
-) -> libc::user_regs_struct {
+) -> Registers {
     let orig_rax = u64::MAX;
-    libc::user_regs_struct { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
+    Registers { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
 }
 
 pub(crate) struct Memory(std::fs::File);

@@ -119,3 +119,7 @@ pub use crate::{
     pool::{Pool, PoolCounts},
     space::{AddressSpace, HatSpace, MMUS_MAX, Mmu, MmuPlace, Numbers},
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -51,3 +51,7 @@ pub use walk_cache::{
     WalkCache, WalkCacheParams,
 };
 pub use walk_family::{Step, WalkCacheFamily};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

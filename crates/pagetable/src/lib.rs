@@ -372,3 +372,7 @@ pub use subtree::{Intent, SubtreeEdit, SubtreeTable, Subtrees};
 pub use walk::{Fault, Leads, Node, Reference, Translation};
 pub use x86_32::{X86_32, X86Entries32};
 pub use x86_64::{X86_64, X86Entries};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

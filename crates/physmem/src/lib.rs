@@ -92,3 +92,7 @@ pub use restrictive::{Restrictive, Segment};
 pub use scattered::Scattered;
 pub use size_lists::{SizeListError, SizeLists};
 pub use table::FrameTable;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -185,3 +185,7 @@ pub use crate::{
     vm::Vm,
     work::{Decision, How, Why, Work},
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

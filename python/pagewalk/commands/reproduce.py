@@ -169,6 +169,11 @@ def _measure(
             failures[experiment.name] = str(error)
             say(f"pagewalk: {experiment.name}: {error}", sys.stderr)
             continue
+        except OSError as error:
+            raise WorkError(
+                f"{error.filename or lab.cache}: {error.strerror or error}; traces and runs are "
+                f"kept in {lab.cache}, and --cache names another folder"
+            ) from error
         outcomes.append(outcome)
         if shows_text(options):
             say(scoreboard.outcome(outcome) + "\n")

@@ -19,7 +19,7 @@ use crate::command::Program;
 use crate::inject::other_rights;
 use crate::maps::Line;
 use crate::signals::Guard;
-use crate::tracee::{CALL_STOP, SYSCALL, Tracee};
+use crate::tracee::{CALL_STOP, SYSCALL, Tracee, check_host};
 
 const MADV_HUGEPAGE: u64 = 14;
 const MADV_NOHUGEPAGE: u64 = 15;
@@ -90,6 +90,7 @@ impl Usage {
 /// Runs a program and all that it starts to their ends. Calls `look` for each process that ends, while its
 /// memory still exists.
 pub fn place(options: &Options, look: &mut dyn FnMut(i32)) -> Result<Outcome, Error> {
+    check_host()?;
     let program = Program::find(&options.command)?;
     let path = located(&options.command, &program);
     // SAFETY: a plain system call.

@@ -183,7 +183,8 @@ impl Input<'_> {
         self.recorded = VERSIONS_RECORDING.contains(&version);
         if version != VERSION && !self.recorded {
             let what = format!(
-                "a trace of version {version}; this Pagewalk reads versions {VERSION} to {}",
+                "a trace of version {version}, and this Pagewalk reads versions {VERSION} to {}; install a newer \
+                 Pagewalk, or record it again with this one",
                 VERSIONS_RECORDING.end()
             );
             return Err(self.corrupt(MAGIC.len() as u64, &what));

@@ -163,7 +163,7 @@ fn other_files_are_called_what_they_are() {
     }
     bytes[8] = 4;
     let error = read(&folder.file("version", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("version 4; this Pagewalk reads versions 1 to 3"), "{error}");
+    assert!(error.contains("version 4, and this Pagewalk reads versions 1 to 3"), "{error}");
     let error = read(&folder.0.join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing: No such file"), "{error}");
     let error = read(&folder.0).unwrap_err().to_string();
