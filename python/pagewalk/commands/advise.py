@@ -28,7 +28,8 @@ examples:
   pagewalk advise gzip.pwt -m origin-2000 -o gzip.place
   pagewalk advise gzip.pwt -m epyc-9005 --exact
 
-What -o writes is for --place: run on the same machine, it gives what was said here.
+Give the file that -o writes to `pagewalk run --place`: on the same machine, that run has the counts
+that are predicted here.
 """
 
 
@@ -46,10 +47,11 @@ class Advise(Command):
     """Which region should have which page size."""
 
     name = "advise"
-    help = "say which region should have which page size"
+    help = "recommend a page size for each region"
     description = (
-        "Run a trace with base pages, with all regions at one page size, and with the set of them "
-        "that gains most for the memory that it adds: three runs for any number of regions."
+        "Simulate a trace three times, however many regions it has: with base pages, with one "
+        "page size for all regions, and with the page size per region that gains the most for the "
+        "memory that it adds."
     )
     usage = "pagewalk advise TRACE -m NAME|FILE [options] [--measure -- COMMAND ...]"
     epilog = EPILOG
@@ -61,8 +63,9 @@ class Advise(Command):
             "--machine",
             required=True,
             metavar="NAME|FILE",
-            help="a machine that gives the page sizes that are wished: origin-2000 with those of "
-            "IRIX (os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch, linux)",
+            help="a machine whose memory manager gives the page sizes that are requested: "
+            "origin-2000 with the sizes of IRIX (os.manager = irix), or epyc-9005 with the "
+            "2M pages of madvise (first-touch, linux)",
         ),
         settings("the machine"),
         Flag(
@@ -70,20 +73,20 @@ class Advise(Command):
             type=_share,
             default=page_sizes.MEMORY_ADDED_MAX,
             metavar="+N%",
-            help="most memory that the advice may add, as a share of what base pages take "
-            "(default: +5%%)",
+            help="limit of the memory that the advice adds, relative to the memory that base "
+            "pages take (default: +5%%)",
         ),
         Flag(
             "--exact",
             action="store_true",
-            help="run each region alone at each page size, and each set on the way to the advice: "
-            "a run for each, so that it takes long where there are many regions",
+            help="simulate each region alone at each page size, and each set of page sizes that "
+            "is considered; slow if there are many regions",
         ),
         Flag(
             "--measure",
             action="store_true",
-            help="then run the program after `--` natively without and with what is advised, in "
-            "turns, and say what was gained beside what was promised",
+            help="then run the program after `--` natively, in turns with and without the advised "
+            "page sizes, and report the measured gain next to the predicted one",
         ),
         COMPARING,
         output("write the advice as a place file, for --place"),

@@ -117,9 +117,9 @@ class Table(Output):
 
     def __init__(self, what: str) -> None:
         text = (
-            f"write {what} in the format of the file's name: .parquet, .arrow, .csv and .json have "
-            "all counts, .tex (LaTeX) and .md (Markdown) a table to read, .svg, .pdf and .png the "
-            "charts"
+            f"write {what} to FILE; the end of its name chooses the format: .parquet, .arrow, .csv "
+            "and .json for all counts, .tex (LaTeX) and .md (Markdown) for a table to read, .svg, "
+            ".pdf and .png for the charts"
         )
         super().__init__("-o", "--output", pipes=False, metavar="FILE", help=text)
 

@@ -65,15 +65,15 @@ class Curve(Command):
             type=_lookups,
             default=["data"],
             metavar="KIND,...",
-            help="what is looked up: data, fetch, all, or several, each in a TLB of its own "
-            "(default: data)",
+            help="which lookups to count: data, fetch (instructions) or all (data and fetch in "
+            "one TLB); several kinds have a TLB each (default: data)",
         ),
         Flag(
             "--entries",
             type=number,
             default=ENTRIES_MAX,
             metavar="N",
-            help=f"the largest TLB (default: {ENTRIES_MAX})",
+            help=f"the largest TLB size, in entries (default: {ENTRIES_MAX})",
         ),
         Table("the curves"),
         json_of("the curves"),

@@ -21,7 +21,7 @@ examples:
   pagewalk export champsim gzip.pwt -o gzip.champsimtrace.xz
   pagewalk export csv gzip.pwt -o - | head
 
-CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed so.
+CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed in that format.
 """
 
 ROW_GROUP = 1 << 20
@@ -34,10 +34,10 @@ class Export(Command):
     name = "export"
     help = "write a trace in another format"
     description = (
-        "Write a trace for other tools. As Parquet and CSV, one row per access: addr, "
-        "size, kind, thread, instructions and, where there are any, paddr and process. As "
-        "ChampSim's records, one an "
-        "instruction. Memory stays constant in the trace's length."
+        "Write a trace for other tools. Parquet and CSV files have one row per access, with addr, "
+        "size, kind, thread, instructions and, if recorded, paddr and process. ChampSim files "
+        "have one record per instruction. The memory needed does not depend on the length of the "
+        "trace."
     )
     epilog = EPILOG
     flags = (
@@ -53,12 +53,12 @@ class Export(Command):
             "--thread",
             type=int,
             metavar="N",
-            help="champsim and csv: the only thread to write, counted from 0",
+            help="champsim and csv: write only this thread, counted from 0",
         ),
         PROCESS,
         WINDOW,
         READING,
-        json_of("what was written"),
+        json_of("the name and the size of the file"),
         FORCE,
     )
 

@@ -16,22 +16,22 @@ class Machines(Command):
     """The machines that there are, and their files."""
 
     name = "machines"
-    help = "list the machines, or print one's file"
+    help = "list the machines, or print the file of one"
     description = (
-        "List the machines that come with Pagewalk, or print the TOML file of one: "
-        "a start for a machine of your own."
+        "List the machines that come with Pagewalk, or print the TOML file of one, to start a "
+        "machine file of your own from."
     )
     epilog = (
         "examples:\n  pagewalk machines\n"
         "  pagewalk machines opteron-2008 > mine.toml && pagewalk run gzip.pwt -m mine.toml"
     )
     flags = (
-        Flag("name", nargs="?", metavar="NAME", help="print this machine's file"),
+        Flag("name", nargs="?", metavar="NAME", help="print the file of this machine"),
         Flag(
             "--here",
             action="store_true",
-            help="name the machines of this computer's processor, calibrated files of the folder "
-            "first; status 1 if there is none",
+            help="list only machines with this computer's processor, calibrated files in the "
+            "current folder first; exit status 1 if there is none",
         ),
         output("write the file of machine NAME to FILE"),
         json_of("the machines"),

@@ -19,9 +19,9 @@ examples:
   pagewalk origins results.json --folded function -o results.folded
   pagewalk origins results.json --folded site
 
-Results are what `pagewalk run --json FILE` writes. Flame graphs are drawn from folded stacks, by
-flamegraph.pl or speedscope. Which calls led to an access is not recorded: its stack is the program
-or library, the function, and what was accessed.
+Results are written by `pagewalk run --json FILE`. flamegraph.pl and speedscope draw flame graphs
+from folded stacks. The call stack of an access is not recorded: its folded stack consists of the
+program or library, the function, and the data accessed.
 """
 
 
@@ -29,23 +29,25 @@ class Origins(Command):
     """Where the misses of a result come from."""
 
     name = "origins"
-    help = "say where the misses of a result come from"
+    help = "report where the misses of a result come from"
     description = (
-        "Tell the misses of every TLB apart by region, allocation site, function, "
-        "line, thread or page size."
+        "Report the misses of every TLB by region, allocation site, function, line, thread or "
+        "page size."
     )
     epilog = EPILOG
     flags = (
-        Input("results", metavar="RESULTS", help="results as JSON"),
+        Input(
+            "results", metavar="RESULTS", help="results as JSON, from `pagewalk run --json FILE`"
+        ),
         ORIGINS,
-        top("N first rows of each table"),
+        top("first N rows of each table"),
         Flag(
             "--folded",
             choices=("function", "line", "site"),
-            help="folded stacks for flame graphs in place of tables: of the code that missed, or "
-            "of the calls that allocated what it missed on",
+            help="print folded stacks for flame graphs in place of tables: of the code that "
+            "missed (function, line), or of the calls that allocated the data (site)",
         ),
-        output("write the folded stacks to FILE, not to the output"),
+        output("write the folded stacks to FILE, not to standard output"),
         json_of("all rows"),
         FORCE,
     )
