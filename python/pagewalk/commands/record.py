@@ -66,7 +66,7 @@ class Record(Command):
             help="do not store the programs' arguments in the trace, only their names",
         ),
         NATIVE,
-        json_of("what was recorded"),
+        json_of("a summary of the recording"),
         FORCE,
     )
 
