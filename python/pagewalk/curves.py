@@ -119,7 +119,7 @@ def count(
 ) -> list[Curve]:
     """The curves of `trace`, page sizes innermost; arguments and errors as for `curve`."""
     if entries_max >= 1 << 32:
-        raise _native.Error(f"{entries_max} entries: a TLB has less than 2^32")
+        raise _native.Error(f"{entries_max} entries: give fewer than 2^32")
     for given, what in ((page_sizes, "page sizes"), (lookups, "lookups")):
         if not given:
             raise _native.Error(f"no {what} are given: name one or more")

@@ -264,7 +264,10 @@ def hat_on_host(
         if count == 1 or scheme != "single"
     ]
     if not asked:
-        raise Error("`single` has no locks and runs on one thread: add 1 to threads, or a scheme")
+        raise Error(
+            "`single` has no locks and runs only on one thread: add 1 to --threads (`threads`), or "
+            "name another locking scheme"
+        )
 
     skeletons = _skeletons(work)
 
@@ -321,9 +324,11 @@ def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
     for name in work:
         if name not in GROUPS and name not in LOADS and not Path(name).is_file():
             if Path(name).name != name or Path(name).suffix:
-                raise Error(f"{name}: there is no such file; `pagewalk skeleton` makes one")
+                raise Error(
+                    f"{name}: there is no such file; `pagewalk skeleton` writes skeleton files"
+                )
             raise Error(
-                f"`{name}` names no load: choose of {', '.join(LOADS)}, {MICRO} for "
+                f"`{name}` is not a load: choose from {', '.join(LOADS)}, {MICRO} for "
                 f"{', '.join(GROUPS[MICRO])}, {MT} for all mt-..., or give the file of a skeleton"
             )
         those = GROUPS.get(name, (name,))
@@ -349,7 +354,7 @@ def _check_fit(bits: int, what: str, *numbers: int) -> None:
     """Refuses numbers that are not of so many bits."""
     for number in numbers:
         if not 0 <= number < 1 << bits:
-            raise Error(f"{what}: {number} is no number from 0 to 2^{bits} - 1")
+            raise Error(f"{what}: {number} is out of range: write a number from 0 to 2^{bits} - 1")
 
 
 def _each(

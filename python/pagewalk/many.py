@@ -114,11 +114,11 @@ def run_many(
     given = [traces] if isinstance(traces, Trace | str | os.PathLike) else list(traces)
     designs = [machines] if isinstance(machines, Machine | str | os.PathLike) else list(machines)
     if not given or not designs:
-        raise Error("nothing to run: give one trace and one machine at least")
+        raise Error("nothing to run: give at least one trace and one machine")
     opened = [one if isinstance(one, Trace) else Trace(one) for one in given]
     built = [one if isinstance(one, Machine) else Machine(one) for one in designs]
     if len(built) > 1 and any(one.is_pipe for one in opened):
-        raise Error("a pipe is read once: `pagewalk import` it first")
+        raise Error("a pipe can be read only once: `pagewalk import` it first")
     asked = [(trace, machine) for trace in opened for machine in built]
     results = []
     with bar(progress, "running") as told:

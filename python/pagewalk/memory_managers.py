@@ -282,13 +282,13 @@ def managers(
 
     settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
     if any(setting.partition("=")[0].strip() == "os.manager" for setting in settings):
-        raise _native.Error("os.manager is what is compared: leave it out")
+        raise _native.Error("all managers are compared: leave the setting os.manager out")
     asked = _Asked(os.fspath(machine), settings, aged, memory, share_of(memory))
     opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in traces]
     tables = []
     for trace in opened:
         if trace.is_pipe:
-            raise _native.Error("a pipe is read once: `pagewalk import` it first")
+            raise _native.Error("a pipe can be read only once: `pagewalk import` it first")
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
     described = Machine(machine, [*asked.common, *KINDS[0].settings])

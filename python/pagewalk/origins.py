@@ -81,7 +81,7 @@ def folded(data: "plain.Document", key: str = "function") -> list[str]:
         Error: There are no stacks by `key`, or the document has no origins.
     """
     if key not in ("function", "line", "site"):
-        raise Error(f"there are no stacks by {key}: choose function, line or site")
+        raise Error(f"there are no folded stacks by {key}: choose function, line or site")
     named = _names(data, "site")
     stacks: Counter[tuple[str, ...]] = Counter()
     for row in _rows(data):
@@ -180,8 +180,8 @@ def _origins(data: "plain.Document") -> "plain.MissOrigins":
     found = data.get("origins")
     if found is None:
         raise Error(
-            "these results do not say where misses come from: they are of a sweep or of an older "
-            "version; make them with `pagewalk run --json FILE`"
+            "these results do not record where misses come from: they are of a sweep or of an "
+            "older version; make them with `pagewalk run --json FILE`"
         )
     return found
 
@@ -216,7 +216,7 @@ def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[_
         return lambda row: UNKNOWN if row[3] is None else f"thread {row[3]}"
     if key == "page-size":
         return lambda row: f"pages of {text.size(row[4])}"
-    raise Error(f"misses cannot be told apart by {key}: choose one of {', '.join(KEYS)}")
+    raise Error(f"misses are not counted by {key}: choose one of {', '.join(KEYS)}")
 
 
 def region_name(region: "plain.RegionCounts") -> str:

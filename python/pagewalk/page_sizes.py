@@ -108,7 +108,7 @@ def advise(
     described = Machine(machine, settings)
     sizes = _sizes(described)
     if trace.is_pipe:
-        raise _native.Error("a pipe is read once: `pagewalk import` it, then advise")
+        raise _native.Error("a pipe can be read only once: `pagewalk import` it, then advise")
     if memory_added_max < 0:
         raise _native.Error(f"memory_added_max is {memory_added_max}: give a share of 0 or more")
     with bar(progress, f"page sizes of {trace.name}") as told:
@@ -140,22 +140,25 @@ def _sizes(machine: Machine) -> list[str]:
     name = manager.get("manager", FIRST_TOUCH)
     if name not in (FIRST_TOUCH, "irix", "linux"):
         raise _native.Error(
-            f"{machine.name} takes no wishes for page sizes: take a machine whose os.manager is "
+            f"{machine.name} has a memory manager that takes no requests for page sizes: choose a "
+            "machine whose os.manager is "
             "irix, first-touch or linux, as -m origin-2000 or -m epyc-9005"
         )
     if name == "linux" and manager.get("linux", {}).get("enabled", "always") != "madvise":
         raise _native.Error(
-            "large pages come by advice alone where os.linux.enabled is madvise: set that"
+            "os.linux.enabled must be madvise, so that only advised memory gets large pages: set it"
         )
     if manager.get("place"):
-        raise _native.Error("os.place is what is looked for: leave it and --place out")
+        raise _native.Error(
+            "the page sizes of os.place are what is searched for: leave os.place and --place out"
+        )
     base = text.bytes_of(manager.get("base_page", "4K"))
     if name == FIRST_TOUCH and (
         manager.get("uniform") or text.bytes_of(manager.get("page_size", "4K")) > base
     ):
         raise _native.Error(
-            f"{machine.name} has pages of {manager['page_size']} everywhere already: set "
-            "os.page_size=4K and leave os.uniform out"
+            f"{machine.name} has pages of {manager['page_size']} for all memory: set "
+            "os.page_size=4K, and leave os.uniform out"
         )
     tlbs = [tlb for tlb in described["tlb"].values() if isinstance(tlb, dict)]
     arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", []))]

@@ -57,7 +57,7 @@ def record(
         outcome = recording.record(path, force, told)
     if outcome["exit_status"] != 0:
         status = outcome["exit_status"]
-        raise WorkError(f"{recording.name} ended with status {status}; {path} is kept")
+        raise WorkError(f"{recording.name} exited with status {status}; its trace {path} is kept")
     return Trace(path)
 
 
@@ -143,7 +143,7 @@ class Recording(Options):
 
             confined.check(self.small, self._sysroot)
             if self.engine == "native" and self.sysroot is not None:
-                raise Error("--sysroot does not go with --engine native yet; use --engine qemu")
+                raise Error("--sysroot does not work with --engine native; use --engine qemu")
             command[0] = confined.found(command[0], self.small, self._sysroot)
         told = self.fields()
         # These two are what the program is started in.

@@ -121,9 +121,14 @@ class Results(Document, Tabled):
             ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
         if isinstance(data, list) and data:
-            raise _native.Error(f"{name} holds the results of several machines: run one alone")
+            raise _native.Error(
+                f"{name} contains the results of several machines: give the results of one machine"
+            )
         if schema != 2:
-            raise _native.Error(f"{name} is not results of schema 2 (its schema is {schema})")
+            raise _native.Error(
+                f"{name} is not a results document of schema 2 (its schema is {schema}): write one "
+                "with `pagewalk run --json FILE`"
+            )
         # Documents of curves and sweeps have schemas too.
         missing = [key for key in ("trace", "machine", "tlbs", "walks") if key not in data]
         if missing:

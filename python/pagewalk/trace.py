@@ -117,7 +117,7 @@ class Trace:
         if any("\udc80" <= letter <= "\udcff" for letter in self.source):
             shown = self.source.encode(errors="backslashreplace").decode()
             raise _native.Error(
-                f"{shown}: traces are read under names that are UTF-8; rename it, or give a link"
+                f"{shown}: the name of a trace must be UTF-8; rename the file, or make a link to it"
             )
         self.options: dict[str, Any] = {
             "format": format,
@@ -174,7 +174,10 @@ class Trace:
             Error: The length is not known before the end.
         """
         if self.accesses is None:
-            raise _native.Error(f"{self.source}: its length is not known before its end")
+            raise _native.Error(
+                f"{self.source}: the length of this trace is known only after it was read to its "
+                "end"
+            )
         return self.accesses
 
     def info(self, progress: Progress | bool | None = None) -> dict[str, Any]:

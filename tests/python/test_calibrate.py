@@ -111,7 +111,7 @@ def test_pages_of_2m_that_are_whole_do_not_splinter() -> None:
 
 def test_a_machine_that_is_too_busy_is_refused() -> None:
     flat = {n: [2.0, 2.0, 2.0] for n in sizes()}
-    with pytest.raises(WorkError, match="too busy"):
+    with pytest.raises(WorkError, match="other programs disturb it"):
         see(curves() | {"page": flat, "huge": flat})
 
 

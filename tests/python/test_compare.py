@@ -148,7 +148,7 @@ def test_what_does_not_end_alike_is_refused(
 
 
 def test_what_takes_a_millisecond_is_refused() -> None:
-    with pytest.raises(Error, match=r"takes 1\.0 ms of CPU time, most of which is its start: give"):
+    with pytest.raises(Error, match=r"takes 1\.0 ms of CPU time, which is mostly its start: give"):
         compare.compare(lambda: sample(0.001), lambda: sample(0.001), Limits(), seed=0)
 
 
@@ -241,7 +241,7 @@ def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "command", "words"),
     [
-        (["--compare"], ["true"], "most of which is its start"),
+        (["--compare"], ["true"], "which is mostly its start"),
         (["--compare"], ["/nonexistent"], "/nonexistent"),
         (["--compare", "--dry-run"], ["true"], "--compare runs a program many times: leave --dry"),
         (["--rounds", "3"], ["true"], "--rounds is for comparing: give --compare too"),
@@ -264,7 +264,7 @@ def test_a_program_that_cannot_be_repeated_is_named(tmp_path: Path) -> None:
     once = f"test -e {tmp_path}/there && exit 3; touch {tmp_path}/there; {work}"
     command = ["place", "mmap=2M", "--compare"]
     done = run_command([*command, "--", "sh", "-c", once])
-    assert done.returncode == 2 and "it cannot be repeated; give --prepare" in done.stderr
+    assert done.returncode == 2 and "runs cannot be compared; with --prepare" in done.stderr
     prepared = ["--prepare", f"rm -f {tmp_path}/there", "--rounds", 2]
     done = run_command([*command, *prepared, "--", "sh", "-c", once])
     assert done.returncode == 0, done.stderr
@@ -371,7 +371,7 @@ def test_machines_here_says_to_calibrate_where_none_fits(
     ("options", "words"),
     [
         (["--measure"], "put it after `--`, as in `--measure -- ./join`"),
-        (["--", "true"], "runs the program after `--` with --measure alone"),
+        (["--", "true"], "runs a program after `--` only with --measure"),
         (["--rounds", "3"], "--rounds is for comparing: give --measure too"),
     ],
 )

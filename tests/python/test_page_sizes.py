@@ -441,12 +441,12 @@ def test_on_line_promotion_is_in_results_text_and_report() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "freebsd-2009"], "take a machine whose os.manager is irix, first-touch or"),
-        (["-m", "epyc-9005", "--set", "os.manager=linux"], "where os.linux.enabled is madvise"),
+        (["-m", "freebsd-2009"], "choose a machine whose os.manager is irix, first-touch or"),
+        (["-m", "epyc-9005", "--set", "os.manager=linux"], "os.linux.enabled must be madvise"),
         (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M everywhere already"),
         (["-m", "r4700"], "hold pages of one size: nothing to advise"),
-        (["-m", "origin-2000", "--set", "os.place=data=64K"], "os.place is what is looked for"),
-        (["-m", "origin-2000", "--max-memory", "5"], "write it as in +5%"),
+        (["-m", "origin-2000", "--set", "os.place=data=64K"], "leave os.place and --place out"),
+        (["-m", "origin-2000", "--max-memory", "5"], "write a percentage, as in +5%"),
         (["-m", "origin-2000", "--max-memory", "-5%"], "expected one argument"),
         ([], "required: -m/--machine"),
     ],

@@ -482,20 +482,20 @@ def test_a_process_is_collapsed_without_rights_by_calls_of_its_own(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["place"], "say which memory has which page size"),
+        (["place"], "give the page size of some memory"),
         (["place", "heap=2M"], "give a process with -p PID, or a program after `--`"),
         (["place", "heap=64K", "--", "true"], "a setting of the whole system, not of a program"),
         (["place", "heap=1G", "--", "true"], "give --system as root"),
         (["place", "heap=8M", "--", "true"], "this kernel has no pages of 8M"),
-        (["place", "heap=2M", "--pool", "2M=4", "--", "true"], "give --system too"),
+        (["place", "heap=2M", "--pool", "2M=4", "--", "true"], "with --system"),
         (["place", "heap=2M", "--system", "--pool", "2M", "--", "true"], "as in 2M=64"),
-        (["place", "site a.c:1=2M", "--", "true"], "known to recordings alone"),
-        (["place", "heap=4K", "-p", "1"], "can only be given pages of 2M"),
+        (["place", "site a.c:1=2M", "--", "true"], "known only in recordings"),
+        (["place", "heap=4K", "-p", "1"], "can be given only pages of 2M"),
         (["place", "heap=2M", "-p", "999999999"], "there is no process 999999999"),
         (["place", "heap=2M", "--only", "-p", "1"], "--only is for a program after `--`"),
         (["place", "heap=2M", "--", "nosuch-program"], "no such program"),
         (["place", "heap=2M", "--", "/"], "is a directory, not a program"),
-        (["place", "region anonymous 7=2M", "--", "true"], "has no name in a program that runs"),
+        (["place", "region anonymous 7=2M", "--", "true"], "has no name in a running program"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -627,7 +627,7 @@ class TestJournal:
             journal.restore(root / "run", System(root))
         path.unlink()
         path.symlink_to("/etc/passwd")
-        with pytest.raises(_native.WorkError, match="no journal"):
+        with pytest.raises(_native.WorkError, match="not a journal"):
             journal.restore(root / "run", System(root))
 
     def test_a_pagewalk_that_still_runs_keeps_others_away(self, root: Path) -> None:

@@ -49,7 +49,7 @@ def test_values_are_lists_and_ranges(text: str, expected: list[str]) -> None:
         ("1,,2", "an empty value"),
         ("4..1", "the range is empty"),
         ("2^4..2^2", "the range is empty"),
-        ("1..5:0", "a step of 0"),
+        ("1..5:0", "the step is 0"),
         ("0..9999999", "more than 100000 values"),
     ],
 )

@@ -39,7 +39,9 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not text.endswith("%") or not 0 <= share < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is no share of memory: write it as in +5%")
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not a share of memory: write a percentage, as in +5%"
+        )
     return share
 
 
@@ -140,7 +142,10 @@ def _check_measuring(options: argparse.Namespace) -> None:
         )
     if not options.measure:
         if options.program is not None:
-            raise UsageError("advise runs the program after `--` with --measure alone: give it too")
+            raise UsageError(
+                "advise runs a program after `--` only with --measure: give --measure, or leave "
+                "the program out"
+            )
         check_alone(options, "--measure")
 
 
@@ -151,7 +156,7 @@ def _measured(options: argparse.Namespace, written: str, is_any: bool) -> None:
     from pagewalk.placing.system import System
 
     if not is_any:
-        arguments.note(options, ["nothing is advised, so that there is nothing to measure"])
+        arguments.note(options, ["no page size is advised, so that there is nothing to measure"])
         return
     if not _native.may_trace():
         raise _native.Error(launch.FORBIDDEN)

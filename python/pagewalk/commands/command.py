@@ -73,8 +73,8 @@ class Input(Flag):
             for output in _outputs(options):
                 if path and _is_same(path, getattr(options, output.dest)):
                     raise UsageError(
-                        f"{output.name} {getattr(options, output.dest)}: it is what is read; "
-                        "choose another name"
+                        f"{output.name} {getattr(options, output.dest)}: is also the input; "
+                        "choose another name for the output"
                     )
 
 
@@ -100,16 +100,18 @@ class Output(Flag):
         path = getattr(options, self.dest)
         if path == "-" and options.program is not None:
             raise UsageError(
-                f"{self.name} -: standard output is the program's own; give {self.name} a file"
+                f"{self.name} -: standard output belongs to the program; give {self.name} a file"
             )
         if path is not None and path != "-":
             from pagewalk.output import refuse_existing
 
             refuse_existing(path, options.force)
         if path is not None and self.ends and (path == "-" or not path.endswith(self.ends)):
-            raise UsageError(f"{self.name} {path}: give a file whose name ends in {self.ends}")
+            raise UsageError(f"{self.name} {path}: the name of the file must end in {self.ends}")
         if path == "-" and not self.pipes:
-            raise UsageError(f"{self.name} needs the name of a file")
+            raise UsageError(
+                f"{self.name} cannot write to standard output: give it the name of a file"
+            )
 
 
 class Table(Output):

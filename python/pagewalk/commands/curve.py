@@ -37,7 +37,7 @@ def _lookups(text: str) -> list[str]:
     names = _list(text)
     for name in names:
         if name not in LOOKUPS:
-            raise argparse.ArgumentTypeError(f"`{name}`: choose of {', '.join(LOOKUPS)}")
+            raise argparse.ArgumentTypeError(f"`{name}`: choose from {', '.join(LOOKUPS)}")
     return names
 
 

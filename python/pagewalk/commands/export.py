@@ -65,7 +65,9 @@ class Export(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Writes the file and says how much is in it."""
         if options.output == options.json == "-":
-            raise UsageError("one of the two goes to standard output: -o - or --json -")
+            raise UsageError(
+                "-o - and --json - both write to standard output: give one of them a file"
+            )
         return _parquet(options) if options.to == "parquet" else _native_format(options)
 
 
@@ -76,7 +78,7 @@ def _parquet(options: argparse.Namespace) -> int:
         raise UsageError("a Parquet file cannot go to standard output: give -o the name of a file")
     trace = arguments.trace(options, options.trace)
     if trace.is_pipe:
-        raise UsageError("a pipe is read once: `pagewalk import` it, then export")
+        raise UsageError("a pipe can be read only once: `pagewalk import` it, then export the file")
     with (
         replacing(options.output, options.force) as temporary,
         arguments.progress(options, f"exporting {trace.name}") as progress,
@@ -100,7 +102,8 @@ def _native_format(options: argparse.Namespace) -> int:
         if options.output != "-":
             Path(options.output).unlink(missing_ok=True)
         raise UsageError(
-            f"--thread {options.thread}: it has made no access; `pagewalk info` counts"
+            f"--thread {options.thread}: there is no access of this thread; `pagewalk info` lists "
+            "threads"
         )
     arguments.warn(written["warnings"])
     _say(options, written["records"], "row" if options.to == "csv" else "record")

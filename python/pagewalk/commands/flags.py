@@ -157,7 +157,7 @@ def top(what: str) -> Flags:
 
     def check(options: argparse.Namespace) -> None:
         if options.top == 0:
-            raise UsageError("--top 0 shows nothing: give 1 or more")
+            raise UsageError("--top 0 shows no rows: give 1 or more")
 
     return Flags(
         Flag("--top", type=number, default=20, metavar="N", help=f"show the {what} (default: 20)"),
@@ -204,7 +204,7 @@ PROCESS = Flag(
     help="use only this one of several processes: its pid, or the name or path of its program",
 )
 
-_LIVE = "is for a live program; a trace has --skip and --max-accesses"
+_LIVE = "is for a live program; for a trace, use --skip and --max-accesses"
 
 
 def _edge(edge: str, what: str) -> Flags:
@@ -340,7 +340,7 @@ LIVE = Flag(
 
 def _check_native(options: argparse.Namespace) -> None:
     if options.native_prepare is not None and not options.native:
-        raise UsageError("--native-prepare is for --native: give both")
+        raise UsageError("--native-prepare needs --native: give both")
 
 
 NATIVE = Flags(
@@ -364,7 +364,7 @@ NATIVE = Flags(
 
 def _check_origins(options: argparse.Namespace) -> None:
     if options.merge and "region" not in options.by:
-        raise UsageError("--merge is for --by region")
+        raise UsageError("--merge needs --by region: give both")
 
 
 ORIGINS = Flags(
@@ -384,7 +384,7 @@ ORIGINS = Flags(
     check=_check_origins,
 )
 
-_TOOLS = "is for traces of other tools, not for a live program"
+_TOOLS = "is for traces of other tools: leave it out for a live program"
 
 CLOUDSUITE = Flag(
     "--cloudsuite",
@@ -428,7 +428,7 @@ ARCH = Flag(
 )
 FETCHES = Flag(
     "--fetches",
-    unless="is for traces of other tools; a live program has --no-fetch",
+    unless="is for traces of other tools; for a live program, use --no-fetch",
     choices=["blocks", "instructions", "none"],
     default="blocks",
     help="instruction fetches to simulate: one per basic block, one per instruction, or none "
@@ -446,14 +446,14 @@ READING = Flags(
     KEEP_GOING,
     Flag(
         "--spread",
-        unless="is for traces: record the program first",
+        unless="is for traces: `pagewalk record` the program first",
         type=size,
         metavar="SIZE",
         help="move mappings apart, so that no two of them share an aligned block of SIZE, as 2M",
     ),
     Flag(
         "--kernel",
-        unless="is for recordings; record the program with --calls first",
+        unless="is for traces: `pagewalk record --calls` the program first",
         metavar="MODEL",
         help="add the accesses of a kernel at system calls and at switches between processes: "
         "monolithic, or microkernel with Linux as a process; the trace must have been "

@@ -90,7 +90,7 @@ class Import(Command):
             )
         if options.path.startswith("generate:"):
             raise UsageError(
-                f"{options.path} is a generator: `pagewalk generate` stores what it makes"
+                f"{options.path} is a generator, not a file: `pagewalk generate` stores its trace"
             )
         with arguments.progress(options, f"importing {options.path}") as progress:
             made = arguments.trace(options, options.path).store(

@@ -49,7 +49,7 @@ class Info(Command):
         from pagewalk.summary import trace_summary
 
         if options.graph is not None and not options.switches:
-            raise UsageError("--graph is for --switches")
+            raise UsageError("--graph needs --switches: give both")
         trace = arguments.trace(options, options.trace)
         with arguments.progress(options, f"reading {trace.name}") as progress:
             info = trace.info(progress)

@@ -41,7 +41,7 @@ class Machines(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Lists the machines or prints a file."""
         if options.output is not None and options.name is None:
-            raise UsageError("-o writes the file of one machine: name it")
+            raise UsageError("-o writes the file of one machine: give its name")
         found = machines()
         if options.here:
             return _here(options, found)
@@ -51,7 +51,8 @@ class Machines(Command):
                 # The same refusal as that of a run, with the name that was most likely meant.
                 Machine(options.name)
                 raise UsageError(
-                    f"{options.name} is a file already: this prints the built-in machines"
+                    f"{options.name} is a file: `pagewalk machines NAME` prints built-in machines "
+                    "only"
                 )
         if options.json is not None:
             document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
@@ -72,7 +73,7 @@ def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
     from pagewalk import here
 
     if options.name is not None:
-        raise UsageError(f"--here looks at all machines: leave {options.name} out")
+        raise UsageError(f"--here lists machines and takes no name: leave {options.name} out")
     processor = here.processor()
     fitting = here.fitting([machine.name for machine in found], processor, Path())
     if options.json is not None:

@@ -63,7 +63,7 @@ class Managers(Command):
         if not options.traces:
             for flag, path in (("--html", options.html), ("--output", options.output)):
                 if path is not None:
-                    raise UsageError(f"{flag} is for runs: give a trace")
+                    raise UsageError(f"{flag} writes the results of runs: give a trace")
             return _list(options)
         traces = [arguments.trace(options, trace) for trace in options.traces]
         with arguments.progress(options, "managers") as progress:

@@ -55,9 +55,9 @@ class Origins(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Sums, and gives tables, stacks or JSON."""
         if options.folded and (options.by or options.json is not None):
-            raise UsageError("--folded gives stacks in place of tables: leave --by and --json out")
+            raise UsageError("--folded prints stacks in place of tables: leave --by and --json out")
         if options.output is not None and not options.folded:
-            raise UsageError("-o is for --folded; the tables as JSON are written by --json FILE")
+            raise UsageError("-o needs --folded; to write the tables as JSON, use --json FILE")
         data = Results.load(options.results).data
         if options.folded:
             arguments.warn(origins.notes(data))

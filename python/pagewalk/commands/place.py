@@ -40,7 +40,9 @@ def _pool(text_: str) -> tuple[int, int]:
     """`2M=64` as bytes and pages."""
     bytes_, equals, count = text_.partition("=")
     if not equals or not count.isdecimal() or not 0 < int(count) < 1 << 24:
-        raise argparse.ArgumentTypeError(f"`{text_}`: write a page size and how many, as in 2M=64")
+        raise argparse.ArgumentTypeError(
+            f"`{text_}`: write a page size and a number of pages, as in 2M=64"
+        )
     return size(bytes_), int(count)
 
 
@@ -51,7 +53,9 @@ def _share(text_: str) -> float:
     except ValueError:
         share = 0.0
     if not text_.endswith("%") or not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"`{text_}` is no share of the time: write it as in 1%")
+        raise argparse.ArgumentTypeError(
+            f"`{text_}` is not a share of the time: write a percentage between 0 and 100, as in 1%"
+        )
     return share
 
 
@@ -182,12 +186,15 @@ class Place(Command):
         if options.restore:
             return _restored(options)
         if options.rules is None:
-            raise UsageError("say which memory has which page size, as in `pagewalk place heap=2M`")
+            raise UsageError(
+                "no rules: give the page size of some memory, as in `pagewalk place heap=2M -- "
+                "COMMAND`"
+            )
         check(options)
         _check_comparing(options)
         system = System()
         if options.pool and not options.system:
-            raise UsageError("--pool changes the whole system: give --system too, as root")
+            raise UsageError("--pool changes the whole system: run it as root, with --system")
         wanted = read(options.rules, system, has_all=options.system)
         if options.pid is not None:
             return _running(options, wanted, system)
@@ -224,7 +231,7 @@ def _program(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
         arguments.note(options, [] if options.no_ptrace else [launch.FORBIDDEN])
         arguments.warn(launch.unplaced(advised, set_))
         if options.only:
-            raise UsageError("--only takes the launcher: leave it out where ptrace is forbidden")
+            raise UsageError("--only needs ptrace, which is forbidden here: leave it out")
     if options.compare:
 
         def placed_() -> dict[str, Any]:
@@ -265,7 +272,9 @@ def _say_unused(options: argparse.Namespace, outcome: dict[str, Any]) -> None:
     """Says what is to be known of a run, and which rules nothing was mapped for."""
     arguments.note(options, outcome["notes"])
     unused = [one for one in outcome["rules"] if not one["mappings"]]
-    arguments.warn([f"{one['rule']}: nothing was mapped that it is for" for one in unused])
+    arguments.warn(
+        [f"{one['rule']}: no memory was mapped that this rule applies to" for one in unused]
+    )
 
 
 def _told(
@@ -317,7 +326,7 @@ def check_alone(options: argparse.Namespace, flag: str) -> None:
     """Refuses flags of a comparison without `flag`, which asks for one."""
     for name in ("within", "rounds", "seconds", "prepare"):
         if vars(options)[name] is not None:
-            raise UsageError(f"--{name} is for comparing: give {flag} too")
+            raise UsageError(f"--{name} needs {flag}: give both")
 
 
 def compared(
@@ -384,7 +393,7 @@ def _running(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
     refused = [name for name in ("only", "inherit", "no_ptrace", "system") if vars(options)[name]]
     if refused:
         flag = refused[0].replace("_", "-")
-        raise UsageError(f"--{flag} is for a program after `--`, not for one that runs")
+        raise UsageError(f"--{flag} is for a program after `--`: leave it out with -p")
     if options.dry_run:
         say(live.dry(options.pid, wanted))
         return 0
@@ -398,7 +407,7 @@ def _running(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
             say(show.summary(document, options.top))
     arguments.warn(
         [
-            f"{one['rule']}: nothing is mapped that it is for"
+            f"{one['rule']}: no memory is mapped that this rule applies to"
             for one in outcome["rules"]
             if not one["mappings"]
         ]

@@ -87,7 +87,7 @@ class Reproduce(Command):
         from pagewalk.reproduce import Lab, find, history, root, scoreboard
 
         if options.smoke and options.save:
-            raise UsageError("--smoke measures nothing worth keeping: leave out --save")
+            raise UsageError("the numbers of --smoke are not meaningful: leave out --save")
         if options.stale and (options.save or options.json is not None or options.html is not None):
             raise UsageError("--stale measures nothing: leave out --save, --json and --html")
         folder = root(options.experiments)

@@ -128,13 +128,16 @@ def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
         raise UsageError(
-            "--native is for a live program: `pagewalk record --native` keeps it for traces"
+            "--native needs a program after `--`; for a trace, record it with `pagewalk record "
+            "--native`"
         )
     refuse(options, RECORDING, LIVE)
     arguments.no_program_as_trace(options.trace)
     trace = arguments.trace(options, options.trace)
     if trace.is_pipe and machines > 1:
-        raise UsageError("a pipe is read once: `pagewalk import` it, then compare machines")
+        raise UsageError(
+            "a pipe can be read only once: `pagewalk import` it, then compare machines"
+        )
     return trace
 
 
@@ -163,7 +166,7 @@ def live(
 ) -> "tuple[list[Results], int]":
     """The results of the program that `options` names, and its exit status."""
     if options.trace is not None:
-        raise UsageError(f"either the trace {options.trace} or a program after `--`, not both")
+        raise UsageError(f"give either the trace {options.trace} or a program after `--`, not both")
     if len(machines) > 1:
         raise UsageError(
             "a live program runs on one machine: `pagewalk record` it, then compare machines"

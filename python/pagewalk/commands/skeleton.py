@@ -45,7 +45,9 @@ class Skeleton(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Writes the file and says what is in it."""
         if options.output == options.json == "-":
-            raise UsageError("one of the two goes to standard output: -o - or --json -")
+            raise UsageError(
+                "-o - and --json - both write to standard output: give one of them a file"
+            )
         trace = arguments.trace(options, options.trace)
         with arguments.progress(options, f"reading {trace.name}") as progress:
             made = skeleton(trace, progress=progress)

@@ -76,7 +76,9 @@ class Stat(Command):
         if len(names) > 1:
             raise UsageError("stat takes one machine: `pagewalk run` compares several")
         if options.output == options.json == "-":
-            raise UsageError("-o - and --json - both write to standard output: give one a file")
+            raise UsageError(
+                "-o - and --json - both write to standard output: give one of them a file"
+            )
         trace = None if options.program is not None else stored_trace(options)
         machine = arguments.machine(names[0], options, trace)
         arguments.note(options, machine.notes)

@@ -261,7 +261,10 @@ def _vary(given: list[str]) -> dict[str, list[str]]:
         if not (key.strip() and equals):
             raise UsageError(f"--vary {one}: write KEY=VALUES, as in tlb.l2d.entries=512,1024")
         if key.strip() in vary:
-            raise UsageError(f"--vary {key}: given twice; separate its values by commas")
+            raise UsageError(
+                f"--vary {key}: the key is given twice; give it once, with its values separated by "
+                "commas"
+            )
         try:
             vary[key.strip()] = values(text)
         except Error as error:

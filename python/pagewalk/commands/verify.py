@@ -111,7 +111,7 @@ def check(options: argparse.Namespace) -> None:
     if options.pid is None and options.program is None:
         raise UsageError("give a process with -p PID, or a program after `--`")
     if options.pid is not None and options.program is not None:
-        raise UsageError("-p and a program after `--` do not go together: leave one out")
+        raise UsageError("give either -p PID or a program after `--`, not both")
 
 
 def _run(
@@ -130,13 +130,13 @@ def _run(
     documents = watch.documents
     arguments.note(options, outcome["notes"])
     if not documents:
-        arguments.warn(["the program ended before its memory could be looked at"])
+        arguments.warn(["the program ended before its memory could be examined"])
     elif len(documents) > 1:
         arguments.note(
             options,
             [
-                f"{len(documents)} processes were looked at, and the one with most memory is "
-                "shown; --json has all"
+                f"{len(documents)} processes were examined; the one with the most memory is "
+                "shown, and --json writes all"
             ],
         )
     return documents, outcome["status"]

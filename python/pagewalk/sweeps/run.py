@@ -184,11 +184,11 @@ def _traces(
     several = [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
     traces = [one if isinstance(one, Trace) else Trace(one) for one in several]
     if not traces:
-        raise _native.Error("there is no trace to sweep over")
+        raise _native.Error("there is no trace to sweep: give one or more")
     names = _names(traces)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise _native.Error(f"{twice[0]} is given twice: each trace is swept once")
+        raise _native.Error(f"{twice[0]} is given twice: give each trace once")
     return traces
 
 
@@ -213,12 +213,12 @@ def _base(
         values = list(dict.fromkeys(design[name] for design in designs if name in design))
         if not values:
             raise _native.Error(
-                f"--normalize-to {name}: it does not vary; "
-                f"{', '.join(designs[0]) or 'nothing'} does"
+                f"--normalize-to {name}: this key does not vary; "
+                f"the keys that vary: {', '.join(designs[0]) or 'none'}"
             )
         if value not in values:
             shown = ", ".join(values[:8])
-            raise _native.Error(f"--normalize-to {name}={value}: it varies over {shown}")
+            raise _native.Error(f"--normalize-to {name}={value}: choose a value of --vary: {shown}")
     return base
 
 
@@ -276,5 +276,5 @@ def _varies_alone(
     for key, asked in (("memory.size", memory), ("memory.aged", aged)):
         if asked is not None and any(name in (key, "memory") for name in vary):
             raise _native.Error(
-                f"{key} varies, and is given for all designs as well: leave one out"
+                f"{key} is given with --vary and for all designs: leave one of the two out"
             )
