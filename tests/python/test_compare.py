@@ -131,8 +131,8 @@ def test_which_runs_first_is_by_chance() -> None:
 @pytest.mark.parametrize(
     ("without", "placed", "words"),
     [
-        ([0, 1], [0], "status 0 and, when it was run again, with 1: it cannot be repeated; give"),
-        ([0, 0], [139], "with status 0 by itself and with 139 when it is placed: nothing can be"),
+        ([0, 1], [0], "status 0 in one run and 1 in the next, so that runs cannot be compared"),
+        ([0, 0], [139], "with status 0 without the rules and 139 with them, so that runs cannot"),
         ([0, 3], [3], "cannot be repeated"),
     ],
 )
@@ -224,7 +224,7 @@ def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
     assert done.returncode == 0 and not done.stdout, done.stderr
     found = json.loads(out.read_text())
     assert found["rounds"] == 8 and found["rules"] == ["mmap = 2M", "lib none = 2M"]
-    assert done.stderr.count("lib none = 2M: nothing was mapped that it is for") == 1
+    assert done.stderr.count("lib none = 2M: no memory was mapped that this rule applies to") == 1
     got = {one["rule"]: one["large_bytes"] for one in found["rules_got"]}
     assert got["mmap = 2M"] > 24 << 20 and got["lib none = 2M"] == 0
     assert found["without"]["minor_faults"] > 7000 > found["placed"]["minor_faults"] + 5000
@@ -244,8 +244,12 @@ def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
         (["--compare"], ["true"], "which is mostly its start"),
         (["--compare"], ["/nonexistent"], "/nonexistent"),
         (["--compare", "--dry-run"], ["true"], "--compare runs a program many times: leave --dry"),
-        (["--rounds", "3"], ["true"], "--rounds is for comparing: give --compare too"),
-        (["--compare", "--within", "3"], ["true"], "`3` is no share of the time: write it as in 1"),
+        (["--rounds", "3"], ["true"], "--rounds needs --compare: give both"),
+        (
+            ["--compare", "--within", "3"],
+            ["true"],
+            "`3` is not a share of the time: write a percentage",
+        ),
         (["--compare", "--prepare", "exit 5"], ["true"], "--prepare: `exit 5` ended with status 5"),
     ],
 )
@@ -372,7 +376,7 @@ def test_machines_here_says_to_calibrate_where_none_fits(
     [
         (["--measure"], "put it after `--`, as in `--measure -- ./join`"),
         (["--", "true"], "runs a program after `--` only with --measure"),
-        (["--rounds", "3"], "--rounds is for comparing: give --measure too"),
+        (["--rounds", "3"], "--rounds needs --measure: give both"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

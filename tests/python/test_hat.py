@@ -163,17 +163,20 @@ def test_more_processors_wait_more_for_one_lock() -> None:
     [
         ({"cpus": [1000]}, "choose 1 to 128"),
         ({"cpus": [0]}, "choose 1 to 128"),
-        ({"cpus": [1 << 70]}, "processors: 1180591620717411303424 is no number"),
-        ({"seed": 1 << 64}, "seed: 18446744073709551616 is no number from 0 to 2.64 - 1"),
-        ({"contexts": 1 << 32}, "contexts: 4294967296 is no number"),
-        ({"pool_bytes": 1 << 64}, "bytes of a pool: 18446744073709551616 is no number"),
+        ({"cpus": [1 << 70]}, "processors: 1180591620717411303424 is out of range"),
+        (
+            {"seed": 1 << 64},
+            "seed: 18446744073709551616 is out of range: write a number from 0 to 2.64 - 1",
+        ),
+        ({"contexts": 1 << 32}, "contexts: 4294967296 is out of range"),
+        ({"pool_bytes": 1 << 64}, "bytes of a pool: 18446744073709551616 is out of range"),
         ({"work": ["none.skeleton"]}, "none.skeleton: there is no such file"),
         ({"work": ["mt-mmap-low"], "hat_only": True}, "run it without --hat-only"),
-        ({"locking": ["none"]}, "`none` names no scheme of locks: choose of global, early"),
-        ({"work": ["none"]}, "`none` names no load: choose of fork"),
-        ({"tables": ["none"]}, "`none` names no page table: choose of x86-64"),
-        ({"shootdowns": "none"}, "`none` names no kind of shootdown"),
-        ({"lock_kind": "none"}, "`none` names no kind of lock"),
+        ({"locking": ["none"]}, "`none` is not a locking scheme: choose from global, early"),
+        ({"work": ["none"]}, "`none` is not a load: choose from fork"),
+        ({"tables": ["none"]}, "`none` is not a page table: choose from x86-64"),
+        ({"shootdowns": "none"}, "`none` is not a kind of shootdown"),
+        ({"lock_kind": "none"}, "`none` is not a kind of lock"),
         ({"locking": ["covering"], "tables": ["hashed-shared"]}, "locks subtrees, and `hashed"),
         (
             {"locking": ["covering"], "tables": ["guarded"]},
@@ -198,7 +201,7 @@ def test_what_cannot_run_is_told(arguments, complaint: str) -> None:
         (["--on", "host", "--rounds", "0"], "--rounds 0 measures nothing"),
         (["--context-threshold", "9"], "give --contexts too"),
         (["--json", "/nonexistent/hat.json"], "there is no directory /nonexistent"),
-        (["--html", "-"], "--html needs the name of a file"),
+        (["--html", "-"], "--html cannot write to standard output"),
     ],
 )
 def test_what_makes_no_sense_is_refused(pagewalk, asked: list[str], complaint: str) -> None:

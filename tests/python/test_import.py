@@ -427,7 +427,7 @@ def test_threads_are_exported_one_at_a_time(pagewalk, tmp_path: Path) -> None:
         (["import", "parquet", "t.parquet", "--column", "addr=a", "-o", "x.pwt"], 2, "addr=a"),
         (["import", "parquet", "kind.parquet", "-o", "x.pwt"], 1, "kind `jump`"),
         (["import", "parquet", "null.parquet", "-o", "x.pwt"], 1, "without a value"),
-        (["import", "parquet", "float.parquet", "-o", "x.pwt"], 1, "no whole number"),
+        (["import", "parquet", "float.parquet", "-o", "x.pwt"], 1, "not an integer type"),
         (["import", "parquet", "size.parquet", "-o", "x.pwt"], 1, "size 0"),
         (["import", "csv", "t.csv", "--column", "address=vaddr", "-o", "x.pwt"], 2, "--column"),
         (["import", "csv", "t.csv", "--column", "addr", "-o", "x.pwt"], 2, "addr=NAME"),

@@ -98,7 +98,10 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ({"memory": "lots"}, "memory is `lots`: write a size as 64M, or a share as 80%"),
         ({"memory": "64M", "set": {"memory.size": "1G"}}, "memory.size is given twice"),
         ({"set": {"os.linux.enabled": "perhaps"}}, "there is no `perhaps` here: write always"),
-        ({"set": {"os.ingens.util_threshold": 101}}, "os.ingens.util_threshold: 101 is no share"),
+        (
+            {"set": {"os.ingens.util_threshold": 101}},
+            "os.ingens.util_threshold: 101 is not a share",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, object], expected: str) -> None:
@@ -111,7 +114,7 @@ def test_standard_input_and_a_page_of_no_trace_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["managers", "--html", "x.html"]) != 0
-    assert "--html is for runs: give a trace" in capsys.readouterr().err
+    assert "--html writes the results of runs: give a trace" in capsys.readouterr().err
     with pytest.raises(Error, match="a pipe can be read only once"):
         managers("-")
 

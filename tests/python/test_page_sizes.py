@@ -421,7 +421,7 @@ def test_a_rule_may_name_the_line_that_allocates(three: Path, machine: str, size
     assert (62 << 20) <= pages * bytes_of(size) <= 64 << 20
     assert walks < 0.5 * base
     assert large(f"site three.c:5={size},site three.c:6={size}")[0] > pages
-    with pytest.raises(Error, match=r"allocated at three\.c:1 \(recordings with --allocations"):
+    with pytest.raises(Error, match=r"allocated at three\.c:1 \(recorded only with --allocations"):
         Machine(machine, {"os.place": f"site three.c:1={size}"}).run(three)
 
 

@@ -210,7 +210,9 @@ def test_a_rule_for_nothing_is_told_and_can_be_required(
     command = [programs["dynamic"], "plain:8", "exit:0"]
     _, done = placed("lib nosuch.so=2M, mmap=2M", command, tmp_path)
     assert done.returncode == 0
-    assert "warning: lib nosuch.so = 2M: nothing was mapped that it is for" in done.stderr
+    assert (
+        "warning: lib nosuch.so = 2M: no memory was mapped that this rule applies to" in done.stderr
+    )
     _, done = placed("lib nosuch.so=2M", command, tmp_path, "--require")
     assert done.returncode == UNMET and "--require: lib nosuch.so = 2M" in done.stderr
     _, done = placed("mmap=2M", command, tmp_path, "--require")

@@ -240,7 +240,7 @@ def test_experiments_are_found_by_name_and_by_paper() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[x]\nwhat = 'y'", "x: give either `source` or `command`"),
+        ("[x]\nwhat = 'y'", "x: give `source` or `command`, not both"),
         ("[x]\nsource = 'y'\nsizes = 3", "x: there is no key sizes"),
         ("[x", "programs.toml: "),
     ],

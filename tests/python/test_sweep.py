@@ -91,7 +91,7 @@ def test_a_design_that_cannot_be_built_is_a_row_with_its_error() -> None:
     table = sweep(SPEC, "opteron-2008", vary={"tlb.l2d.entries": [64, 33], "tlb.l2d.ways": "4"})
     first, second = table.to_pylist()
     assert first["error"] is None and first["walks.walks"] > 0
-    assert "33 entries are no whole number of sets" in second["error"]
+    assert "33 entries are not a whole number of sets" in second["error"]
     assert second["walks.walks"] is None and second["machine_digest"] is None
     with pytest.raises(pagewalk.Error, match="there is no key `sets`"):
         sweep(SPEC, "opteron-2008", vary={"tlb.l2d.sets": "1,2"})
@@ -226,7 +226,7 @@ def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
         (["--vary", "a=4..1"], "--vary a: 4..1: the range is empty"),
         (["--vary", "os.page_size=4K", "-m", "nothing"], "nothing"),
         (["--vary", "os.page_size=5K"], "5K"),
-        (["--vary", "os.page_size=4K", "-o", "-"], "--output needs the name of a file"),
+        (["--vary", "os.page_size=4K", "-o", "-"], "--output cannot write to standard output"),
         (["--vary", "os.page_size=4K,2M", "--normalize-to", "os.page_size"], "write KEY=VALUE"),
         ([], "--vary"),
     ],
@@ -534,7 +534,7 @@ def test_a_figure_shows_what_was_asked_for_under_its_names(pagewalk, tmp_path: P
     assert 'width="170"' in text
     for wrong, complaint in (
         (["--color", "os.manager"], "--color os.manager: it does not vary"),
-        (["--x", "os.page_size", "--facet", "os.page_size"], "--x has it already"),
+        (["--x", "os.page_size", "--facet", "os.page_size"], "--x uses this key already"),
         (["--y", "speed"], "--y speed: choose one of misses"),
         (["--label", "speed=fast"], "--label speed: name one of"),
         (["--label", "misses"], "--label misses: write KEY=TEXT"),

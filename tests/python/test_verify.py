@@ -336,7 +336,9 @@ def test_what_cannot_be_is_one_line(arguments: list[str], words: str, tmp_path: 
 def test_a_rule_for_nothing_is_told(program: Path, tmp_path: Path) -> None:
     document, _ = seen(program, ["plain:4"], tmp_path, "lib nosuch.so=2M, mmap=2M")
     assert document["rules_unmet"] == ["lib nosuch.so = 2M"]
-    assert "lib nosuch.so = 2M: nothing is mapped that it is for" in show.summary(document)
+    assert "lib nosuch.so = 2M: no memory is mapped that this rule applies to" in show.summary(
+        document
+    )
 
 
 def test_the_python_that_runs_this_can_be_looked_at() -> None:

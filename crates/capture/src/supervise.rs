@@ -20,8 +20,9 @@ use crate::{Engine, Error, Options};
 /// How many ended processes are remembered for children that are found later.
 const ENDED_MAX: usize = 64;
 /// What is lost of a process that ended with accesses that it had counted and not told.
-const UNCOUNTED: &str = "it was killed while its accesses were counted: those of its last million \
-    instructions that surely hit may be missing from all counts; --tell-all counts them";
+const UNCOUNTED: &str = "it was killed while guaranteed hits were only counted: those of its last \
+                         million instructions may be missing from all counts; with --tell-all none \
+                         are missing";
 /// Time between two looks whether processes have ended, while there is work.
 const LOOK: Duration = Duration::from_millis(20);
 /// Milliseconds to sleep at most when nothing comes.
@@ -290,7 +291,8 @@ impl<O: Outputs> Supervisor<O> {
         match self.session.head().lost.load(Ordering::Relaxed) {
             0 => {}
             count => lost.push(format!(
-                "{count} threads, processes or blocks found no room and are not recorded"
+                "{count} threads, processes or blocks did not fit into the recorder's memory and \
+                 are not recorded"
             )),
         }
         lost

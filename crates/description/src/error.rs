@@ -88,7 +88,8 @@ pub enum Error {
     Check(String),
     /// A place rule that nothing was mapped for.
     #[error(
-        "os.place: {0}: see what is called how with `pagewalk info TRACE`, or leave the rule out"
+        "os.place: {0}: `pagewalk info TRACE` lists the names of regions; correct the rule, or \
+         leave it out"
     )]
     Place(String),
     /// A curve that cannot be counted.

@@ -295,15 +295,13 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     } else {
         String::new()
     };
-    Failure::Table(format!(
-        "the address {addr} is none that this machine's page table can hold{hint}"
-    ))
+    Failure::Table(format!("this machine's page table cannot map the address {addr}{hint}"))
 }
 
 /// Why a fault would only come again.
 pub fn stale(addr: VirtAddr, fault: Fault) -> Failure {
     Failure::Table(format!(
         "the walk of {addr} faults ({fault}), but the page table has the page and allows the \
-         access: hardware remembers what a shootdown should have flushed"
+         access: the hardware still has an entry that a shootdown should have flushed"
     ))
 }

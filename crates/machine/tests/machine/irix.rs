@@ -352,7 +352,7 @@ fn what_is_wrong_is_said() {
         (&["os.place=heap=64K,heap=1M"], "overlaps"),
         (
             &["os.manager=base", "os.place=heap=64K"],
-            "the manager `base` takes no wishes for page sizes",
+            "the manager `base` takes no requests for page sizes",
         ),
         (
             &[

@@ -43,8 +43,8 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
     let (first, named) = rules.nodes();
     if let (Some(line), 1) = (first, nodes) {
         return Err(format!(
-            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave out \
-             what is said of nodes"
+            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave \
+             the node out"
         ));
     }
     if let Some((line, node)) = named.filter(|(_, node)| *node >= nodes) {

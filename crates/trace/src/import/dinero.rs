@@ -75,7 +75,7 @@ impl Decode for Dinero {
                 Some(Record::Access(kind, addr, bytes)) => rows.access(batch, kind, addr, bytes),
                 Some(Record::Cache) => {}
                 None if line.trim_ascii().is_empty() => {}
-                None => return Err(foreign(line, "Dinero's, as in `0 7f12a0079d40`")),
+                None => return Err(foreign(line, "a trace for Dinero, as in `0 7f12a0079d40`")),
             }
             Ok(())
         })

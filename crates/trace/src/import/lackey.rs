@@ -151,7 +151,7 @@ fn foreign(line: &[u8]) -> Fault {
     Fault::new(
         0,
         format!(
-            "`{}` is no line of lackey's; keep the program's own output apart with Valgrind's \
+            "`{}` is not a line of lackey; write Valgrind's output to a file of its own with \
              --log-file, or leave such lines out with --keep-going",
             shown(line)
         ),

@@ -79,7 +79,7 @@ impl Decode for Pinatrace {
             match row(line, is_hex) {
                 Some((kind, addr, bytes)) => rows.access(batch, kind, addr, bytes),
                 None if is_empty(line) => {}
-                None => return Err(foreign(line, "pinatrace's, as in `0x4005d0: R 0x7f12a0`")),
+                None => return Err(foreign(line, "pinatrace, as in `0x4005d0: R 0x7f12a0`")),
             }
             Ok(())
         })

@@ -39,7 +39,7 @@ pub(crate) const THREADS_MAX: usize = 1 << 20;
 /// That a trace has more than [`THREADS_MAX`] threads.
 #[cold]
 pub(crate) fn too_many_threads() -> String {
-    format!("more than {THREADS_MAX} threads: these are no threads' numbers")
+    format!("more than {THREADS_MAX} threads: the column does not have numbers of threads")
 }
 
 /// The most bytes of one access that is read; it becomes at most 129 rows.

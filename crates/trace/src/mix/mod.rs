@@ -391,8 +391,8 @@ impl Mix {
                 && let Some(name) = own.next().map(|program| program.trace_name().to_owned())
             {
                 self.warnings.push(format!(
-                    "{name}: recorded without --calls: its processes take turns of a quantum, and \
-                     none waits for another but for a vfork"
+                    "{name}: recorded without --calls: its processes take turns by time slices, \
+                     and wait for each other only at a vfork"
                 ));
             }
         }
@@ -402,7 +402,7 @@ impl Mix {
 /// What can be said of all: the processor must be one, and so must what is left out.
 fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
     let note = format!(
-        "programs run in the order `{}`, which the machine's time does not change",
+        "programs run in the order `{}`, whatever time they take on the machine",
         spec.order.name()
     );
     if let [Part { header, .. }] = parts {

@@ -94,8 +94,8 @@ impl Small {
             (Revoke::Groups, false) => {
                 return refuse(
                     "groups",
-                    "who is in which group is missing: give os.small.groups, as in \
-                     groups = [[\"cat\", \"wc\"]]; `pagewalk info --switches FILE` proposes some",
+                    "the groups are missing: give os.small.groups, as in groups = [[\"cat\", \
+                     \"wc\"]]; `pagewalk info --switches FILE` proposes some",
                 );
             }
             (Revoke::Purge | Revoke::Versioned, true) => {
