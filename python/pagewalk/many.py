@@ -58,7 +58,7 @@ class Runs(list[Results], Tabled):
         )
 
     def made(self) -> "Made":
-        """What files are made of: the comparison and the chart that a page of several runs has."""
+        """The content of the files that `save` writes: comparison and chart of several runs."""
         from pagewalk.formats import Made
         from pagewalk.report import charts, data
 
@@ -95,14 +95,14 @@ def run_many(
     executor: "Executor | None" = None,
     progress: Progress | bool | None = None,
 ) -> Runs:
-    """Runs each trace on each machine. For variations of one machine `sweep` is faster.
+    """Runs each trace on each machine. For variants of one machine, `sweep` is faster.
 
     Args:
         traces: Traces, or what `Trace` takes.
         machines: Machines, or what `Machine` takes.
-        executor: Where runs are made, as `dask.distributed.Client(...).get_executor()`; its workers
-            must find traces and machines under the same names. This process if absent.
-        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+        executor: The executor of the runs, as `dask.distributed.Client(...).get_executor()`; its
+            workers must find traces and machines under the same names. If absent, this process.
+        progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
     Returns:
         The results, machines innermost.

@@ -9,9 +9,9 @@
 Three passes answer for any number of regions (`page_size_groups`). With `exact`, each region is
 run alone at each size, and each set on the way to the advice is run.
 
-Misses of regions do not add up, for all share the TLB: what is said of a set is what the run of
-that set counted. IBM's `tprof -a` for AIX runs each of four regions alone; place files are those of
-`dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
+The gains of regions do not add up, as all regions share the TLB: the numbers of a set of page sizes
+are counted in a run of that set. IBM's `tprof -a` for AIX runs each of four regions alone; place
+files are those of `dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
 """
 
 import copy
@@ -61,7 +61,7 @@ TIGHTENED_MAX = 2
 """How often a set is chosen anew that added more memory when it ran than was estimated."""
 
 Early = Callable[[str], None]
-"""Hears a sentence about what is known after a pass."""
+"""Is called after a pass, with a sentence of preliminary results."""
 
 
 class Try(NamedTuple):
@@ -82,20 +82,22 @@ def advise(
     exact: bool = False,
     early: Early | None = None,
 ) -> Advised:
-    """Runs `trace` with base pages, with all regions at one size, and with the best set of them.
+    """Runs `trace` with base pages, with one size for all regions, and with the best set of sizes.
 
     Args:
         trace: A trace, or what `Trace` takes; not a pipe, as it is read several times.
-        machine: As for `Machine`; its manager gives pages of the sizes that are wished: `irix`, as
-            `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M.
-        set: What to change in it, as for `Machine`; not `os.place`.
-        memory_added_max: Most memory that may be added, as a share of what base pages take.
-        aged: Begin with memory that was used for long: shares of it that are free and wired.
-        memory: How much there is, as for `memory_settings`.
-        progress: Called with accesses done and in all of each group of runs; `True` shows a bar.
-        exact: Run each region alone at each page size, and each set on the way to the advice: a
-            run for each, so that it takes long where there are many regions.
-        early: Called with what is known already, after the first and the second pass.
+        machine: As for `Machine`. Its memory manager must give pages of requested sizes: `irix`,
+            as on `origin-2000`; or `first-touch`, as on most machines, and `linux`, which give 2M.
+        set: Settings to change, as for `Machine`; not `os.place`.
+        memory_added_max: Limit of the memory that the advice adds, as a share of the memory that
+            base pages take.
+        aged: Start with memory in the state after long use: the shares that are free and wired.
+        memory: Size of memory, as for `memory_settings`.
+        progress: Called with the number of accesses done and of all accesses, for each group of
+            runs; `True` shows a bar.
+        exact: Simulate each region alone at each page size, and each set of page sizes that is
+            considered. This takes long if there are many regions.
+        early: Called after the first and the second pass with a sentence of preliminary results.
 
     Raises:
         Error: There is no such trace or machine, or the machine has only one page size.
@@ -122,7 +124,7 @@ def advise(
 
 
 def place_file(advised: Advised) -> str:
-    """The rules that are advised, as `--place` takes them, with what each is for."""
+    """The advised rules in the format of `--place`, with comments that explain them."""
     lines = [f"# {advised.trace.name} on {advised.machine.name}, by pagewalk advise"]
     best = advised.data["best"]
     promise = promises.of(best, advised.machine.name) if best is not None else None

@@ -7,9 +7,9 @@
      def run(self, options): ...                               after what is checked of each flag
 ```
 
-A flag says how it is parsed, what its help is, and what else is known of it: whether it names a
-file that is written or read, and what is said where it does not apply. So nothing else lists flags:
-outputs that exist are refused before the work begins, and no output replaces an input.
+A flag declares how it is parsed, its help, whether it names a file that is written or read, and the
+error where it does not apply. Flags are listed nowhere else. Outputs that exist are refused before
+the work begins, and no output overwrites an input.
 """
 
 import argparse
@@ -28,7 +28,7 @@ class Flag:
 
     Args:
         names: What it is called, as `add_argument` takes it.
-        unless: What is said of it where it does not apply, after its name: `is for --by region`.
+        unless: The error where it does not apply, without its name: `needs --by region`.
         how: How it is parsed and its help, as `add_argument` takes them.
     """
 
@@ -253,7 +253,7 @@ class Command:
 
 
 def shows_text(options: argparse.Namespace) -> bool:
-    """Whether there is text for standard output: not with `--json -`, nor with `-q` and a file."""
+    """Whether text goes to standard output: not with `--json -`, and not with `-q` and a file."""
     if getattr(options, "json", None) == "-":
         return False
     return not (

@@ -48,7 +48,7 @@ class Machines(Command):
         if options.name is not None:
             found = [machine for machine in found if machine.name == options.name]
             if not found:
-                # The same refusal as that of a run, with the name that was most likely meant.
+                # Raises the error of a run, which suggests the name that was most likely meant.
                 Machine(options.name)
                 raise UsageError(
                     f"{options.name} is a file: `pagewalk machines NAME` prints built-in machines "

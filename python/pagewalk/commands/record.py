@@ -88,7 +88,7 @@ class Record(Command):
             arguments.write_output(
                 options.json, json.dumps(outcome, indent=1) + "\n", options.force
             )
-        # Standard output is the program's: what is said here goes to standard error.
+        # Standard output belongs to the program: the report goes to standard error.
         arguments.warn([*outcome["lost"], *warnings(outcome["accesses"], recording)])
         for line in () if options.quiet else describe(outcome):
             say(f"pagewalk: {line}", sys.stderr)

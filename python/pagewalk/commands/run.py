@@ -123,7 +123,7 @@ class Run(Command):
 
 
 def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
-    """The trace that `options` names, for so many machines."""
+    """The trace that `options` names, to run on this number of machines."""
     if options.trace is None:
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
@@ -144,7 +144,7 @@ def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
 def stored(
     machines: list[Machine], trace: "Trace", options: argparse.Namespace, advised: bool = True
 ) -> "list[Results]":
-    """The results of the trace, of each machine, with advice if wished."""
+    """The results of the trace on each machine, with advice if `advised`."""
     results = []
     for machine in machines:
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:

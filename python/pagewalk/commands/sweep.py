@@ -219,7 +219,7 @@ class Sweep(Command):
 
 
 def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
-    """What is to be said of a machine with the first values of all that varies, or before that."""
+    """Notes on a machine with the first values of what varies, or without them if it has none."""
     first = [f"{key}={one[0]}" for key, one in vary.items()]
     for given in ([*settings, *first], settings):
         # Its row will say why it cannot be built.
