@@ -56,7 +56,7 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 /// Which pages are sure to be in the first TLBs of `description`, or why none is.
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
-        return Err(format!("the machine has {wrong}, and hits may matter to more than its TLBs"));
+        return Err(format!("the machine has {wrong}, where hits change more than the TLBs"));
     }
     let (base, large) = description.tlb_page_sizes();
     if base != PageSize::SIZE_4K || large.is_some() {

@@ -62,7 +62,7 @@ impl fmt::Display for GeometryError {
             GeometryError::Empty => f.write_str("it has no entries: give it at least one"),
             GeometryError::TooLarge { entries } => write!(
                 f,
-                "{entries} entries are more than can be simulated: give it at most {}",
+                "{entries} entries are too many to simulate: give it at most {}",
                 crate::SetArray::ENTRIES_MAX
             ),
             GeometryError::Ways { entries, ways: 0 } => {

@@ -286,8 +286,7 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
         format!(", but with --set {setting} it can")
     } else if (1 << 32..1 << 47).contains(&addr.get()) {
         // Of the tables that none is wider than, all hold what lies between but those of 32 bits.
-        "; it takes programs of 32 bits: one recorded as such, or generate:PATTERN,bits=32"
-            .to_owned()
+        "; it needs a program of 32 bits: record one, or use generate:PATTERN,bits=32".to_owned()
     } else if !is_signed(57) {
         "; if its upper byte is a tag, as programs for AArch64 have them, read the trace with \
          --arch aarch64, which leaves tags out"

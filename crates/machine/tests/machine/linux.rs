@@ -246,7 +246,7 @@ fn what_the_kernel_would_refuse_is_refused() {
             "os.hawkeye: `ingens` and `hawkeye` both choose the blocks that become large pages",
         ),
         (&["os.manager=ingens", "os.ingens.util_threshold=0"], "write 1 to 100"),
-        (&["os.manager=ingens", "os.ingens.deferred_mode=0"], "0 is os.manager = \"linux\""),
+        (&["os.manager=ingens", "os.ingens.deferred_mode=0"], "for 0, use os.manager = \"linux\""),
         (&["os.manager=ingens", "os.ingens.hot_share=0"], "0 is not a share of hot pages"),
         (&["os.manager=ingens", "os.ingens.aggressive_below=2"], "2 is not a share of free memory"),
         (&["os.manager=hawkeye", "os.hawkeye.zero_share=1.5"], "1.5 is not a share of memory"),

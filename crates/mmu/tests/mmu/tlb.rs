@@ -514,7 +514,7 @@ fn a_tlb_that_cannot_be_is_refused_with_a_reason() {
         ),
         (
             vec![array(&[small], u32::MAX, 1)],
-            "4294967295 entries are more than can be simulated: give it at most 16777216",
+            "4294967295 entries are too many to simulate: give it at most 16777216",
         ),
     ] {
         let error = Tlb::new(&TlbParams { arrays, paired: false, blocks: None }).unwrap_err();

@@ -79,8 +79,8 @@ impl ChampSim {
     /// What is known of a trace that starts with `bytes`.
     pub(crate) fn header(layout: Layout, bytes: &[u8], fetches: bool) -> Header {
         let mut notes = vec![
-            "ChampSim's format has no sizes of accesses, no threads and no calls of the system; \
-             each access counts one byte"
+            "ChampSim's format has no sizes of accesses, no threads and no system calls; each \
+             access counts one byte"
                 .to_owned(),
         ];
         let mut seen = ChampSim::new(layout);

@@ -22,8 +22,8 @@ use super::stream::{Decode, Fault};
 use crate::Batch;
 
 /// What a reader of results must know.
-pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, all threads are one, and calls \
-     of the system are not in it";
+pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, all \
+                               threads are one, and system calls are not in it";
 
 /// Bytes of an access in the traditional form.
 const WORD_BYTES: u32 = 4;

@@ -47,7 +47,7 @@ impl Lackey {
             page_bytes: 4096,
             notes: vec![
                 "recorded by Valgrind's lackey: all threads are one, Valgrind laid out the memory, \
-                 and calls of the system are not in the trace"
+                 and system calls are not in the trace"
                     .to_owned(),
             ],
         }

@@ -24,8 +24,8 @@ use super::stream::{Decode, Fault};
 use crate::Batch;
 
 /// What a reader of results must know.
-pub(crate) const NOTE: &str = "recorded by a pintool like pinatrace: all threads are one, and there are no fetches, no counts \
-     of instructions and no calls of the system";
+pub(crate) const NOTE: &str = "recorded by a pintool like pinatrace: all threads are one, and \
+                               there are no fetches, no counts of instructions and no system calls";
 
 /// Decodes the lines.
 #[derive(Debug)]

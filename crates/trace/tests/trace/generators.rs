@@ -228,10 +228,10 @@ fn nonsense_is_refused_with_what_to_write() {
         ("uniform,accesses=.5M", "as in 5000, 300k or 50M"),
         ("uniform,accesses=1.M", "as in 5000, 300k or 50M"),
         ("uniform,accesses=99999999T", "as in 5000, 300k or 50M"),
-        ("uniform,accesses=2000000T", "can be"),
-        ("uniform,instructions=0", "from 1 to 65535 can be"),
+        ("uniform,accesses=2000000T", "write a number from"),
+        ("uniform,instructions=0", "write a number from 1 to 65535"),
         ("uniform,bits=40", "write 25, 32 or 47"),
-        ("uniform,bits=64", "from 25 to 47 can be"),
+        ("uniform,bits=64", "write a number from 25 to 47"),
         ("uniform,bits=32,size=4G", "does not fit into 32 bits"),
         ("uniform,seed=x", "as in 5000, 300k or 50M"),
     ] {

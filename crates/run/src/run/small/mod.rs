@@ -99,7 +99,10 @@ impl Small {
                 );
             }
             (Revoke::Purge | Revoke::Versioned, true) => {
-                return refuse("revoke", "groups and everywhere need os.small.revoke = \"groups\"");
+                return refuse(
+                    "revoke",
+                    "os.small.groups and os.small.everywhere need os.small.revoke = \"groups\"",
+                );
             }
             (Revoke::Groups, true) | (Revoke::Purge | Revoke::Versioned, false) => {}
         }
