@@ -79,7 +79,7 @@ def test_no_output_replaces_what_is_read(pagewalk, tmp_path: Path) -> None:
         (["origins", "a.json", "b.json"], "origins takes RESULTS, and options"),
         (["diff", "a.json", "b.json", "c.json"], "diff takes A and B, and options"),
         (["hat", "4"], "hat takes no argument, and options"),
-        (["hat", "--cpus", "banana"], "`banana` is no count: write a number, as 20"),
+        (["hat", "--cpus", "banana"], "`banana` is not a count: write a number, as 20"),
         (["sweep", SPEC, "-o", "t.xls", "--vary", "os.page_size=4K,2M"], "name it t.parquet"),
         (["curve", SPEC, "--page-sizes", ""], "no page sizes"),
         (
@@ -144,7 +144,7 @@ def test_help_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         (["record", "-o", "x.pwt", "gzip", "-9"], "pagewalk record", "record -- gzip -9"),
         (["run", "gzip"], "pagewalk run TRACE", "put it after `--`, as in `-- gzip`"),
         (["run"], "pagewalk run TRACE", "no trace to run"),
-        (["machines", "-o", "x.toml"], "pagewalk machines [NAME]", "name it"),
+        (["machines", "-o", "x.toml"], "pagewalk machines [NAME]", "give its name"),
     ],
 )
 def test_a_mistake_shows_the_usage_of_its_command(
