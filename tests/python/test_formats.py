@@ -119,7 +119,7 @@ def test_an_unknown_format_is_refused_before_the_work(
 
 
 def test_nothing_is_written_where_nothing_is_drawn(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="nothing to draw"):
+    with pytest.raises(Error, match="have no charts"):
         write(tmp_path / "n.svg", made())
     (tmp_path / "n.md").write_text("mine")
     with pytest.raises(Error, match="exists"):

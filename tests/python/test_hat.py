@@ -193,11 +193,11 @@ def test_what_cannot_run_is_told(arguments, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        (["--cpus", "x"], "`x` is no count"),
-        (["--cpus", ","], "`,` names nothing"),
-        (["--locking="], "`` names nothing"),
-        (["--threads", "2"], "--threads is of --on host"),
-        (["--on", "host", "--cpus", "2"], "--cpus is of --on model"),
+        (["--cpus", "x"], "`x` is not a count"),
+        (["--cpus", ","], "`,` contains no name"),
+        (["--locking="], "`` contains no name"),
+        (["--threads", "2"], "--threads is for --on host"),
+        (["--on", "host", "--cpus", "2"], "--cpus is for --on model"),
         (["--on", "host", "--rounds", "0"], "--rounds 0 measures nothing"),
         (["--context-threshold", "9"], "give --contexts too"),
         (["--json", "/nonexistent/hat.json"], "there is no directory /nonexistent"),

@@ -439,7 +439,7 @@ def test_results_without_origins_are_refused(three: Results, tmp_path: Path) -> 
         Results(data).by("function")
     with pytest.raises(Error, match="choose one of region"):
         three.by("colour")
-    with pytest.raises(Error, match="no stacks by thread"):
+    with pytest.raises(Error, match="no folded stacks by thread"):
         three.folded("thread")
 
 

@@ -23,7 +23,7 @@ fn a_wrong_file_is_refused_at_its_line() {
             "entries = 1024",
             "entries = 1023",
             "ways = 4",
-            "1023 entries are not a whole number of sets",
+            "1023 entries do not divide into sets",
         ),
         ("entries = 1024", "entries = 0", "entries = 0", "it has no entries"),
         (

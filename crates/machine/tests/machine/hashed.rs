@@ -302,7 +302,7 @@ fn what_is_wrong_is_said() {
         (&["restseg={}"], "restseg: there are no restrictive segments"),
         (
             &["os.utopia={}", "restseg.ways=3"],
-            "restseg.filter_lines: 8 entries are not a whole number of sets",
+            "restseg.filter_lines: 8 entries do not divide into sets",
         ),
         (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and this cannot"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),
