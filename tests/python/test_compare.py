@@ -133,7 +133,7 @@ def test_which_runs_first_is_by_chance() -> None:
     [
         ([0, 1], [0], "status 0 in one run and 1 in the next, so that runs cannot be compared"),
         ([0, 0], [139], "with status 0 without the rules and 139 with them, so that runs cannot"),
-        ([0, 3], [3], "cannot be repeated"),
+        ([0, 3], [3], "cannot be compared"),
     ],
 )
 def test_what_does_not_end_alike_is_refused(

@@ -188,7 +188,10 @@ def test_commands_take_a_share_of_memory(
     for given, wrong in (
         (["run", SPEC, "--memory", "much"], "write a size as 64M, or a share as 80%"),
         (["run", "--memory", "80%", "--", "true"], "not known of a live program"),
-        (["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"], "memory.size varies"),
+        (
+            ["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"],
+            "memory.size is given with --vary",
+        ),
     ):
         assert main(given) == 2
         assert wrong in capsys.readouterr().err

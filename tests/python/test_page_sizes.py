@@ -443,7 +443,7 @@ def test_on_line_promotion_is_in_results_text_and_report() -> None:
     [
         (["-m", "freebsd-2009"], "choose a machine whose os.manager is irix, first-touch or"),
         (["-m", "epyc-9005", "--set", "os.manager=linux"], "os.linux.enabled must be madvise"),
-        (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M everywhere already"),
+        (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M for all memory"),
         (["-m", "r4700"], "hold pages of one size: nothing to advise"),
         (["-m", "origin-2000", "--set", "os.place=data=64K"], "leave os.place and --place out"),
         (["-m", "origin-2000", "--max-memory", "5"], "write a percentage, as in +5%"),

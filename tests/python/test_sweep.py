@@ -448,7 +448,8 @@ def test_normalized_designs_are_factors_of_the_one_that_is_otherwise_the_same() 
     assert "misses, factor" in [figure.title for figure in sheet(made).figures]
     assert "factors of the design with tlb.l2d.entries=16" in " ".join(summary(made).split())
     for wrong, complaint in [
-        ({"os.page_size": "4K"}, "does not vary"), ({"tlb.l2d.entries": 5}, "choose a value of --vary: 16"),
+        ({"os.page_size": "4K"}, "does not vary"),
+        ({"tlb.l2d.entries": 5}, "choose a value of --vary: 16"),
     ]:  # fmt: skip
         with pytest.raises(pagewalk.Error, match=complaint):
             sweep(SPEC, "opteron-2008", vary=VARY, normalize=wrong)
