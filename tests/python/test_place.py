@@ -336,7 +336,7 @@ def test_without_ptrace_what_can_be_done_is_done_and_the_rest_said(tmp_path: Pat
     assert done.returncode == 0
     if "glibc" in launch.allocators(sys.executable):
         assert "glibc.malloc.hugetlb=1" in done.stdout
-    assert "stack = 2M: takes ptrace" in done.stderr
+    assert "stack = 2M: needs ptrace" in done.stderr
     assert [rule["rule"] for rule in found["rules"]] == ["stack = 2M", "heap = 2M"] or [
         rule["rule"] for rule in found["rules"]
     ] == ["heap = 2M", "stack = 2M"]
@@ -361,7 +361,7 @@ os.execv(sys.executable, [sys.executable, "-m", "pagewalk", *sys.argv[1:]])
         assert done.returncode == 6 and "ptrace is forbidden here" in done.stderr, done
     command = [*bare, "place", "heap=2M, stack=2M", "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0 and "stack = 2M: takes ptrace" in done.stderr, done
+    assert done.returncode == 0 and "stack = 2M: needs ptrace" in done.stderr, done
 
 
 def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
@@ -625,7 +625,7 @@ class TestJournal:
     def test_a_journal_that_is_not_roots_own_is_refused(self, root: Path) -> None:
         path = self.write(root, [])
         path.chmod(0o666)
-        with pytest.raises(_native.WorkError, match="not root's own"):
+        with pytest.raises(_native.WorkError, match="does not belong to root alone"):
             journal.restore(root / "run", System(root))
         path.unlink()
         path.symlink_to("/etc/passwd")
@@ -655,7 +655,7 @@ def test_sizes_below_2m_are_one_at_a_time() -> None:
     alone = {one.path.split("-")[1].split("/")[0]: one.value for one in plan("heap=64K")}
     assert alone["64kB"] == "madvise" and alone["2048kB"] == "never" and "16kB" not in alone
     assert [one.value for one in plan("heap=64K, mmap=2M")] == ["always"]
-    with pytest.raises(_native.Error, match="give one of them"):
+    with pytest.raises(_native.Error, match="only one of them"):
         plan("heap=64K, mmap=16K")
 
 

@@ -49,10 +49,10 @@ _ALLOCATORS = {
 
 
 FORBIDDEN = (
-    "ptrace is forbidden here, by a container or by Yama: what takes it is left out; allow it "
+    "ptrace is forbidden here, by a container or by Yama: what needs it is left out; allow it "
     "(--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3)"
 )
-"""What is said where no program may be traced."""
+"""The note where no program may be traced."""
 
 
 class Variable(NamedTuple):
