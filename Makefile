@@ -166,6 +166,7 @@ lint-rust: engine-target api
 	cargo clippy -p engine --features blob --target x86_64-unknown-none --quiet -- -D warnings
 
 lint-python: $(VENV)/installed
+	$(BIN)/python .ci/words.py
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(PART) lint-python $(BIN)/mypy

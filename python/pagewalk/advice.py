@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 
     curve: Curve
     one_in: int
-    """One in so many pages was in the sample; 1: all of them."""
+    """One in this many pages was in the sample; 1: all pages."""
     gaps: tuple[int, int] | None = None
     """After how many accesses only one in how many was looked at; `None`: all were looked at."""
 

@@ -40,7 +40,8 @@ def check(small: int | None, sysroot: Path | None) -> None:
     """
     if small is not None and (not LEAST <= small <= MOST or small & (small - 1)):
         raise Error(
-            f"--small: {text.size(small)} is no slot's size: write a power of two from 64M to 2G"
+            f"--small: {text.size(small)} is not the size of a slot: write a power of two from 64M "
+            "to 2G"
         )
     if sysroot is not None and not sysroot.is_dir():
         raise Error(f"--sysroot {sysroot}: there is no such folder")

@@ -42,8 +42,8 @@ class Curves(TableLike):
         table: A row for each kind of lookup, each page size and each number of entries from 1 on:
             `lookups`, `page_size`, `entries`, `misses`, `miss_ratio`, `total` (lookups) and `cold`
             (first touches of a page, which miss whatever the size).
-        curves: The same as plain data.
-        document: The same as `pagewalk curve --json` writes it.
+        curves: The curves as plain data.
+        document: The document that `pagewalk curve --json` writes.
     """
 
     def __init__(self, curves: Sequence[Curve], document: dict[str, Any]) -> None:
@@ -63,14 +63,14 @@ class Curves(TableLike):
         return notebook.shown(title, [figure.sentence for figure in figures], tables)
 
     def made(self) -> "Made":
-        """What files are made of."""
+        """The content of the files that `save` writes."""
         return made(self.curves, self.document)
 
     def plot(self, lookups: str | None = None) -> "Chart":
         """The chart of one kind of lookup, of the first if none is named.
 
         Raises:
-            Error: That was not counted.
+            Error: These lookups were not counted.
         """
         counted = dict.fromkeys(one.lookups for one in self.curves)
         if lookups is not None and lookups not in counted:
@@ -91,9 +91,9 @@ def curve(
     Args:
         trace: A trace, or what `Trace` takes.
         page_sizes: As in `["4K", "2M"]`; 4K or larger.
-        lookups: What the TLB is looked up for: `data` (loads and stores), `fetch`, `all`, or
-            several of them, each with a TLB of its own.
-        entries_max: The largest TLB.
+        lookups: Which lookups to count: `data` (loads and stores), `fetch` (instructions) or `all`
+            (data and fetch in one TLB); several kinds have a TLB each.
+        entries_max: The largest TLB size, in entries.
         progress: Called about ten times per second; `True` shows a bar by tqdm.
 
     Raises:
@@ -119,7 +119,7 @@ def count(
 ) -> list[Curve]:
     """The curves of `trace`, page sizes innermost; arguments and errors as for `curve`."""
     if entries_max >= 1 << 32:
-        raise _native.Error(f"{entries_max} entries: a TLB has less than 2^32")
+        raise _native.Error(f"{entries_max} entries: give fewer than 2^32")
     for given, what in ((page_sizes, "page sizes"), (lookups, "lookups")):
         if not given:
             raise _native.Error(f"no {what} are given: name one or more")
@@ -158,7 +158,7 @@ def table(curves: Sequence[Curve]) -> "pa.Table":
 
 
 def made(curves: Sequence[Curve], document: dict[str, Any]) -> "Made":
-    """What files are made of."""
+    """The content of the files that `save` writes."""
     from pagewalk.formats import Made
     from pagewalk.report.curves import charts, shown
 

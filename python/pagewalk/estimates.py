@@ -32,7 +32,7 @@ class Work(NamedTuple):
     translation: float
 
     def cycles(self, at_once: float, walks: float) -> float:
-        """Of the run, where so many stalls and so many walks overlap."""
+        """The time of the run if this many stalls and this many walks overlap."""
         waits = (self.instructions + self.stalls) / at_once + self.translation / walks
         return max(self.instructions, waits)
 

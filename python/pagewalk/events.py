@@ -6,8 +6,9 @@
 ```
 
 `perfex -y` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1) and `perf stat` do this for
-hardware counters. Here the cycles are those of `time` in the results, told apart by event: those of
-a part add up to what `time` says of the program, of translation and of the kernel, at either end.
+hardware counters. Here the cycles are those of `time` in the results, divided among the events: at
+either end of the range, the cycles of the events of a part (the program, translation, the kernel)
+add up to the cycles that `time` has for that part.
 """
 
 import os
@@ -48,10 +49,9 @@ def stat(
     """The events of a run, with the cycles that each takes.
 
     Args:
-        trace: A trace, or what `Trace` takes, which is run; or results, which are taken as they
-            are, with their own machine.
+        trace: A trace, or what `Trace` takes, to simulate; or results of an earlier run.
         machine: As for `Machine`.
-        set: What to change in it, as for `Machine`.
+        set: Settings to change, as for `Machine`.
         progress: Called about ten times per second; `True` shows a bar by tqdm.
 
     Raises:
@@ -118,7 +118,7 @@ def _served(document: "plain.Document") -> list[tuple[str, int, float]]:
     """The program's references by what serves them, and the cycles that each waits for it.
 
     A hit where accesses come in is part of the instruction. Which of the references beyond are of
-    fetches is not told, so each is taken to have come in where they did on average; the sum is
+    fetches is not recorded, so that each gets the average of all fetches; the sum is
     exact.
     """
     caches, described = document["caches"], document["machine"]["description"]

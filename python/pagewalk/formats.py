@@ -69,8 +69,8 @@ def end(path: str | os.PathLike[str]) -> str:
     start, found = os.path.splitext(os.fspath(path))  # noqa: PTH122
     if found.lower() not in known:
         raise Error(
-            f"{os.fspath(path)}: the end of the name says the format, and is one of "
-            f"{', '.join(known)}: name it {start}{known[0]}"
+            f"{os.fspath(path)}: the end of the name chooses the format, and must be one of "
+            f"{', '.join(known)}: for example, name it {start}{known[0]}"
         )
     return found.lower()
 
@@ -100,7 +100,10 @@ def write(
         kind = cast("Literal['svg', 'pdf', 'png']", what[1:])
         charts = {key: chart.to_dict() for key, chart in made.charts().items()}
         if not charts:
-            raise Error(f"{name}: there is nothing to draw")
+            raise Error(
+                f"{name}: these results have no charts: choose .csv, .json or another format of "
+                "tables"
+            )
         return pictures.write(charts, kind, name, force, width)
     refuse_existing(name, force)
     if what == ".tex":

@@ -86,7 +86,7 @@ class HatRuns(_Runs[HatRun]):
     title = "Memory management on many processors"
 
     def made(self) -> "Made":
-        """What files are made of."""
+        """The content of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import hat
 
@@ -105,7 +105,7 @@ class HostRuns(_Runs[HostRun]):
     nothing_drawn = "nothing is drawn of one host, which has few processors"
 
     def made(self) -> "Made":
-        """What files are made of."""
+        """The content of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import hat
 
@@ -149,29 +149,31 @@ def hat(
 
     Args:
         cpus: Numbers of processors.
-        locking: Schemes of locks: `global`, `early`, `monitor`, `hashed`, `embedded`, `covering`.
+        locking: Locking schemes: `global`, `early`, `monitor`, `hashed`, `embedded`, `covering`.
         work: Loads: `fork`, `exec`, `fault`, `brk` (`micro`: these four), `tpcb`, `dma`, `spec`,
             `kenbus`; `mt-low`, `mt-high`, and `mt-mmap`, `mt-mmap-fault`, `mt-fault`, `mt-unmap`
             with `-low` or `-high` (`mt`: all these); or the file of a skeleton
             (`pagewalk.skeleton`).
         tables: Page tables: `x86-64`, `sparc-reference`, `guarded`, `hashed`, `x86-64-shared`,
             `hashed-shared`.
-        hat_only: Whether the loads drive the HAT layer alone, without the memory manager above it.
-        pool_bytes: Memory for page tables; `None`: as much as is wanted.
-        lock_per_list: A lock for each list of free resources, in place of one for all.
-        shootdowns: `interrupts`, `lazy` or `broadcast`.
-        contexts: Contexts of the hardware, more than there are processors; `None`: without limit.
-        context_threshold: While at most so many contexts are in use, the list in the order of
-            their use is not kept.
-        virtual_caches: Whether caches are indexed by virtual addresses: what is unmapped leaves
-            them.
-        lock_kind: What a processor does that finds a lock held: `spin`, `adaptive`, `hand-over`,
-            `barging`.
-        seed: Of the loads' choices.
-        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+        hat_only: Whether to run the HAT layer alone, without the memory manager above it.
+        pool_bytes: Memory for page tables in bytes; `None`: unlimited.
+        lock_per_list: Whether each free list has a lock of its own, in place of one lock for all.
+        shootdowns: How TLB entries of other processors are flushed: `interrupts`, `lazy` or
+            `broadcast`.
+        contexts: Number of hardware contexts (ASIDs), more than there are processors; `None`:
+            unlimited.
+        context_threshold: The list of contexts is kept in LRU order only while more contexts than
+            this are in use.
+        virtual_caches: Whether caches are indexed by virtual addresses, so that unmapped pages are
+            flushed from them.
+        lock_kind: What a processor does while it waits for a lock: `spin`, `adaptive`,
+            `hand-over`, `barging`.
+        seed: Seed of the random choices of the loads.
+        progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
     Raises:
-        Error: There is no such scheme, load or table, or it cannot run so.
+        Error: There is no such scheme, load or table, or they do not go together.
     """
     work = loads(work, hat_only=hat_only)
     _check_fit(32, "contexts", contexts or 0, context_threshold)
@@ -236,17 +238,18 @@ def hat_on_host(
     seed: int = 1,
     progress: Progress | bool | None = None,
 ) -> HostRuns:
-    """Runs loads on this host's processors. Times differ from run to run.
+    """Runs loads on threads of this computer. Times differ from run to run.
 
     Args:
         threads: Numbers of threads.
-        locking: Schemes of locks, and `single`, which has none and runs on one thread alone.
+        locking: Locking schemes, and `single`, which has no locks and runs only on one thread.
         work: Loads, as for `hat`.
         tables: Page tables, as for `hat`.
         hat_only: As for `hat`.
-        rounds: Of each, the shared layer and the control in turn; medians count.
-        seed: Of the loads' choices.
-        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+        rounds: Number of rounds. Each runs the shared layer and then the control; results are
+            medians over the rounds.
+        seed: Seed of the random choices of the loads.
+        progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
     Raises:
         Error: There is no such scheme, load or table.
@@ -264,7 +267,10 @@ def hat_on_host(
         if count == 1 or scheme != "single"
     ]
     if not asked:
-        raise Error("`single` has no locks and runs on one thread: add 1 to threads, or a scheme")
+        raise Error(
+            "`single` has no locks and runs only on one thread: add 1 to --threads (`threads`), or "
+            "name another locking scheme"
+        )
 
     skeletons = _skeletons(work)
 
@@ -321,9 +327,11 @@ def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
     for name in work:
         if name not in GROUPS and name not in LOADS and not Path(name).is_file():
             if Path(name).name != name or Path(name).suffix:
-                raise Error(f"{name}: there is no such file; `pagewalk skeleton` makes one")
+                raise Error(
+                    f"{name}: there is no such file; `pagewalk skeleton` writes skeleton files"
+                )
             raise Error(
-                f"`{name}` names no load: choose of {', '.join(LOADS)}, {MICRO} for "
+                f"`{name}` is not a load: choose from {', '.join(LOADS)}, {MICRO} for "
                 f"{', '.join(GROUPS[MICRO])}, {MT} for all mt-..., or give the file of a skeleton"
             )
         those = GROUPS.get(name, (name,))
@@ -346,10 +354,10 @@ def _skeletons(work: Sequence[str]) -> dict[str, str]:
 
 
 def _check_fit(bits: int, what: str, *numbers: int) -> None:
-    """Refuses numbers that are not of so many bits."""
+    """Refuses numbers that do not fit into `bits` bits."""
     for number in numbers:
         if not 0 <= number < 1 << bits:
-            raise Error(f"{what}: {number} is no number from 0 to 2^{bits} - 1")
+            raise Error(f"{what}: {number} is out of range: write a number from 0 to 2^{bits} - 1")
 
 
 def _each(

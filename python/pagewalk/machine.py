@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def aged(free: float, wired: float, seed: int = 1) -> str:
-    """The setting for a machine whose memory was used for long before a trace runs.
+    """The setting that starts a machine with memory in the state after long use.
 
     Args:
         free: The share of its frames that is free.
-        wired: The share that is in use and stays where it is; the rest is in use and could move.
-        seed: Which of the frames; the same seed leaves the same ones.
+        wired: The share of frames that is in use and unmovable. The rest is in use and movable.
+        seed: Seed of the random choice of frames.
     """
     return f"memory.aged={{ free = {float(free)}, wired = {float(wired)}, seed = {seed} }}"
 
@@ -57,7 +57,7 @@ class Machine(Tabled):
 
     Args:
         name_or_path: A built-in machine's name (`machines()`) or the path of a TOML file.
-        set: What to change in it, as `{"tlb.l1d.entries": 128}` or `["tlb.l1d.entries=128"]`.
+        set: Settings to change, as `{"tlb.l1d.entries": 128}` or `["tlb.l1d.entries=128"]`.
 
     Raises:
         Error: There is no such machine, or its description is wrong: the message names the
@@ -98,7 +98,10 @@ class Machine(Tabled):
         return table_of(rows)
 
     def made(self) -> "Made":
-        """What files are made of. Its chart is the memory that each TLB reaches, by page size."""
+        """The content of the files that `save` writes.
+
+        The chart is the memory that each TLB reaches, by page size.
+        """
         from pagewalk.advice import page_sizes
         from pagewalk.formats import Made
         from pagewalk.report import notebook
@@ -123,7 +126,7 @@ class Machine(Tabled):
 
     @property
     def notes(self) -> list[str]:
-        """What the settings added to it that its file does not have, as sentences."""
+        """What the settings add to the machine beyond its file, as sentences."""
         return [
             f"the settings add `{table}`, which {self.name} does not have"
             for table in self._native.added
@@ -136,24 +139,26 @@ class Machine(Tabled):
 
     @property
     def front(self) -> str:
-        """SHA-256 of what decides what happens up to the TLBs' misses.
+        """SHA-256 of the part of the description that determines the misses of the TLBs.
 
-        Machines that share it share that part of a sweep: they differ only in caches and walker.
+        Machines with the same value share the simulation of this part in a sweep: they differ only
+        in caches and walker.
         """
         return self._native.front
 
     @property
     def description(self) -> dict[str, Any]:
-        """All that it consists of, after the settings; the file's keys and units."""
+        """The whole description after the settings, with the keys and units of the machine file."""
         result: dict[str, Any] = json.loads(self._native.description())
         return result
 
     @property
     def mmu_cache_arrays(self) -> list[dict[str, Any]]:
-        """The arrays of its MMU cache, none if it has none.
+        """The arrays of its MMU cache; empty if it has no MMU cache.
 
-        Each with `level`, whose entries it holds (of all if absent), `entries`, `ways`, and
-        `tag_bits` and `data_bits` of an entry, where these are fixed (B10 table 4.1).
+        Each array has `level`, the page-table level whose entries it holds (all levels if absent),
+        `entries`, `ways`, and `tag_bits` and `data_bits` per entry, if these are fixed (B10 table
+        4.1).
         """
         arrays: list[dict[str, Any]] = json.loads(self._native.mmu_cache_arrays())
         return arrays
@@ -171,13 +176,13 @@ class Machine(Tabled):
 
         Args:
             trace: A trace, or what `Trace` takes.
-            check: Compare each translation with the page table and each structure's counts
-                with its identities; slower.
+            check: Check each translation against the page table, and check that counts agree with
+                each other; slower.
             progress: Called about ten times per second; `True` shows a bar by tqdm.
-            names: Whether the code that missed gets its functions and lines, for which the debug
-                information of the programs is read. Allocation sites have their names always.
-            advice: Whether the results say what should be done about the misses (`advice`), by LRU
-                curves of a sample of the pages, which takes up to 15 % more time.
+            names: Whether to look up the function and the line of each miss, in the debug
+                information of the programs. Allocation sites always have their names.
+            advice: Whether the results recommend how to reduce the misses (`advice`). This needs
+                LRU curves of a sample of the pages, which takes up to 15 % more time.
 
         Raises:
             WorkError: The trace is damaged, the machine is out of frames, or a check failed.
@@ -219,23 +224,23 @@ class Machine(Tabled):
         names: bool = True,
         advice: bool = False,
     ) -> "tuple[Results, int, list[str]]":
-        """Runs a program and simulates it meanwhile; nothing is stored.
+        """Runs a program and simulates it at the same time; no trace is stored.
 
         Args:
-            recording: The program, and what to leave out.
+            recording: The program, and what to record of it.
             check: As for `run`.
             progress: As for `run`.
-            warmup: Recorded accesses at the beginning that run and are not counted.
-            native: Whether the program then runs natively too; what came of it is `native` in the
-                results. Standard input is kept for it.
+            warmup: Number of recorded accesses at the beginning that are simulated and not counted.
+            native: Whether the program then runs natively too, with the same standard input; its
+                measurements are `native` in the results.
             native_prepare: A shell command that runs before each of the two runs.
             names: As for `run`.
             advice: As for `run`.
 
         Returns:
-            The results, whose `trace.live` says what is missing if something is; the program's exit
-            status, 128 plus the signal if one ended it, 0 if `ends` did; what is good to know of
-            how it was recorded.
+            The results, whose `trace.live` lists what could not be recorded; the program's exit
+            status: 128 plus the signal if a signal ended it, 0 if `ends` did; notes on how the
+            program was recorded.
 
         Raises:
             Error: The program cannot be recorded.

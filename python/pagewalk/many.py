@@ -58,7 +58,7 @@ class Runs(list[Results], Tabled):
         )
 
     def made(self) -> "Made":
-        """What files are made of: the comparison and the chart that a page of several runs has."""
+        """The content of the files that `save` writes: comparison and chart of several runs."""
         from pagewalk.formats import Made
         from pagewalk.report import charts, data
 
@@ -95,14 +95,14 @@ def run_many(
     executor: "Executor | None" = None,
     progress: Progress | bool | None = None,
 ) -> Runs:
-    """Runs each trace on each machine. For variations of one machine `sweep` is faster.
+    """Runs each trace on each machine. For variants of one machine, `sweep` is faster.
 
     Args:
         traces: Traces, or what `Trace` takes.
         machines: Machines, or what `Machine` takes.
-        executor: Where runs are made, as `dask.distributed.Client(...).get_executor()`; its workers
-            must find traces and machines under the same names. This process if absent.
-        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+        executor: The executor of the runs, as `dask.distributed.Client(...).get_executor()`; its
+            workers must find traces and machines under the same names. If absent, this process.
+        progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
     Returns:
         The results, machines innermost.
@@ -114,11 +114,11 @@ def run_many(
     given = [traces] if isinstance(traces, Trace | str | os.PathLike) else list(traces)
     designs = [machines] if isinstance(machines, Machine | str | os.PathLike) else list(machines)
     if not given or not designs:
-        raise Error("nothing to run: give one trace and one machine at least")
+        raise Error("nothing to run: give at least one trace and one machine")
     opened = [one if isinstance(one, Trace) else Trace(one) for one in given]
     built = [one if isinstance(one, Machine) else Machine(one) for one in designs]
     if len(built) > 1 and any(one.is_pipe for one in opened):
-        raise Error("a pipe is read once: `pagewalk import` it first")
+        raise Error("a pipe can be read only once: `pagewalk import` it first")
     asked = [(trace, machine) for trace in opened for machine in built]
     results = []
     with bar(progress, "running") as told:

@@ -1,7 +1,7 @@
-"""What a Python program can say to Pagewalk while it is recorded.
+"""Markers and page-size requests that a Python program can give while it is recorded.
 
-Both are one system call that Linux does not know and answers with an error: they change nothing
-where nobody records. `include()` has the header by which C programs say the same.
+Each is one system call that Linux does not know and answers with an error, so that it has no effect
+when the program is not recorded. `include()` is the folder of the header for C programs.
 """
 
 from functools import cache
@@ -14,14 +14,14 @@ _OPTION = 0x50574C4B
 
 
 def marker(number: int = 0) -> None:
-    """Comes to the marker of that number, as `--from-marker` and `--to-marker` name it."""
+    """Executes the marker of this number, which `--from-marker` and `--to-marker` refer to."""
     _prctl()(_OPTION, 1, number, 0, 0)
 
 
 def page_size(start: int, size: int, page_bytes: int) -> None:
     """Asks for pages of `page_bytes` (a power of two) for `size` bytes from the address `start`.
 
-    A memory manager that has policies for page sizes takes it up; others do not.
+    Only memory managers with policies for page sizes use the request.
     """
     _prctl()(_OPTION, 2, start, size, page_bytes)
 

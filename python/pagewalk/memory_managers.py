@@ -6,8 +6,8 @@
  every manager --> one pass over the trace, same memory --> a row each, or why it cannot run
 ```
 
-A row is what memory was like at the fullest end of a program (`manager.end` of the results), and
-what the whole run cost.
+A row describes memory at the end of the program that had the most memory (`manager.end` of the
+results), and the cost of the whole run.
 """
 
 import json
@@ -235,7 +235,7 @@ class Managers(Managed, Tabled):
         )
 
     def made(self) -> "Made":
-        """What files are made of."""
+        """The content of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import managed
 
@@ -267,12 +267,14 @@ def managers(
     Args:
         *traces: Traces, or what `Trace` takes; not a pipe, as each is read twice.
         machine: As for `Machine`.
-        set: What to change in it, as for `Machine`; not `os.manager`. What some managers have for
-            themselves, as `os.linux`, is for these alone; what a row is named after stays.
-        aged: Begin with memory that was used for long: shares of it that are free and wired.
-        memory: How much there is: a size as `64M`, or a share as `80%` of the most that `base` uses
-            with the machine's own memory. Of aged memory, so much is free.
-        progress: Called with accesses done and in all of each pass; `True` shows a bar.
+        set: Settings to change, as for `Machine`; not `os.manager`. Settings that only some
+            managers have, as `os.linux`, apply to these managers. A setting that a row is named
+            after is not changed in that row.
+        aged: Start with memory in the state after long use: the shares that are free and wired.
+        memory: Size of memory: bytes as `64M`, or a share as `80%` of the peak that `base` uses
+            with the machine's own memory. With `aged`, this is the size of the free memory.
+        progress: Called with the number of accesses done and of all accesses, for each pass; `True`
+            shows a bar.
 
     Raises:
         Error: There is no such trace or machine, or a setting is wrong for every manager.
@@ -282,13 +284,13 @@ def managers(
 
     settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
     if any(setting.partition("=")[0].strip() == "os.manager" for setting in settings):
-        raise _native.Error("os.manager is what is compared: leave it out")
+        raise _native.Error("all managers are compared: leave the setting os.manager out")
     asked = _Asked(os.fspath(machine), settings, aged, memory, share_of(memory))
     opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in traces]
     tables = []
     for trace in opened:
         if trace.is_pipe:
-            raise _native.Error("a pipe is read once: `pagewalk import` it first")
+            raise _native.Error("a pipe can be read only once: `pagewalk import` it first")
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
     described = Machine(machine, [*asked.common, *KINDS[0].settings])

@@ -1,9 +1,9 @@
-"""How much memory a machine has, as a size or a share of what a program needs, and how old it is.
+"""The size of a machine's memory, in bytes or as a share of a program's need, and its aging.
 
 ```
  --memory 64M   -----------------------------------------> memory.size
  --memory 80%   --> base alone, with the machine's memory --> its peak, times 80 %
-                                                             of aged memory so much is free
+                                            with --aged, that is the size of the free memory
 ```
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STEP = 2 << 20
 """Memory is a multiple of this, a page of 2M."""
 KEPT = ("base_page", "replacement", "devices", "mosaic", "utopia")
-"""What of a machine's `os` holds in a run of `base` alone: what other managers have does not."""
+"""The keys of a machine's `os` that stay in a run of `base`; keys of other managers are dropped."""
 
 
 def memory_settings(
@@ -37,17 +37,17 @@ def memory_settings(
 ) -> list[str]:
     """The settings that give a machine the memory that is asked for, for `trace`.
 
-    A share makes a run of the manager `base` alone, on the same machine and settings.
+    For a share, the trace is first run under the manager `base`, on the same machine and settings.
 
     Args:
         trace: A trace, or what `Trace` takes; of a share not a pipe, as it is read twice.
         machine: As for `Machine`.
-        set: What else to change in it, as for `Machine`.
-        aged: Begin with memory that was used for long: shares of it that are free and wired.
-        memory: How much there is: a size as `64M`, or a share as `80%` of the most that `base` uses
-            with the machine's own memory. Of aged memory, so much is free. Without it, the
-            machine's own.
-        progress: Called with accesses done and in all of the run of `base`.
+        set: Other settings to change, as for `Machine`.
+        aged: Start with memory in the state after long use: the shares that are free and wired.
+        memory: Size of memory: bytes as `64M`, or a share as `80%` of the peak that `base` uses
+            with the machine's own memory. With `aged`, this is the size of the free memory. If
+            absent, the machine's own size.
+        progress: Called with the number of accesses done and of all accesses of the run of `base`.
 
     Raises:
         Error: There is no such trace or machine, or a setting or `memory` is wrong.
@@ -62,8 +62,9 @@ def memory_settings(
     trace = trace if isinstance(trace, Trace) else Trace(trace)
     if trace.is_pipe:
         raise _native.Error(
-            f"memory is `{memory}` of what base uses, and a pipe is read once: write a "
-            "size as 64M, or `pagewalk import` it first"
+            f"memory is `{memory}` of what the manager base uses, so that the trace is read twice, "
+            "and a pipe can be read only once: write a size as 64M, or `pagewalk import` the pipe "
+            "first"
         )
     results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)
     peak = results.data["memory"]["frames_peak_bytes"]
@@ -114,7 +115,10 @@ def shared(
     _given_once(settings, None, aged)
     free = aged[0] if aged else 1.0
     if free <= 0:
-        raise _native.Error("aged memory of which nothing is free has room for no program")
+        raise _native.Error(
+            "--aged: the free share is 0, so that the program has no memory: give a larger one, as "
+            "in 0.5,0.1"
+        )
     found = [f"memory.size={_up(share * peak / free)}"]
     if not machine.description.get("swap", {}).get("size"):
         found.append(f"swap.size={_up(2 * peak)}")

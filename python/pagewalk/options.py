@@ -34,18 +34,24 @@ class Options:
     def __init__(self, *first: Any, **given: Any) -> None:
         what, names = type(self).__name__, self.names()
         if len(first) > 1:
-            raise TypeError(f"{what}: give all but `{names[0]}` by name")
+            raise TypeError(
+                f"{what}: only `{names[0]}` may be given by position; give the others by name"
+            )
         given.update(zip(names, first, strict=False))
         for name in given:
             if name not in names:
-                raise TypeError(f"{what} has no `{name}`: it has {', '.join(names)}")
+                raise TypeError(
+                    f"{what} has no argument `{name}`; its arguments are {', '.join(names)}"
+                )
         for name in names:
             if name not in given and not hasattr(type(self), name):
-                raise TypeError(f"{what}: `{name}` is missing")
+                raise TypeError(f"{what}: the argument `{name}` is missing")
         vars(self).update(given)
 
     def __setattr__(self, name: str, _: object) -> None:
-        raise AttributeError(f"{name} cannot be changed: make another {type(self).__name__}")
+        raise AttributeError(
+            f"{name} cannot be changed after it was made: make another {type(self).__name__}"
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.fields() == other.fields()

@@ -44,8 +44,8 @@ def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
 
     Args:
         data: The results document.
-        key: What to tell them apart by.
-        merge: Whether anonymous mappings that adjoin are one region.
+        key: The kind of origin.
+        merge: Whether adjacent anonymous mappings are one region.
 
     Raises:
         Error: There is no such key, or the document has no origins, as those of sweeps.
@@ -70,9 +70,10 @@ def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
 def folded(data: "plain.Document", key: str = "function") -> list[str]:
     """The misses as folded stacks, as flame graphs take them: `outer;inner;... misses`.
 
-    Of a miss the calls that led to its function are not known, so that a stack is the program or
-    library, the function, what was inlined into it, the line if `key` is `line`, and at last the
-    region or site. By `site` it is the calls that led to the allocation, outermost first.
+    The call stack of a miss is not recorded. Its folded stack consists of the program or library,
+    the function, functions that were inlined into it, the line if `key` is `line`, and the region
+    or site. If `key` is `site`, it consists of the calls that led to the allocation, outermost
+    first.
 
     Args:
         data: The results document.
@@ -96,7 +97,7 @@ def stacks(data: "plain.Document", key: str = "function") -> Counter[tuple[str, 
         Error: There are no stacks by `key`, or the document has no origins.
     """
     if key not in ("function", "line", "site"):
-        raise Error(f"there are no stacks by {key}: choose function, line or site")
+        raise Error(f"there are no folded stacks by {key}: choose function, line or site")
     named = _names(data, "site")
     found: Counter[tuple[str, ...]] = Counter()
     for row in rows(data):
@@ -191,7 +192,7 @@ def comparison(
 
 
 def notes(data: "plain.Document") -> list[str]:
-    """Why some code has no names, and what else must be known of the origins."""
+    """Notes on the origins: why some code has no names, and other limits."""
     origins = _origins(data)
     found = list(origins["notes"])
     trace = data["trace"]
@@ -206,8 +207,8 @@ def _origins(data: "plain.Document") -> "plain.MissOrigins":
     found = data.get("origins")
     if found is None:
         raise Error(
-            "these results do not say where misses come from: they are of a sweep or of an older "
-            "version; make them with `pagewalk run --json FILE`"
+            "these results do not record where misses come from: they are of a sweep or of an "
+            "older version; make them with `pagewalk run --json FILE`"
         )
     return found
 
@@ -247,11 +248,11 @@ def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[R
         return lambda row: UNKNOWN if row[3] is None else f"thread {row[3]}"
     if key == "page-size":
         return lambda row: f"pages of {text.size(row[4])}"
-    raise Error(f"misses cannot be told apart by {key}: choose one of {', '.join(KEYS)}")
+    raise Error(f"misses are not counted by {key}: choose one of {', '.join(KEYS)}")
 
 
 def region_name(region: "plain.RegionCounts") -> str:
-    """A region's name, and whether no event of the trace told of it."""
+    """A region's name, and a mark if no event of the trace maps the region."""
     return f"{region['name']} (inferred)" if region["inferred"] else str(region["name"])
 
 

@@ -36,13 +36,13 @@ def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
     if _is_stream(target):
         return
     if not force and os.path.exists(target):
-        raise Error(f"{target} exists: choose another name, or give --force to replace it")
+        raise Error(f"{target} exists: choose another name, or give --force to overwrite it")
     folder, name = os.path.split(target)
     folder = folder or "."
     if not os.path.isdir(folder):
-        raise Error(f"there is no directory {folder} to write {name} to: create it")
+        raise Error(f"there is no directory {folder} for {name}: create it")
     if not os.access(folder, os.W_OK):
-        raise Error(f"{folder} may not be written: choose another directory")
+        raise Error(f"{folder} is not writable: choose another directory")
 
 
 _NO_TRACES = {
@@ -58,8 +58,8 @@ def refuse_no_trace(path: str | os.PathLike[str]) -> None:
     start, end = os.path.splitext(path)
     if end.lower() in _NO_TRACES:
         raise Error(
-            f"{path}: a trace is written in Pagewalk's own format, not as {end.lower()}: name it "
-            f"{start}.pwt; `pagewalk export` writes other formats"
+            f"{path}: traces are written only in Pagewalk's own format, not as {end.lower()}: name "
+            f"the file {start}.pwt; `pagewalk export` writes other formats"
         )
 
 

@@ -87,7 +87,7 @@ def candidates(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, 
 
 
 def groups(regions: Sequence[dict[str, Any]], least: float, *, alike: bool) -> list[Group]:
-    """The groups of `regions` with at least so many misses, most misses first.
+    """The groups of `regions` with at least `least` misses, most misses first.
 
     Args:
         regions: Those of `candidates`.

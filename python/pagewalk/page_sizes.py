@@ -9,9 +9,9 @@
 Three passes answer for any number of regions (`page_size_groups`). With `exact`, each region is
 run alone at each size, and each set on the way to the advice is run.
 
-Misses of regions do not add up, for all share the TLB: what is said of a set is what the run of
-that set counted. IBM's `tprof -a` for AIX runs each of four regions alone; place files are those of
-`dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
+The gains of regions do not add up, as all regions share the TLB: the numbers of a set of page sizes
+are counted in a run of that set. IBM's `tprof -a` for AIX runs each of four regions alone; place
+files are those of `dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
 """
 
 import copy
@@ -65,7 +65,7 @@ TIGHTENED_MAX = 2
 """How often a set is chosen anew that added more memory when it ran than was estimated."""
 
 Early = Callable[[str], None]
-"""Hears a sentence about what is known after a pass."""
+"""Is called after a pass, with a sentence of preliminary results."""
 
 
 class Try(NamedTuple):
@@ -122,21 +122,23 @@ def advise(
     exact: bool = False,
     early: Early | None = None,
 ) -> Advised:
-    """Runs `trace` with base pages, with all regions at one size, and with the best set of them.
+    """Runs `trace` with base pages, with one size for all regions, and with the best set of sizes.
 
     Args:
         trace: A trace, or what `Trace` takes; not a pipe, as it is read several times.
-        machine: As for `Machine`; its manager gives pages of the sizes that are wished: `irix`, as
-            `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M. Without
-            one, the machine of this computer (`here.at_hand`).
-        set: What to change in it, as for `Machine`; not `os.place`.
-        memory_added_max: Most memory that may be added, as a share of what base pages take.
-        aged: Begin with memory that was used for long: shares of it that are free and wired.
-        memory: How much there is, as for `memory_settings`.
-        progress: Called with accesses done and in all of each group of runs; `True` shows a bar.
-        exact: Run each region alone at each page size, and each set on the way to the advice: a
-            run for each, so that it takes long where there are many regions.
-        early: Called with what is known already, after the first and the second pass.
+        machine: As for `Machine`. Its memory manager must give pages of requested sizes: `irix`,
+            as on `origin-2000`; or `first-touch`, as on most machines, and `linux`, which give 2M.
+            Without one, the machine of this computer's processor (`here.at_hand`).
+        set: Settings to change, as for `Machine`; not `os.place`.
+        memory_added_max: Limit of the memory that the advice adds, as a share of the memory that
+            base pages take.
+        aged: Start with memory in the state after long use: the shares that are free and wired.
+        memory: Size of memory, as for `memory_settings`.
+        progress: Called with the number of accesses done and of all accesses, for each group of
+            runs; `True` shows a bar.
+        exact: Simulate each region alone at each page size, and each set of page sizes that is
+            considered. This takes long if there are many regions.
+        early: Called after the first and the second pass with a sentence of preliminary results.
 
     Raises:
         Error: There is no such trace or machine, or the machine has only one page size.
@@ -150,7 +152,7 @@ def advise(
     described = Machine(machine, settings)
     sizes = _sizes(described)
     if trace.is_pipe:
-        raise _native.Error("a pipe is read once: `pagewalk import` it, then advise")
+        raise _native.Error("a pipe can be read only once: `pagewalk import` it, then advise")
     if memory_added_max < 0:
         raise _native.Error(f"memory_added_max is {memory_added_max}: give a share of 0 or more")
     with bar(progress, f"page sizes of {trace.name}") as told:
@@ -164,7 +166,7 @@ def advise(
 
 
 def place_file(advised: Advised) -> str:
-    """The rules that are advised, as `--place` takes them, with what each is for."""
+    """The advised rules in the format of `--place`, with comments that explain them."""
     lines = [f"# {advised.trace.name} on {advised.machine.name}, by pagewalk advise"]
     best = advised.data["best"]
     promise = promises.of(best, advised.machine.name) if best is not None else None
@@ -182,22 +184,25 @@ def _sizes(machine: Machine) -> list[str]:
     name = manager.get("manager", FIRST_TOUCH)
     if name not in (FIRST_TOUCH, "irix", "linux"):
         raise _native.Error(
-            f"{machine.name} takes no wishes for page sizes: take a machine whose os.manager is "
+            f"{machine.name} has a memory manager that takes no requests for page sizes: choose a "
+            "machine whose os.manager is "
             "irix, first-touch or linux, as -m origin-2000 or -m epyc-9005"
         )
     if name == "linux" and manager.get("linux", {}).get("enabled", "always") != "madvise":
         raise _native.Error(
-            "large pages come by advice alone where os.linux.enabled is madvise: set that"
+            "os.linux.enabled must be madvise, so that only advised memory gets large pages: set it"
         )
     if manager.get("place"):
-        raise _native.Error("os.place is what is looked for: leave it and --place out")
+        raise _native.Error(
+            "the page sizes of os.place are what is searched for: leave os.place and --place out"
+        )
     base = text.bytes_of(manager.get("base_page", "4K"))
     if name == FIRST_TOUCH and (
         manager.get("uniform") or text.bytes_of(manager.get("page_size", "4K")) > base
     ):
         raise _native.Error(
-            f"{machine.name} has pages of {manager['page_size']} everywhere already: set "
-            "os.page_size=4K and leave os.uniform out"
+            f"{machine.name} has pages of {manager['page_size']} for all memory: set "
+            "os.page_size=4K, and leave os.uniform out"
         )
     tlbs = [tlb for tlb in described["tlb"].values() if isinstance(tlb, dict)]
     arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", []))]

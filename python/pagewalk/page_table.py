@@ -57,7 +57,7 @@ class PageTable:
 
     Args:
         machine: A machine, or what `Machine` takes.
-        set: What to change in it.
+        set: Settings to change in it.
         metered: Count each reference; without, operations run at the host's speed and all
             counts but `table_bytes` and `nanoseconds` are zero.
 

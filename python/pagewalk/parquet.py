@@ -53,11 +53,13 @@ def open_table(
     except (pa.ArrowException, OSError, ValueError) as error:
         # Names of columns that are no text are a ValueError.
         raise _native.Error(
-            f"{name}: {_one_line(error).rstrip('.')}; get the file again"
+            f"{name}: {_one_line(error).rstrip('.')}; if the file is damaged, copy it again"
         ) from error
     rows = file.metadata.num_rows
     if rows < 0:
-        raise _native.Error(f"{name}: it counts {rows} rows; get the file again")
+        raise _native.Error(
+            f"{name}: its row count is {rows}, which cannot be: the file is damaged; copy it again"
+        )
     found = _found(name, schema, dict(columns))
     # One iterator over all row groups would keep what it has read of each to the end.
     batches = (
@@ -103,8 +105,8 @@ def _found(name: str, schema: "pa.Schema", columns: Mapping[str, str]) -> dict[s
             found[ours] = known[0]
     if "addr" not in found:
         raise _native.Error(
-            f"{name}: no column is called `addr`; there are {', '.join(schema.names[:8])}. Say "
-            "which one holds the addresses with --column addr=NAME"
+            f"{name}: no column is called `addr`; the columns are {', '.join(schema.names[:8])}. "
+            "Name the one with the addresses, as in --column addr=NAME"
         )
     return found
 
@@ -157,15 +159,16 @@ def _bytes(ours: str, column: "pa.Array[Any]") -> bytes:
         strange = column.filter(pc.and_(known.is_null(), column.is_valid()))
         if len(strange):
             raise ValueError(
-                f"kind `{strange[0].as_py()}` is none of fetch, load, store, R, W, 0, 1, 2"
+                f"kind `{strange[0].as_py()}` is unknown: it must be fetch, load, store, R, W, 0, "
+                "1 or 2"
             )
         column = pa.array(list(KIND_NAMES.values())).take(known)
     elif ours == "paddr":
         column = column.fill_null(0)
     if column.null_count:
-        raise ValueError("there are rows without a value")
+        raise ValueError("a row has no value")
     if not pa.types.is_integer(column.type):
-        raise ValueError(f"its type is {column.type}, which is no whole number")
+        raise ValueError(f"its type is {column.type}, which is not an integer type")
     if column.type == pa.int64():
         # Tools without unsigned numbers keep addresses of the upper half as negative ones.
         column = column.view(pa.uint64()) if ours in ("addr", "paddr") else column

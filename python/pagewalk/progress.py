@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a long run is; nothing where nobody looks."""
+"""A line on the terminal with the progress of a long run; nothing if there is no terminal."""
 
 import sys
 import time
@@ -9,7 +9,9 @@ from types import TracebackType
 from pagewalk import text
 
 Progress = Callable[[int, int | None], object]
-"""Called now and then with the accesses done and, where known, in all; `False` stops the work."""
+"""Called with the number of accesses done and of all accesses, or `None` if that is not known.
+
+The work is stopped if it returns `False`."""
 
 
 @contextmanager

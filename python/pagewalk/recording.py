@@ -38,14 +38,14 @@ def record(
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> Trace:
-    """Runs a program under QEMU and gives its trace.
+    """Runs a program under QEMU and returns its trace.
 
     Args:
         command: The program and its arguments.
-        output: The trace file; `PROGRAM.pwt` here if absent.
-        force: Whether it may replace a file.
+        output: The trace file; by default `PROGRAM.pwt` in the current folder.
+        force: Whether a file of that name may be overwritten.
         progress: Called about ten times per second; `True` shows a bar by tqdm.
-        options: The other attributes of `Recording`, as in `max_accesses=50_000_000`.
+        options: The other arguments of `Recording`, as in `max_accesses=50_000_000`.
 
     Raises:
         Error: The program or its recorder cannot be started, or the file exists.
@@ -57,7 +57,7 @@ def record(
         outcome = recording.record(path, force, told)
     if outcome["exit_status"] != 0:
         status = outcome["exit_status"]
-        raise WorkError(f"{recording.name} ended with status {status}; {path} is kept")
+        raise WorkError(f"{recording.name} exited with status {status}; its trace {path} is kept")
     return Trace(path)
 
 
@@ -65,37 +65,46 @@ class Recording(Options):
     """A program and what to record of it.
 
     Attributes:
-        command: The program and its arguments; found as a shell finds it.
-        skip: Accesses to pass over before recording begins.
-        max_accesses: Accesses of each process after which recording stops; it runs on.
-        max_bytes: Bytes of the file after which recording ends, which may then have some hundred KB
-            more; the programs run on.
-        ends: Whether it is killed once the window has ended, as nothing but its trace is wanted.
-        from_symbol: The function with whose first call recording begins, in all processes; `skip`
-            counts from there on.
-        to_symbol: The function before whose first call after that it ends, in all processes.
-        from_marker: The marker with which it begins instead, -1 for any.
-        to_marker: The marker with which it ends instead, -1 for any.
-        instructions: Instructions of each process after which recording ends, with their block.
-        one_cpu: Whether the program and what it starts run on one processor of this machine.
-        fetches: Whether to record the executed blocks.
-        filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
-        follow: Whether what the program executes and starts is recorded too.
+        command: The program and its arguments. The program is searched for as a shell does.
+        skip: Number of accesses to skip before recording begins.
+        max_accesses: Number of accesses of each process after which its recording stops; the
+            process runs on.
+        max_bytes: Size of the trace file in bytes at which recording ends. The file may become some
+            hundred KB larger; the programs run on.
+        ends: Whether the program is killed at the end of the window, because only its trace is of
+            interest.
+        from_symbol: The function at whose first call recording begins, for all processes. `skip`
+            counts from there.
+        to_symbol: The function at whose first call after the beginning recording ends, for all
+            processes; the call itself is not recorded.
+        from_marker: The number of the marker at which recording begins, -1 for any marker; in place
+            of `from_symbol`.
+        to_marker: The number of the marker at which recording ends, -1 for any marker; in place of
+            `to_symbol`.
+        instructions: Number of instructions of each process after which its recording ends, at the
+            end of the basic block.
+        one_cpu: Whether the program, and the programs that it starts, run on one processor of this
+            computer.
+        fetches: Whether to record instruction fetches.
+        filter: `none`, or `page16` to leave out accesses that hit in a 16-entry direct-mapped
+            filter of pages.
+        follow: Whether to record also the programs that the program starts or executes.
         process: The only process to record: its pid, or the name or path of its program.
-        calls: Whether to record file and blocking calls.
+        calls: Whether to record system calls on files and system calls that block.
         arguments: Whether to record the arguments of programs.
-        allocations: Whether a library that is loaded into each program marks what it allocates, and
-            where: misses are told apart by allocation site then.
-        small: Bytes of addresses that the program and what it starts have, as in a small space: a
-            program of 32 bits.
-        sysroot: The folder in which programs and their libraries are.
-        tells_all: Whether a machine that runs beside is told each access, also where those that
-            surely hit could be counted where the program runs: the same results, more slowly.
-        callbacks: Whether the recorder uses callbacks alone, as it does in another QEMU than
+        allocations: Whether to record each program's allocations and where they are made, by a
+            library that is loaded into it. Misses can then be reported by allocation site.
+        small: Size in bytes of the address space of a 32-bit program and of the programs that it
+            starts, as for a small space.
+        sysroot: The folder in which programs and their libraries are looked up.
+        tells_all: Whether a live run simulates every access. Otherwise guaranteed hits are only
+            counted in the recorded program: the same results, faster.
+        callbacks: Whether the recorder uses only callbacks, as it does in a QEMU other than
             Pagewalk's own: the same trace, more slowly.
-        engine: `qemu`, or `native` for the program's own process: x86-64, one thread, no children.
-        aslr: Whether `native` leaves the layout of the address space to chance, as the kernel does.
-        qemu: Another QEMU to record in, which must load plugins. Recording takes longer there.
+        engine: `qemu`, or `native` to record in the program's own process: x86-64 programs with one
+            thread and no children.
+        aslr: Whether the kernel's randomization of the address space stays on under `native`.
+        qemu: Another QEMU to record in; it must support plugins, and takes longer.
     """
 
     command: Sequence[str]
@@ -130,7 +139,7 @@ class Recording(Options):
         return os.path.basename(self.command[0])  # noqa: PTH119
 
     def native(self) -> _native.Recording:
-        """This recording as the native half takes it.
+        """This recording as an object of the native module.
 
         Raises:
             Error: There is no such filter, or the program cannot be confined.
@@ -143,7 +152,7 @@ class Recording(Options):
 
             confined.check(self.small, self._sysroot)
             if self.engine == "native" and self.sysroot is not None:
-                raise Error("--sysroot does not go with --engine native yet; use --engine qemu")
+                raise Error("--sysroot does not work with --engine native; use --engine qemu")
             command[0] = confined.found(command[0], self.small, self._sysroot)
         told = self.fields()
         # These two are what the program is started in.
@@ -171,7 +180,7 @@ class Recording(Options):
         return self.small is not None or self.sysroot is not None
 
     def surroundings(self) -> AbstractContextManager[None]:
-        """What the program is started in."""
+        """The context in which the program must be started."""
         if not self._is_confined:
             return nullcontext()
         from pagewalk import confined
@@ -180,7 +189,7 @@ class Recording(Options):
 
     @property
     def part(self) -> str | None:
-        """Why it is not of the whole program, if it is not."""
+        """Why it records only a part of the program; `None` if it records all."""
         from pagewalk import natively
 
         return natively.window(
@@ -209,15 +218,15 @@ class Recording(Options):
     ) -> dict[str, Any]:
         """Runs the program under QEMU and writes its trace.
 
-        An interrupt from the terminal is meanwhile the program's own affair: it ends or does
-        not, as it likes, and its trace is finished in any case.
+        Ctrl-C in the terminal reaches the program, which may end or handle it; the trace is
+        completed in either case.
 
         Args:
             output: The trace to write, with all processes that the program starts.
             force: Whether `output` may replace a file.
             progress: Called about ten times per second.
-            native: Whether the program then runs natively too; its time, exit status and maps
-                are kept in `NAME.native.json` beside the trace. Standard input is kept for it.
+            native: Whether the program then runs natively too, with the same standard input. Its
+                time, exit status and maps are written to `NAME.native.json` beside the trace.
             native_prepare: A shell command that runs before each of the two runs.
 
         Returns:

@@ -25,7 +25,9 @@ class Record:
     def __getattr__(self, name: str) -> Any:
         kind = None if name.startswith("_") else _fields(type(self)).get(name)
         if kind is None:
-            raise AttributeError(f"there is no field `{name}`: {', '.join(_fields(type(self)))}")
+            raise AttributeError(
+                f"no field `{name}`; the fields are {', '.join(_fields(type(self)))}"
+            )
         kind = self._of[0] if isinstance(kind, TypeVar) and self._of else kind
         # A field that is called as a keyword of Python has an underscore behind it here.
         key = name.removesuffix("_")
@@ -59,7 +61,7 @@ class Named(Sequence[R], Generic[R]):
         for record, name in zip(self._records, self.keys(), strict=True):
             if name == at:
                 return record
-        raise KeyError(f"{at!r}: there are {', '.join(self.keys())}")
+        raise KeyError(f"no record `{at}`; the names are {', '.join(self.keys())}")
 
     def __len__(self) -> int:
         return len(self._records)

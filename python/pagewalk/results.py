@@ -60,12 +60,12 @@ class Results(Document, Tabled):
         return polars_frame(self.to_arrow(table))
 
     def by(self, key: str, merge: bool = False) -> list[Origin]:
-        """The misses of every TLB by where they come from, most first; they add up to all.
+        """The misses of every TLB by their origin, most first; they add up to all misses.
 
         Args:
-            key: `region`, `site` (where what was missed on was allocated; its region, where that
-                is not known), `function`, `line`, `thread` or `page-size`.
-            merge: Whether anonymous mappings that adjoin are one region.
+            key: `region`, `site` (the call that allocated the data, or its region if the call is
+                not known), `function`, `line`, `thread` or `page-size`.
+            merge: Whether adjacent anonymous mappings are one region.
 
         Raises:
             Error: There is no such key, or these are results of a sweep.
@@ -77,7 +77,7 @@ class Results(Document, Tabled):
 
         Args:
             key: `function` or `line` for the code that missed, `site` for the calls that allocated
-                what it missed on.
+                the data.
 
         Raises:
             Error: There are no stacks by `key`, or these are results of a sweep.
@@ -110,7 +110,7 @@ class Results(Document, Tabled):
         return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
 
     def made(self) -> "Made":
-        """What files are made of: the table of TLBs, the document, the charts of the report."""
+        """The content of the files that `save` writes: table of TLBs, document and charts."""
         from pagewalk.formats import Made
         from pagewalk.report import tables
         from pagewalk.report.charts import charts
@@ -142,9 +142,14 @@ class Results(Document, Tabled):
             ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
         if isinstance(data, list) and data:
-            raise _native.Error(f"{name} holds the results of several machines: run one alone")
+            raise _native.Error(
+                f"{name} contains the results of several machines: give the results of one machine"
+            )
         if schema != 2:
-            raise _native.Error(f"{name} is not results of schema 2 (its schema is {schema})")
+            raise _native.Error(
+                f"{name} is not a results document of schema 2 (its schema is {schema}): write one "
+                "with `pagewalk run --json FILE`"
+            )
         # Documents of curves and sweeps have schemas too.
         missing = [key for key in ("trace", "machine", "tlbs", "walks") if key not in data]
         if missing:
@@ -152,7 +157,7 @@ class Results(Document, Tabled):
         return cls(data)
 
     def html(self, path: str | os.PathLike[str], force: bool = False) -> None:
-        """Writes the report: one HTML file that needs no network.
+        """Writes the report: one HTML file that works without a network.
 
         Raises:
             Error: `path` exists and `force` is not given.

@@ -24,7 +24,7 @@ class Skeleton(NamedTuple):
         text: The skeleton as lines of text, as `write` writes it.
         processes: By their numbers: the `name` of the program that each ran last, and its `steps`.
         files: Files that they map.
-        steps: Calls, first touches, forks and stretches of work of all processes.
+        steps: Calls, first touches, forks and intervals of work of all processes.
         instructions: Instructions of all processes.
         warnings: What was found out about the trace.
     """
@@ -50,7 +50,8 @@ def skeleton(trace: "Trace", *, progress: Progress | bool | None = None) -> Skel
 
     Args:
         trace: A recording, best of a program with its children.
-        progress: Called with the accesses read and in all; `True` shows a bar by tqdm.
+        progress: Called with the number of accesses read and of all accesses; `True` shows a
+            bar by tqdm.
 
     Raises:
         Error: The trace cannot be read.

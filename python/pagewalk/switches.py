@@ -73,7 +73,7 @@ def summary(document: dict[str, Any]) -> str:
 
 
 def warnings(info: Mapping[str, Any]) -> list[str]:
-    """What is to be said of the order that switches were counted in, by `Trace.info`."""
+    """Warnings about the order in which `Trace.info` counted the switches."""
     is_blocking = any("in the order `blocking`" in note for note in info["header"]["notes"])
     if not is_blocking or info["events"].get("call"):
         return []

@@ -36,7 +36,7 @@ class Tabled:
         raise NotImplementedError
 
     def made(self) -> "Made":
-        """What files are made of."""
+        """The content of the files that `save` writes."""
         raise NotImplementedError
 
     def to_pandas(self) -> "pandas.DataFrame":

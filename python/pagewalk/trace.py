@@ -1,4 +1,4 @@
-"""`Trace`: what a program, or a generator, did to memory."""
+"""`Trace`: the memory accesses of a program or of a generator."""
 
 import json
 import os
@@ -48,47 +48,51 @@ def _is_pipe(source: str) -> bool:
 
 
 class Trace:
-    """A stored trace, another tool's, or one that a generator makes while it is read.
+    """A trace: stored in a file, of Pagewalk or of another tool, or generated while it is read.
 
     Args:
-        source: The path of a trace file, Pagewalk's own or one of another tool, which
-            `FORMAT:PATH` names; `-` for standard input; or
-            `generate:` and a generator's parameters, as in
-            `generate:join,table=16G,accesses=50M,seed=1`; or `mix:` and several of these, as in
-            `mix:cpus=2,a.pwt*3,b.pwt`.
-        format: The format of another tool's file, where its first bytes do not tell:
+        source: The path of a trace file, Pagewalk's own or another tool's, or `FORMAT:PATH` to name
+            its format; `-` for standard input; `generate:` and a generator's parameters, as in
+            `generate:join,table=16G,accesses=50M,seed=1`; or `mix:` and several traces that run
+            together, as in `mix:cpus=2,a.pwt*3,b.pwt`.
+        format: The format of another tool's file, if its first bytes do not show it:
             `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `pinatrace`, `dinero`, `ramulator`,
             `usimm`, `perf`, `csv`, `parquet`.
-        keep_going: Whether a damaged file is a trace that ends at the damage.
-        fetches: Whether its instructions are rows by block, each one, or none.
-        arch: The instruction set of the program, where the format does not tell it: `x86-64`,
-            `i386`, `arm`, `aarch64` or `riscv64`. Its rules hold for
-            addresses: tags in the top byte of those of `aarch64` are left out.
-        columns: What a table calls our columns, as in `{"addr": "vaddr"}`; by number, from 1, where
-            it has no line of names.
-        interleave: What orders the threads of a drmemtrace.
-        v2p: Physical addresses of a drmemtrace, a `v2p.textproto`.
-        process: The only process of a recording to read: its number at the system, or the name or
-            path of a program that it ran.
-        no_fetch: Whether fetches are left out.
-        spread: Bytes, a power of two: mappings whose address the system chose are put apart, so
-            that each has blocks of so many bytes of its own.
-        skip: Accesses that are left out at the beginning.
-        warmup: Accesses after them that a machine, a sweep or a curve takes without counting them.
-        max_accesses: Accesses after these, after which the trace ends.
-        kernel: A model of a kernel whose path is added where a recording's programs call it and
-            where one goes on after another: `monolithic` or `microkernel`, with its parameters as
-            in `microkernel,work=600`. `warmup` and the other bounds count the program's accesses.
+        keep_going: Whether a damaged file is read up to the damage, with a warning in place of an
+            error.
+        fetches: Which instruction fetches the trace has: one per basic block (`blocks`), one per
+            instruction (`instructions`) or `none`.
+        arch: The instruction set of the program, if the file does not record it: `x86-64`, `i386`,
+            `arm`, `aarch64` or `riscv64`. For `aarch64`, tags in the top byte of addresses are
+            removed.
+        columns: The names that a table has for our columns, as in `{"addr": "vaddr"}`; or their
+            numbers, from 1, if the table has no header line.
+        interleave: How the threads of a drmemtrace are merged: by `timestamps`, or by the recorded
+            `schedule`.
+        v2p: The file with the physical addresses of a drmemtrace, a `v2p.textproto`.
+        process: The only process of a recording to read: its pid, or the name or path of a program
+            that it ran.
+        no_fetch: Whether instruction fetches are left out.
+        spread: Block size in bytes, a power of two. Mappings whose address the system chose are
+            moved apart, so that no two of them share an aligned block of this size.
+        skip: Number of accesses to skip at the beginning.
+        warmup: Number of accesses after the skipped ones that a machine, a sweep or a curve
+            simulates without counting them.
+        max_accesses: Number of further accesses after which the trace ends.
+        kernel: The model of a kernel whose accesses are added at the system calls of a recording
+            and at switches between its processes: `monolithic` or `microkernel`, with parameters
+            as in `microkernel,work=600`. `skip`, `warmup` and `max_accesses` count only the
+            program's accesses.
 
     Attributes:
         source: As given.
-        options: How it is read: the other arguments.
+        options: How the trace is read: the other arguments.
         name: The file's name, or the generator's parameters.
-        header: What the trace says about itself: `producer`, `command`, `arch`, `fetches`,
+        header: What the trace records about itself: `producer`, `command`, `arch`, `fetches`,
             `filter`, `page_bytes`, `notes`.
-        accesses: Its length, or `None` where that is not known before the end.
-        digest: SHA-256 of its contents as hexadecimal digits, where it is known.
-        warnings: What the last run or count through all of it found out besides.
+        accesses: Number of accesses, or `None` if it is known only at the end of the trace.
+        digest: SHA-256 of the contents as hexadecimal digits, or `None` if it is not known.
+        warnings: What the last run or count that read the whole trace warned of.
 
     Raises:
         Error: There is no such file or generator, or it is not a trace.
@@ -117,7 +121,7 @@ class Trace:
         if any("\udc80" <= letter <= "\udcff" for letter in self.source):
             shown = self.source.encode(errors="backslashreplace").decode()
             raise _native.Error(
-                f"{shown}: traces are read under names that are UTF-8; rename it, or give a link"
+                f"{shown}: the name of a trace must be UTF-8; rename the file, or make a link to it"
             )
         self.options: dict[str, Any] = {
             "format": format,
@@ -164,21 +168,24 @@ class Trace:
         return notebook.trace(self.name, self.header, self.accesses, self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens it anew, by its name."""
+        """Another process opens the trace again by its name."""
         return _opened, (self.source, self.options)
 
     def __len__(self) -> int:
-        """Accesses.
+        """The number of accesses.
 
         Raises:
-            Error: The length is not known before the end.
+            Error: The number is known only at the end of the trace.
         """
         if self.accesses is None:
-            raise _native.Error(f"{self.source}: its length is not known before its end")
+            raise _native.Error(
+                f"{self.source}: the length of this trace is known only after it was read to its "
+                "end"
+            )
         return self.accesses
 
     def info(self, progress: Progress | bool | None = None) -> dict[str, Any]:
-        """Reads all of it and counts.
+        """Reads the whole trace and counts.
 
         Args:
             progress: Called about ten times per second; `True` shows a bar by tqdm.
@@ -199,11 +206,11 @@ class Trace:
     def store(
         self, output: str | os.PathLike[str], force: bool = False, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Writes all of it to a trace of Pagewalk's own.
+        """Writes the trace to a file in Pagewalk's format.
 
         Args:
             output: The file.
-            force: Whether it may replace one.
+            force: Whether a file of that name may be overwritten.
             progress: Called about ten times per second.
 
         Returns:
@@ -221,7 +228,7 @@ class Trace:
         return result
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
-        """Writes all of it as `store` does, and gives the names of what was written."""
+        """Writes the trace as `store` does, and returns the names of the files written."""
         self.store(path, force)
         return [os.fspath(path)]
 
@@ -233,10 +240,10 @@ class Trace:
         """The accesses in order, as Arrow record batches of some ten thousand rows.
 
         Columns: `addr` (uint64, bytes), `size` (uint16, bytes), `kind` (dictionary: fetch, load,
-        store), `thread` (uint32, 0 is the first), `instructions` (uint16: those that began since
-        the row before, this row's own among them), `paddr` (uint64) where the trace knows physical
-        addresses, and in a recording of several processes `process` (uint32), the number of the one
-        in whose space the access is. Memory is constant in the length of the trace.
+        store), `thread` (uint32, 0 is the first), `instructions` (uint16: instructions begun since
+        the previous row, with this row's own), `paddr` (uint64) if the trace has physical
+        addresses, and in a recording of several processes `process` (uint32), the number of the
+        process that makes the access. The memory needed does not depend on the trace's length.
 
         Raises:
             WorkError: The file is damaged from there on.
@@ -253,7 +260,7 @@ class Trace:
         return pa.RecordBatchReader.from_batches(schema, _record_batches(source, schema))
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """All rows at once for pandas: some 20 bytes of memory an access.
+        """All rows at once for pandas: about 20 bytes of memory per access.
 
         Raises:
             Error: pandas is not installed.
@@ -264,7 +271,7 @@ class Trace:
         return pandas_frame(self.to_arrow().read_all())
 
     def to_polars(self) -> "polars.DataFrame":
-        """All rows at once for polars: some 20 bytes of memory an access.
+        """All rows at once for polars: about 20 bytes of memory per access.
 
         Raises:
             Error: polars is not installed.

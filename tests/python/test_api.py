@@ -106,7 +106,7 @@ def test_everything_is_saved_by_its_name(made: dict[str, Any], tmp_path: Path) -
         json.loads((folder / "r.json").read_text())
         with pytest.raises(Error, match="exists"):
             result.save(folder / "r.csv")
-        with pytest.raises(Error, match="the end of the name says the format"):
+        with pytest.raises(Error, match="the end of the name chooses the format"):
             result.save(folder / "r.doc")
         if name != "HostRuns":
             pictures = result.save(folder / "r.svg")

@@ -111,7 +111,7 @@ def test_pages_of_2m_that_are_whole_do_not_splinter() -> None:
 
 def test_a_machine_that_is_too_busy_is_refused() -> None:
     flat = {n: [2.0, 2.0, 2.0] for n in sizes()}
-    with pytest.raises(WorkError, match="too busy"):
+    with pytest.raises(WorkError, match="other programs disturb it"):
         see(curves() | {"page": flat, "huge": flat})
 
 
@@ -193,7 +193,7 @@ def test_the_kernels_prices_are_differences_of_what_was_timed(tmp_path: Path) ->
 def test_a_file_that_was_not_calibrated_cannot_be_judged(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text((ROOT / "machines" / "epyc-9005.toml").read_text())
-    with pytest.raises(Error, match=r"has no \[calibrated\]: make it anew"):
+    with pytest.raises(Error, match=r"has no \[calibrated\]: write it again"):
         _limits(str(file))
     with pytest.raises(Error, match="cannot be read"):
         _limits(str(tmp_path / "none.toml"))

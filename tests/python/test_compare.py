@@ -131,9 +131,9 @@ def test_which_runs_first_is_by_chance() -> None:
 @pytest.mark.parametrize(
     ("without", "placed", "words"),
     [
-        ([0, 1], [0], "status 0 and, when it was run again, with 1: it cannot be repeated; give"),
-        ([0, 0], [139], "with status 0 by itself and with 139 when it is placed: nothing can be"),
-        ([0, 3], [3], "cannot be repeated"),
+        ([0, 1], [0], "status 0 in one run and 1 in the next, so that runs cannot be compared"),
+        ([0, 0], [139], "with status 0 without the rules and 139 with them, so that runs cannot"),
+        ([0, 3], [3], "cannot be compared"),
     ],
 )
 def test_what_does_not_end_alike_is_refused(
@@ -148,7 +148,7 @@ def test_what_does_not_end_alike_is_refused(
 
 
 def test_what_takes_a_millisecond_is_refused() -> None:
-    with pytest.raises(Error, match=r"takes 1\.0 ms of CPU time, most of which is its start: give"):
+    with pytest.raises(Error, match=r"takes 1\.0 ms of CPU time, which is mostly its start: give"):
         compare.compare(lambda: sample(0.001), lambda: sample(0.001), Limits(), seed=0)
 
 
@@ -224,7 +224,7 @@ def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
     assert done.returncode == 0 and not done.stdout, done.stderr
     found = json.loads(out.read_text())
     assert found["rounds"] == 8 and found["rules"] == ["mmap = 2M", "lib none = 2M"]
-    assert done.stderr.count("lib none = 2M: nothing was mapped that it is for") == 1
+    assert done.stderr.count("lib none = 2M: no memory was mapped that this rule applies to") == 1
     got = {one["rule"]: one["large_bytes"] for one in found["rules_got"]}
     assert got["mmap = 2M"] > 24 << 20 and got["lib none = 2M"] == 0
     assert found["without"]["minor_faults"] > 7000 > found["placed"]["minor_faults"] + 5000
@@ -241,11 +241,15 @@ def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "command", "words"),
     [
-        (["--compare"], ["true"], "most of which is its start"),
+        (["--compare"], ["true"], "which is mostly its start"),
         (["--compare"], ["/nonexistent"], "/nonexistent"),
         (["--compare", "--dry-run"], ["true"], "--compare runs a program many times: leave --dry"),
-        (["--rounds", "3"], ["true"], "--rounds is for comparing: give --compare too"),
-        (["--compare", "--within", "3"], ["true"], "`3` is no share of the time: write it as in 1"),
+        (["--rounds", "3"], ["true"], "--rounds needs --compare: give both"),
+        (
+            ["--compare", "--within", "3"],
+            ["true"],
+            "`3` is not a share of the time: write a percentage",
+        ),
         (["--compare", "--prepare", "exit 5"], ["true"], "--prepare: `exit 5` ended with status 5"),
     ],
 )
@@ -264,7 +268,7 @@ def test_a_program_that_cannot_be_repeated_is_named(tmp_path: Path) -> None:
     once = f"test -e {tmp_path}/there && exit 3; touch {tmp_path}/there; {work}"
     command = ["place", "mmap=2M", "--compare"]
     done = run_command([*command, "--", "sh", "-c", once])
-    assert done.returncode == 2 and "it cannot be repeated; give --prepare" in done.stderr
+    assert done.returncode == 2 and "runs cannot be compared; with --prepare" in done.stderr
     prepared = ["--prepare", f"rm -f {tmp_path}/there", "--rounds", 2]
     done = run_command([*command, *prepared, "--", "sh", "-c", once])
     assert done.returncode == 0, done.stderr
@@ -371,8 +375,8 @@ def test_machines_here_says_to_calibrate_where_none_fits(
     ("options", "words"),
     [
         (["--measure"], "put it after `--`, as in `--measure -- ./join`"),
-        (["--", "true"], "runs the program after `--` with --measure alone"),
-        (["--rounds", "3"], "--rounds is for comparing: give --measure too"),
+        (["--", "true"], "runs a program after `--` only with --measure"),
+        (["--rounds", "3"], "--rounds needs --measure: give both"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

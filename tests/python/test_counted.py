@@ -311,7 +311,7 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
         assert "lost" not in live and "pagewalk: " not in run.stderr
         return
     [lost] = live["lost"]
-    killed = f"process {run.stdout.strip()}: it was killed while its accesses were counted"
+    killed = f"process {run.stdout.strip()}: it was killed while guaranteed hits were only counted"
     assert lost.startswith(killed)
     # The shell tells of the signal too.
     assert f"pagewalk: warning: {lost}\n" in run.stderr
@@ -356,4 +356,4 @@ def test_results_say_that_nobody_was_asked(
     settings = [word for one in replaced("fifo", "fifo") for word in ("--set", one)]
     _, how, _ = result(pagewalk, tmp_path, "-m", "tlb-only", *settings, "--", "true")
     assert how["counted_accesses"] == 0
-    assert "alone for so long" in how["because"]
+    assert "alone for long enough" in how["because"]

@@ -71,9 +71,9 @@ def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
     [
         (["--page-sizes", "1K"], "a page of 1K is smaller than 4K"),
         (["--page-sizes", "4000"], "`4000` is not a page size"),
-        (["--lookups", "loads"], "`loads`: choose of data, fetch, all"),
+        (["--lookups", "loads"], "`loads`: choose from data, fetch, all"),
         (["--entries", "0"], "0 entries: give 1 to"),
-        (["--html", "-"], "--html needs the name of a file"),
+        (["--html", "-"], "--html cannot write to standard output"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(pagewalk, arguments: list[str], complaint: str) -> None:

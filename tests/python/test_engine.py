@@ -95,10 +95,10 @@ def test_what_it_does_not_record_is_one_line_and_leaves_nothing(pagewalk, tmp_pa
     assert "it starts another process" in done.stderr and "--engine qemu" in done.stderr
     assert done.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []
     done = pagewalk("record", "--engine", "native", "--calls", "-o", trace, "--", "/bin/true")
-    assert "--calls does not go with --engine native" in done.stderr
+    assert "--calls does not work with --engine native" in done.stderr
     assert list(tmp_path.iterdir()) == []
     done = pagewalk("record", "--engine", "native", "--sysroot", "/", "-o", trace, "--", "true")
-    assert "--sysroot does not go with --engine native" in done.stderr and done.returncode == 2
+    assert "--sysroot does not work with --engine native" in done.stderr and done.returncode == 2
     assert done.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []
 
 

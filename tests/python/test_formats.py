@@ -109,17 +109,17 @@ def test_names_are_text_to_spreadsheets_latex_and_markdown(tmp_path: Path) -> No
 def test_an_unknown_format_is_refused_before_the_work(
     pagewalk, swept: Sweep, tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(Error, match="the end of the name says the format"):
+    with pytest.raises(Error, match="the end of the name chooses the format"):
         swept.save(tmp_path / name)
     vary = ["--vary", "tlb.l2d.entries=16,32"]
     done = pagewalk("sweep", "nothing.pwt", *vary, "-o", tmp_path / name)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"{name}: the end of the name says the format" in done.stderr
+    assert f"{name}: the end of the name chooses the format" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_written_where_nothing_is_drawn(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="nothing to draw"):
+    with pytest.raises(Error, match="have no charts"):
         write(tmp_path / "n.svg", made())
     (tmp_path / "n.md").write_text("mine")
     with pytest.raises(Error, match="exists"):
@@ -140,7 +140,7 @@ def test_a_sweep_plots_one_measure(swept: Sweep) -> None:
     assert isinstance(chart, alt.Chart | alt.LayerChart)
     text = json.dumps(chart.to_dict())
     assert '"refs"' in text and "cache.l2.size" in text
-    with pytest.raises(Error, match="it does not vary"):
+    with pytest.raises(Error, match="this key does not vary"):
         swept.plot(x="os.page_size")
     with pytest.raises(Error, match="choose one of misses"):
         swept.plot("speed")

@@ -91,14 +91,17 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"set": {"os.manager": "base"}}, "os.manager is what is compared: leave it out"),
+        ({"set": {"os.manager": "base"}}, "leave the setting os.manager out"),
         ({"memory": "much%"}, "memory is `much%`: write a size as 64M, or a share as 80%"),
-        ({"memory": "80%", "aged": (0.0, 0.1)}, "nothing is free has room for no program"),
+        ({"memory": "80%", "aged": (0.0, 0.1)}, "the free share is 0"),
         ({"memory": "0"}, "memory.size"),
         ({"memory": "lots"}, "memory is `lots`: write a size as 64M, or a share as 80%"),
         ({"memory": "64M", "set": {"memory.size": "1G"}}, "memory.size is given twice"),
         ({"set": {"os.linux.enabled": "perhaps"}}, "there is no `perhaps` here: write always"),
-        ({"set": {"os.ingens.util_threshold": 101}}, "os.ingens.util_threshold: 101 is no share"),
+        (
+            {"set": {"os.ingens.util_threshold": 101}},
+            "os.ingens.util_threshold: 101 is not a share",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, object], expected: str) -> None:
@@ -111,8 +114,8 @@ def test_standard_input_and_a_page_of_no_trace_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["managers", "--html", "x.html"]) != 0
-    assert "--html is for runs: give a trace" in capsys.readouterr().err
-    with pytest.raises(Error, match="a pipe is read once"):
+    assert "--html writes the results of runs: give a trace" in capsys.readouterr().err
+    with pytest.raises(Error, match="a pipe can be read only once"):
         managers("-")
 
 
@@ -155,7 +158,7 @@ def test_a_share_of_memory_is_of_what_base_uses_alone() -> None:
     assert [setting.partition("=")[0] for setting in kept] == ["memory.size"]
     assert memory_settings("-", "epyc-9005", memory="64M") == ["memory.size=64M"]
     assert memory_settings("-", "epyc-9005") == []
-    with pytest.raises(Error, match="a pipe is read once"):
+    with pytest.raises(Error, match="a pipe can be read only once"):
         memory_settings("-", "epyc-9005", memory="80%")
 
 
@@ -184,8 +187,11 @@ def test_commands_take_a_share_of_memory(
     capsys.readouterr()
     for given, wrong in (
         (["run", SPEC, "--memory", "much"], "write a size as 64M, or a share as 80%"),
-        (["run", "--memory", "80%", "--", "true"], "a live program runs once"),
-        (["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"], "memory.size varies"),
+        (["run", "--memory", "80%", "--", "true"], "not known of a live program"),
+        (
+            ["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"],
+            "memory.size is given with --vary",
+        ),
     ):
         assert main(given) == 2
         assert wrong in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_a_live_run_takes_the_native_run_too(tmp_path: Path) -> None:
     assert b"exit status 3" in done.stderr and b"ms of your" in done.stderr
     for wrong, said in [
         (("run", "--native-prepare", "true", "--", "true"), b"give both"),
-        (("run", "--native", "generate:strided"), b"is for a live program"),
+        (("run", "--native", "generate:strided"), b"needs a program after `--`"),
         (("run", "--native", "--native-prepare", "exit 4", "--", "true"), b"ended with status 4"),
     ]:
         refused = pagewalk(*wrong, folder=tmp_path)

@@ -425,9 +425,9 @@ def test_the_command(three: Results, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Misses by function" in capsys.readouterr().out
     for wrong, why in (
         (["--folded", "site", "--by", "line"], "in place of tables"),
-        (["-o", "x"], "-o is for --folded"),
-        (["--merge", "--by", "line"], "--merge is for"),
-        (["--top", "0"], "shows nothing"),
+        (["-o", "x"], "-o needs --folded"),
+        (["--merge", "--by", "line"], "--merge needs"),
+        (["--top", "0"], "shows no rows"),
     ):
         assert main(["origins", str(path), *wrong]) == 2
         assert why in capsys.readouterr().err
@@ -435,11 +435,11 @@ def test_the_command(three: Results, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_results_without_origins_are_refused(three: Results, tmp_path: Path) -> None:
     data = {key: value for key, value in three.data.items() if key != "origins"}
-    with pytest.raises(Error, match="do not say where misses come from"):
+    with pytest.raises(Error, match="do not record where misses come from"):
         Results(data).by("function")
     with pytest.raises(Error, match="choose one of region"):
         three.by("colour")
-    with pytest.raises(Error, match="no stacks by thread"):
+    with pytest.raises(Error, match="no folded stacks by thread"):
         three.folded("thread")
 
 

@@ -421,7 +421,7 @@ def test_a_rule_may_name_the_line_that_allocates(three: Path, machine: str, size
     assert (62 << 20) <= pages * bytes_of(size) <= 64 << 20
     assert walks < 0.5 * base
     assert large(f"site three.c:5={size},site three.c:6={size}")[0] > pages
-    with pytest.raises(Error, match=r"allocated at three\.c:1 \(recordings with --allocations"):
+    with pytest.raises(Error, match=r"allocated at three\.c:1 \(recorded only with --allocations"):
         Machine(machine, {"os.place": f"site three.c:1={size}"}).run(three)
 
 
@@ -459,12 +459,12 @@ def test_without_a_machine_it_takes_that_of_this_computer(pagewalk, tmp_path, mo
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "freebsd-2009"], "take a machine whose os.manager is irix, first-touch or"),
-        (["-m", "epyc-9005", "--set", "os.manager=linux"], "where os.linux.enabled is madvise"),
-        (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M everywhere already"),
+        (["-m", "freebsd-2009"], "choose a machine whose os.manager is irix, first-touch or"),
+        (["-m", "epyc-9005", "--set", "os.manager=linux"], "os.linux.enabled must be madvise"),
+        (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M for all memory"),
         (["-m", "r4700"], "hold pages of one size: nothing to advise"),
-        (["-m", "origin-2000", "--set", "os.place=data=64K"], "os.place is what is looked for"),
-        (["-m", "origin-2000", "--max-memory", "5"], "write it as in +5%"),
+        (["-m", "origin-2000", "--set", "os.place=data=64K"], "leave os.place and --place out"),
+        (["-m", "origin-2000", "--max-memory", "5"], "write a percentage, as in +5%"),
         (["-m", "origin-2000", "--max-memory", "-5%"], "expected one argument"),
     ],
 )

@@ -210,7 +210,9 @@ def test_a_rule_for_nothing_is_told_and_can_be_required(
     command = [programs["dynamic"], "plain:8", "exit:0"]
     _, done = placed("lib nosuch.so=2M, mmap=2M", command, tmp_path)
     assert done.returncode == 0
-    assert "warning: lib nosuch.so = 2M: nothing was mapped that it is for" in done.stderr
+    assert (
+        "warning: lib nosuch.so = 2M: no memory was mapped that this rule applies to" in done.stderr
+    )
     _, done = placed("lib nosuch.so=2M", command, tmp_path, "--require")
     assert done.returncode == UNMET and "--require: lib nosuch.so = 2M" in done.stderr
     _, done = placed("mmap=2M", command, tmp_path, "--require")
@@ -334,7 +336,7 @@ def test_without_ptrace_what_can_be_done_is_done_and_the_rest_said(tmp_path: Pat
     assert done.returncode == 0
     if "glibc" in launch.allocators(sys.executable):
         assert "glibc.malloc.hugetlb=1" in done.stdout
-    assert "stack = 2M: takes ptrace" in done.stderr
+    assert "stack = 2M: needs ptrace" in done.stderr
     assert [rule["rule"] for rule in found["rules"]] == ["stack = 2M", "heap = 2M"] or [
         rule["rule"] for rule in found["rules"]
     ] == ["heap = 2M", "stack = 2M"]
@@ -359,7 +361,7 @@ os.execv(sys.executable, [sys.executable, "-m", "pagewalk", *sys.argv[1:]])
         assert done.returncode == 6 and "ptrace is forbidden here" in done.stderr, done
     command = [*bare, "place", "heap=2M, stack=2M", "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0 and "stack = 2M: takes ptrace" in done.stderr, done
+    assert done.returncode == 0 and "stack = 2M: needs ptrace" in done.stderr, done
 
 
 def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
@@ -482,20 +484,20 @@ def test_a_process_is_collapsed_without_rights_by_calls_of_its_own(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["place"], "say which memory has which page size"),
+        (["place"], "give the page size of some memory"),
         (["place", "heap=2M"], "give a process with -p PID, or a program after `--`"),
         (["place", "heap=64K", "--", "true"], "a setting of the whole system, not of a program"),
         (["place", "heap=1G", "--", "true"], "give --system as root"),
         (["place", "heap=8M", "--", "true"], "this kernel has no pages of 8M"),
-        (["place", "heap=2M", "--pool", "2M=4", "--", "true"], "give --system too"),
+        (["place", "heap=2M", "--pool", "2M=4", "--", "true"], "with --system"),
         (["place", "heap=2M", "--system", "--pool", "2M", "--", "true"], "as in 2M=64"),
-        (["place", "site a.c:1=2M", "--", "true"], "known to recordings alone"),
-        (["place", "heap=4K", "-p", "1"], "can only be given pages of 2M"),
+        (["place", "site a.c:1=2M", "--", "true"], "known only in recordings"),
+        (["place", "heap=4K", "-p", "1"], "can be given only pages of 2M"),
         (["place", "heap=2M", "-p", "999999999"], "there is no process 999999999"),
         (["place", "heap=2M", "--only", "-p", "1"], "--only is for a program after `--`"),
         (["place", "heap=2M", "--", "nosuch-program"], "no such program"),
         (["place", "heap=2M", "--", "/"], "is a directory, not a program"),
-        (["place", "region anonymous 7=2M", "--", "true"], "has no name in a program that runs"),
+        (["place", "region anonymous 7=2M", "--", "true"], "has no name in a running program"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -623,11 +625,11 @@ class TestJournal:
     def test_a_journal_that_is_not_roots_own_is_refused(self, root: Path) -> None:
         path = self.write(root, [])
         path.chmod(0o666)
-        with pytest.raises(_native.WorkError, match="not root's own"):
+        with pytest.raises(_native.WorkError, match="does not belong to root alone"):
             journal.restore(root / "run", System(root))
         path.unlink()
         path.symlink_to("/etc/passwd")
-        with pytest.raises(_native.WorkError, match="no journal"):
+        with pytest.raises(_native.WorkError, match="not a journal"):
             journal.restore(root / "run", System(root))
 
     def test_a_pagewalk_that_still_runs_keeps_others_away(self, root: Path) -> None:
@@ -653,7 +655,7 @@ def test_sizes_below_2m_are_one_at_a_time() -> None:
     alone = {one.path.split("-")[1].split("/")[0]: one.value for one in plan("heap=64K")}
     assert alone["64kB"] == "madvise" and alone["2048kB"] == "never" and "16kB" not in alone
     assert [one.value for one in plan("heap=64K, mmap=2M")] == ["always"]
-    with pytest.raises(_native.Error, match="give one of them"):
+    with pytest.raises(_native.Error, match="only one of them"):
         plan("heap=64K, mmap=16K")
 
 

@@ -193,7 +193,10 @@ def test_a_recording_is_one_file_with_all_its_processes(pagewalk, tmp_path: Path
     assert sum(all_["accesses"].values()) == outcome["accesses"]
     assert len(all_["trace"]["processes"]) == 3
     # What means none, or several.
-    for wanted, words in (("cc1", "no process `cc1`; it has "), ("ls", "2 processes are called")):
+    for wanted, words in (
+        ("cc1", "no process `cc1`; its processes are "),
+        ("ls", "2 processes are called"),
+    ):
         done = pagewalk("run", trace, "--process", wanted)
         assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
     done = pagewalk("record", "-o", tmp_path / "n.pwt", "--process", "cc1", "--", "true")

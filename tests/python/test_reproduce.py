@@ -126,17 +126,17 @@ def test_a_claim_whose_spread_crosses_its_band_is_unstable(
     ("stated", "complaint"),
     [
         ({"says": "x"}, "has one of value, ratio"),
-        ({"value": ["a", "1"], "within": [0, 1]}, "a claim `says` something"),
-        ({"says": "x", "value": ["a", "1"]}, "lacks the band"),
+        ({"value": ["a", "1"], "within": [0, 1]}, "a claim needs the key `says`"),
+        ({"says": "x", "value": ["a", "1"]}, "has no band"),
         ({"says": "x", "value": ["a", "1"], "withing": [0, 1]}, "has no withing"),
-        ({"says": "x", "value": ["a", "1"], "within": [0, 1]}, "says in `band` how"),
-        ({"says": "x", "row": "a", "ascending": ["1"], "slack": 0.1}, "why its `slack`"),
-        ({"says": "x", "value": ["a", "1"], "published": 1, "ties": True}, "an order without"),
+        ({"says": "x", "value": ["a", "1"], "within": [0, 1]}, "write in `band` how"),
+        ({"says": "x", "row": "a", "ascending": ["1"], "slack": 0.1}, "`slack` without a reason"),
+        ({"says": "x", "value": ["a", "1"], "published": 1, "ties": True}, "only orders without"),
         (
             {"says": "x", "value": ["a", "1"], "published": 1, "within": [0.8, 1.1]},
-            "band of over 10 %",
+            "band wider than 10 %",
         ),
-        ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fit"}, "is of a kind"),
+        ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fit"}, "an unknown `kind`"),
         ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fitted"}, "what was fitted"),
         ({"says": "x", "value": "1", "published": 1}, "names 1, which is no cell"),
     ],
@@ -249,7 +249,7 @@ def test_experiments_are_found_by_name_and_by_paper() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[x]\nwhat = 'y'", "x: give either `source` or `command`"),
+        ("[x]\nwhat = 'y'", "x: give `source` or `command`, not both"),
         ("[x]\nsource = 'y'\nsizes = 3", "x: there is no key sizes"),
         ("[x", "programs.toml: "),
     ],
@@ -437,13 +437,13 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
         return done
 
     refused = reproduce("--save")
-    assert refused.returncode == 2 and "does not lie in a git clone" in refused.stderr
+    assert refused.returncode == 2 and "is not in a git clone" in refused.stderr
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "bands")
     (at / "experiment.toml").write_text(text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]"))
     refused = reproduce("--save")
-    assert refused.returncode == 2 and "commit its bands before" in refused.stderr
+    assert refused.returncode == 2 and "commit it before" in refused.stderr
     (at / "experiment.toml").write_text(text)
     assert reproduce("--save").returncode == 0
     last = json.loads((at / "last.json").read_text())

@@ -18,8 +18,8 @@ def test_a_document_survives_its_file(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "is not JSON"),
-        ("[]", "not results of schema 2"),
-        ("[{}, {}]", "holds the results of several machines"),
+        ("[]", "is not a results document of schema 2"),
+        ("[{}, {}]", "contains the results of several machines"),
         ('{"schema": 1}', "its schema is 1"),
     ],
 )

@@ -122,8 +122,8 @@ def test_a_programs_own_output_and_status_are_kept(pagewalk: Any) -> None:
     ("arguments", "words"),
     [
         ([SPEC, "-m", "epyc-9005", "-m", "tlb-only"], "stat takes one machine"),
-        ([SPEC, "-o", "-", "--json", "-"], "give one a file"),
-        ([SPEC, "--native"], "--native is for a live program"),
+        ([SPEC, "-o", "-", "--json", "-"], "give one of them a file"),
+        ([SPEC, "--native"], "--native needs a program"),
         ([], "no trace to run"),
         ([SPEC, "--", "true"], "not both"),
     ],

@@ -49,7 +49,7 @@ def test_values_are_lists_and_ranges(text: str, expected: list[str]) -> None:
         ("1,,2", "an empty value"),
         ("4..1", "the range is empty"),
         ("2^4..2^2", "the range is empty"),
-        ("1..5:0", "a step of 0"),
+        ("1..5:0", "the step is 0"),
         ("0..9999999", "more than 100000 values"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_design_that_cannot_be_built_is_a_row_with_its_error() -> None:
     table = sweep(SPEC, "opteron-2008", vary={"tlb.l2d.entries": [64, 33], "tlb.l2d.ways": "4"})
     first, second = table.to_pylist()
     assert first["error"] is None and first["walks.walks"] > 0
-    assert "33 entries are no whole number of sets" in second["error"]
+    assert "33 entries do not divide into sets" in second["error"]
     assert second["walks.walks"] is None and second["machine_digest"] is None
     with pytest.raises(pagewalk.Error, match="there is no key `sets`"):
         sweep(SPEC, "opteron-2008", vary={"tlb.l2d.sets": "1,2"})
@@ -222,11 +222,11 @@ def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--vary", "tlb.l2.entries"], "write KEY=VALUES"),
-        (["--vary", "a=1", "--vary", "a=2"], "--vary a: given twice"),
+        (["--vary", "a=1", "--vary", "a=2"], "--vary a: the key is given twice"),
         (["--vary", "a=4..1"], "--vary a: 4..1: the range is empty"),
         (["--vary", "os.page_size=4K", "-m", "nothing"], "nothing"),
         (["--vary", "os.page_size=5K"], "5K"),
-        (["--vary", "os.page_size=4K", "-o", "-"], "--output needs the name of a file"),
+        (["--vary", "os.page_size=4K", "-o", "-"], "--output cannot write to standard output"),
         (["--vary", "os.page_size=4K,2M", "--normalize-to", "os.page_size"], "write KEY=VALUE"),
         ([], "--vary"),
     ],
@@ -448,7 +448,8 @@ def test_normalized_designs_are_factors_of_the_one_that_is_otherwise_the_same() 
     assert "misses, factor" in [figure.title for figure in sheet(made).figures]
     assert "factors of the design with tlb.l2d.entries=16" in " ".join(summary(made).split())
     for wrong, complaint in [
-        ({"os.page_size": "4K"}, "does not vary"), ({"tlb.l2d.entries": 5}, "varies over 16"),
+        ({"os.page_size": "4K"}, "does not vary"),
+        ({"tlb.l2d.entries": 5}, "choose a value of --vary: 16"),
     ]:  # fmt: skip
         with pytest.raises(pagewalk.Error, match=complaint):
             sweep(SPEC, "opteron-2008", vary=VARY, normalize=wrong)
@@ -533,8 +534,8 @@ def test_a_figure_shows_what_was_asked_for_under_its_names(pagewalk, tmp_path: P
     assert all(f">{word}<" in text for word in ("Entries of the L2 TLB", "MPKA", "large", "4K"))
     assert 'width="170"' in text
     for wrong, complaint in (
-        (["--color", "os.manager"], "--color os.manager: it does not vary"),
-        (["--x", "os.page_size", "--facet", "os.page_size"], "--x has it already"),
+        (["--color", "os.manager"], "--color os.manager: this key does not vary"),
+        (["--x", "os.page_size", "--facet", "os.page_size"], "--x uses this key already"),
         (["--y", "speed"], "--y speed: choose one of misses"),
         (["--label", "speed=fast"], "--label speed: name one of"),
         (["--label", "misses"], "--label misses: write KEY=TEXT"),

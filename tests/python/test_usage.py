@@ -64,25 +64,28 @@ def test_no_output_replaces_what_is_read(pagewalk, tmp_path: Path) -> None:
     ):
         done = pagewalk(*command, "--force")
         assert done.returncode == 2, command
-        assert "it is what is read" in done.stderr, command
+        assert "is also the input" in done.stderr, command
     assert [path.read_bytes() for path in (trace, table)] == before
 
 
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        (["run", SPEC, "--memory", "80%"], "never takes a page back"),
-        (["curve", SPEC, "--entries", "4294967296"], "less than 2^32"),
+        (["run", SPEC, "--memory", "80%"], "never evicts a page"),
+        (["curve", SPEC, "--entries", "4294967296"], "fewer than 2^32"),
         (["run", SPEC, "b.pwt"], "run takes one trace; `pagewalk sweep` takes several"),
         (["curve", SPEC, "b.pwt", "c.pwt"], "takes one trace"),
         (["stat", SPEC, "b.pwt"], "takes one trace"),
         (["origins", "a.json", "b.json"], "origins takes RESULTS, and options"),
         (["diff", "a.json", "b.json", "c.json"], "diff takes A and B, and options"),
         (["hat", "4"], "hat takes no argument, and options"),
-        (["hat", "--cpus", "banana"], "`banana` is no count: write a number, as 20"),
+        (["hat", "--cpus", "banana"], "`banana` is not a count: write a number, as 20"),
         (["sweep", SPEC, "-o", "t.xls", "--vary", "os.page_size=4K,2M"], "name it t.parquet"),
         (["curve", SPEC, "--page-sizes", ""], "no page sizes"),
-        (["export", "csv", SPEC, "-o", "none.csv", "--thread", "99"], "it has made no access"),
+        (
+            ["export", "csv", SPEC, "-o", "none.csv", "--thread", "99"],
+            "no access of this thread",
+        ),
     ],
 )
 def test_what_nothing_can_come_of_is_refused(
@@ -141,7 +144,7 @@ def test_help_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         (["record", "-o", "x.pwt", "gzip", "-9"], "pagewalk record", "record -- gzip -9"),
         (["run", "gzip"], "pagewalk run TRACE", "put it after `--`, as in `-- gzip`"),
         (["run"], "pagewalk run TRACE", "no trace to run"),
-        (["machines", "-o", "x.toml"], "pagewalk machines [NAME]", "name it"),
+        (["machines", "-o", "x.toml"], "pagewalk machines [NAME]", "give its name"),
     ],
 )
 def test_a_mistake_shows_the_usage_of_its_command(

@@ -315,15 +315,15 @@ def test_a_program_is_looked_at_when_it_ends(program: Path, tmp_path: Path) -> N
     [
         (["verify"], "give a process with -p PID, or a program after `--`"),
         (["verify", "-p", "999999999"], "there is no process 999999999"),
-        (["verify", "-p", "1", "--", "true"], "do not go together"),
+        (["verify", "-p", "1", "--", "true"], "not both"),
         (["verify", "heap=3M", "-p", "1"], "heap=3M: line 1: "),
         (["verify", "heap=8M", "-p", "1"], "this kernel has no pages of 8M: write one of 4K, "),
         (["verify", "nosuch.place", "-p", "1"], "there is no such file"),
-        (["verify", "site a.c:1=2M", "-p", "1"], "known to recordings alone"),
+        (["verify", "site a.c:1=2M", "-p", "1"], "known only in recordings"),
         (["verify", "heap=2M wait", "-p", "1"], "leave `wait` out"),
         (["verify", "heap=2M node 1", "-p", "1"], "numactl"),
-        (["verify", "", "-p", "1"], "the text has no rules in it"),
-        (["verify", "--json", "-", "--", "true"], "standard output is the program's own"),
+        (["verify", "", "-p", "1"], "the text contains no rules"),
+        (["verify", "--json", "-", "--", "true"], "standard output belongs to the program"),
         (["verify", "--", "nosuch-program"], "no such program"),
     ],
 )
@@ -336,7 +336,9 @@ def test_what_cannot_be_is_one_line(arguments: list[str], words: str, tmp_path: 
 def test_a_rule_for_nothing_is_told(program: Path, tmp_path: Path) -> None:
     document, _ = seen(program, ["plain:4"], tmp_path, "lib nosuch.so=2M, mmap=2M")
     assert document["rules_unmet"] == ["lib nosuch.so = 2M"]
-    assert "lib nosuch.so = 2M: nothing is mapped that it is for" in show.summary(document)
+    assert "lib nosuch.so = 2M: no memory is mapped that this rule applies to" in show.summary(
+        document
+    )
 
 
 def test_the_python_that_runs_this_can_be_looked_at() -> None:
@@ -361,4 +363,4 @@ def test_a_thread_of_the_kernel_has_no_memory(pagewalk, command: list[str]) -> N
 
 def test_a_folder_is_no_rule(pagewalk, tmp_path: Path) -> None:
     done = pagewalk("verify", str(tmp_path), "--", "true")
-    assert done.returncode == 2 and f"{tmp_path}: this is a folder" in done.stderr
+    assert done.returncode == 2 and f"{tmp_path}: is a folder" in done.stderr

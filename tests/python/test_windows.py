@@ -134,7 +134,7 @@ def test_python_programs_have_markers_too(pagewalk, tmp_path: Path) -> None:
     [
         (["--from-symbol", "nobody"], "has a symbol of that name"),
         (["--from-symbol", "mkfifo"], "it was never called"),
-        (["--from-marker", "9"], "never came to marker 9"),
+        (["--from-marker", "9"], "never executed marker 9"),
     ],
 )
 def test_a_sign_that_never_comes_is_one_line(
@@ -150,7 +150,7 @@ def test_a_sign_that_never_comes_is_one_line(
 
 def test_an_end_that_never_comes_is_noted(pagewalk, windowed: Path, tmp_path: Path) -> None:
     done = pagewalk("record", "-o", tmp_path / "t.pwt", "--to-marker", "9", "--", windowed)
-    assert done.returncode == 0 and "which never came to marker 9" in done.stderr
+    assert done.returncode == 0 and "which never reached marker 9" in done.stderr
     done = pagewalk("run", tmp_path / "t.pwt", "--from-symbol", "main")
     assert done.returncode == 2 and "--from-symbol is for a live program" in done.stderr
 

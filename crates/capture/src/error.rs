@@ -51,8 +51,8 @@ pub enum Error {
     Host(&'static str),
     /// The program runs with privileges that a traced program cannot have.
     #[error(
-        "{program}: {why}, which nobody can give to a program that an unprivileged pagewalk traces: run it without \
-         pagewalk, or pagewalk as root"
+        "{program}: {why}, which the kernel does not grant to a program that an unprivileged \
+         pagewalk traces: run it without pagewalk, or run pagewalk as root"
     )]
     OtherRights {
         /// The path of the program.
@@ -62,14 +62,15 @@ pub enum Error {
     },
     /// The kernel does not support filters of system calls (seccomp).
     #[error(
-        "no filter of system calls (seccomp) can be had here, by which programs are placed: {0}; use a kernel with \
+        "programs cannot be placed here, as a filter of system calls (seccomp) is refused: {0}; use a kernel with \
          CONFIG_SECCOMP_FILTER, or --no-ptrace, which places less"
     )]
     NoFilter(io::Error),
     /// The kernel cannot make `always` mean `madvise` for one program.
     #[error(
-        "--only needs prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) of Linux 6.18, which this kernel \
-         has not: leave it out, or write `madvise` to /sys/kernel/mm/transparent_hugepage/enabled"
+        "--only needs prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) of Linux 6.18, \
+         which this kernel does not have: leave it out, or write `madvise` to \
+         /sys/kernel/mm/transparent_hugepage/enabled"
     )]
     NoExcept,
     /// The program's allocations cannot be marked.
@@ -89,7 +90,7 @@ pub enum Error {
         why: String,
     },
     /// The engine does not support this option.
-    #[error("{0} does not go with --engine native yet; use --engine qemu")]
+    #[error("{0} does not work with --engine native; use --engine qemu")]
     NativeOption(&'static str),
     /// The engine's file is missing.
     #[error(
@@ -99,8 +100,9 @@ pub enum Error {
     NoEngine(PathBuf),
     /// The program may not be traced.
     #[error(
-        "{0}: may not be traced here, which --engine native needs to begin (ptrace is forbidden, by a container or by \
-         Yama); allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), or use --engine qemu"
+        "{0}: ptrace is forbidden here, by a container or by Yama, and --engine native needs it to \
+         start; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), or use \
+         --engine qemu"
     )]
     Untraced(PathBuf),
     /// The engine could not be put into the program.
@@ -136,12 +138,12 @@ pub enum Error {
     },
     /// There is no QEMU for the program's architecture.
     #[error(
-        "there is no {0}, in which the program would be recorded: build it by `make qemu` in Pagewalk's source tree, \
-         or name a QEMU that loads plugins by --qemu PATH"
+        "there is no {0}, which records the program: build it with `make qemu` in Pagewalk's \
+         source tree, or name a QEMU that supports plugins with --qemu PATH"
     )]
     NoQemu(String),
     /// The requested QEMU does not exist.
-    #[error("there is no {0}: a QEMU is asked for by its path, as in --qemu /usr/bin/qemu-x86_64")]
+    #[error("there is no {0}: give the path of a QEMU, as in --qemu /usr/bin/qemu-x86_64")]
     NoSuchQemu(PathBuf),
     /// The folder in the environment variable does not have this QEMU.
     #[error(
@@ -155,7 +157,10 @@ pub enum Error {
         name: String,
     },
     /// The requested QEMU is for programs of another architecture.
-    #[error("{qemu} runs programs for {runs}, and {program} needs {needs}: give its path instead")]
+    #[error(
+        "{qemu} runs programs for {runs}, and {program} needs {needs}: give the path of that \
+         instead"
+    )]
     OtherQemu {
         /// The path of the requested QEMU.
         qemu: PathBuf,
@@ -168,8 +173,8 @@ pub enum Error {
     },
     /// The QEMU that was found does not support plugins.
     #[error(
-        "{0} was built without plugins, so that it cannot record: run `make qemu` in Pagewalk's source tree, \
-         or name a QEMU that was built with --enable-plugins by --qemu PATH"
+        "{0} was built without plugins, so that it cannot record: run `make qemu` in Pagewalk's \
+         source tree, or name a QEMU that was built with --enable-plugins with --qemu PATH"
     )]
     NoPlugins(PathBuf),
     /// QEMU refused the plugin.

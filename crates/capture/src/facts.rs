@@ -333,7 +333,7 @@ impl Facts {
         let mut regions = std::mem::take(&mut self.regions);
         if regions.is_empty() {
             regions = images(&lines, base);
-            let note = "this QEMU does not tell what it mapped before the program began: the \
+            let note = "this QEMU does not report what it mapped before the program began: the \
                         stack has no name";
             self.notes.push(note.to_owned());
         }

@@ -277,20 +277,20 @@ pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) 
     let how = match engine {
         Engine::Qemu => {
             "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
-             and what the kernel itself touches is not seen"
+             and the kernel's own accesses are not recorded"
         }
         Engine::Native if options.aslr => {
-            "recorded natively by Pagewalk's engine: the layout of the address space is Linux's own, \
-             by chance, and what the kernel itself touches is not seen"
+            "recorded natively by Pagewalk's engine: the layout of the address space is Linux's \
+             own, with randomisation, and the kernel's own accesses are not recorded"
         }
         Engine::Native => {
             "recorded natively by Pagewalk's engine: the layout of the address space is Linux's \
-             without randomisation, and what the kernel itself touches is not seen"
+             without randomisation, and the kernel's own accesses are not recorded"
         }
     };
     let mut notes = vec![how.to_owned()];
     if !options.follow {
-        notes.push("what the program starts, by fork or exec, runs unseen".to_owned());
+        notes.push("programs that it starts, by fork or exec, are not recorded".to_owned());
     }
     if let Some(from) = &options.from {
         notes.push(format!("it begins with {from}"));

@@ -30,8 +30,8 @@ impl Library {
         if program.elf.interpreter.is_none() {
             return Err(refused(
                 "it is linked statically, so no library can be loaded into it; link it \
-                 dynamically, or record it without --allocations: its mappings are told apart \
-                 all the same"
+                 dynamically, or record it without --allocations: misses are reported by mapping \
+                 in any case"
                     .to_owned(),
             ));
         }
@@ -46,9 +46,8 @@ impl Library {
             built.retain(|processor| named(processor).is_file());
             let built = if built.is_empty() { "no processor".to_owned() } else { built.join(", ") };
             return Err(refused(format!(
-                "the library that marks them was not built for {}, but for {built}; it is where \
-                 Pagewalk is built with a compiler for that processor at hand \
-                 ({}-linux-gnu-gcc)",
+                "the library that marks them was not built for {}, only for {built}; install a \
+                 compiler for that processor ({}-linux-gnu-gcc) and build Pagewalk again",
                 program.elf.arch.name(),
                 program.elf.qemu_name().replace("i386", "i686"),
             )));

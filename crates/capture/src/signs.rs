@@ -118,8 +118,8 @@ impl Signs {
                 format!("--from-symbol {name}: it was never called, so nothing was recorded")
             }
             Sign::Marker(_) => format!(
-                "--from-marker: the program never came to {from}, so nothing was recorded; see \
-                 pagewalk.h for how it does"
+                "--from-marker: the program never executed {from}, so nothing was recorded; \
+                 pagewalk.h says how to set markers"
             ),
         })
     }
@@ -127,7 +127,7 @@ impl Signs {
     /// A note on a window that did not end.
     pub(crate) fn why_no_end(&self) -> Option<String> {
         let to = self.to.as_ref().filter(|_| !self.is_over())?;
-        Some(format!("the window lasts to the end of the program, which never came to {to}"))
+        Some(format!("the window lasts to the end of the program, which never reached {to}"))
     }
 
     /// The offsets of the symbols in the file at `path`.

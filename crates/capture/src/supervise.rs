@@ -20,8 +20,9 @@ use crate::{Engine, Error, Options};
 /// The number of ended processes that are remembered, for children that are found later.
 const ENDED_MAX: usize = 64;
 /// What is lost of a process that was killed with accesses that it had counted and not reported.
-const UNCOUNTED: &str = "it was killed while its accesses were counted: those of its last million \
-    instructions that surely hit may be missing from all counts; --tell-all counts them";
+const UNCOUNTED: &str = "it was killed while guaranteed hits were only counted: those of its last \
+                         million instructions may be missing from all counts; with --tell-all none \
+                         are missing";
 /// The time between two checks for ended processes, while there is work.
 const LOOK: Duration = Duration::from_millis(20);
 /// The longest sleep in milliseconds if there is no work.
@@ -293,7 +294,8 @@ impl<O: Outputs> Supervisor<O> {
         match self.session.head().lost.load(Ordering::Relaxed) {
             0 => {}
             count => lost.push(format!(
-                "{count} threads, processes or blocks found no room and are not recorded"
+                "{count} threads, processes or blocks did not fit into the recorder's memory and \
+                 are not recorded"
             )),
         }
         lost

@@ -88,7 +88,8 @@ pub enum Error {
     Check(String),
     /// No mapping of the trace matched a place rule.
     #[error(
-        "os.place: {0}: see what is called how with `pagewalk info TRACE`, or leave the rule out"
+        "os.place: {0}: `pagewalk info TRACE` lists the names of regions; correct the rule, or \
+         leave it out"
     )]
     Place(String),
     /// A curve cannot be computed with these options.

@@ -87,8 +87,8 @@ impl<'de> Deserialize<'de> for Hole {
         });
         parsed.ok_or_else(|| {
             de::Error::custom(format!(
-                "\"{text}\" is no range of addresses: write its first byte and the byte behind its \
-                 last one, as in \"640K..1M\""
+                "\"{text}\" is not a range of addresses: write its first byte and the byte after \
+                 its last one, as in \"640K..1M\""
             ))
         })
     }

@@ -91,7 +91,7 @@ impl std::str::FromStr for Placement {
             "local" => Ok(Placement::Local),
             "in-turn" => Ok(Placement::InTurn),
             _ => number().map(Placement::Node).ok_or_else(|| {
-                format!("`{text}` is no placement: choose local, in-turn, or as in `node 1`")
+                format!("`{text}` is not a placement: choose local, in-turn, or as in `node 1`")
             }),
         }
     }

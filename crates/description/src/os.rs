@@ -409,8 +409,8 @@ impl<'de> Deserialize<'de> for Inject {
         });
         parsed.ok_or_else(|| {
             de::Error::custom(format!(
-                "\"{text}\" is nothing that can be made to go wrong: write \"skip-shootdown:N\" \
-                 or \"fail-allocation:N\", with N from 1"
+                "\"{text}\" is not a fault that can be injected: write \"skip-shootdown:N\" or \
+                 \"fail-allocation:N\", with N from 1"
             ))
         })
     }

@@ -91,7 +91,7 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
         Some(key) if said.starts_with("unknown field") => {
             let known: Vec<&str> = quoted.collect();
             format!(
-                "there is no key `{key}` here; there are {}{}",
+                "there is no key `{key}` here; the keys are {}{}",
                 known.join(", "),
                 suggest::hint(key, known.iter().copied())
             )
@@ -148,23 +148,23 @@ fn of_another_kind(said: &str) -> Option<String> {
         _ => None,
     };
     Some(match (end, expected) {
-        (Some(end), _) if is_outside => format!("{shown} is no whole number from 0 to {end}"),
+        (Some(end), _) if is_outside => format!("{shown} is not a whole number from 0 to {end}"),
         (Some(_), _) => match text.and_then(Bytes::parse) {
             Some(Bytes(bytes)) => {
-                format!("{shown} is no whole number: write it without a unit, as in {bytes}")
+                format!("{shown} is not a whole number: write it without a unit, as in {bytes}")
             }
-            None => format!("{shown} is no whole number"),
+            None => format!("{shown} is not a whole number"),
         },
-        (None, "f32" | "f64") => format!("{shown} is no number"),
+        (None, "f32" | "f64") => format!("{shown} is not a number"),
         (None, "a boolean") => format!("{shown} is neither true nor false"),
-        (None, "a string") => format!("{shown} is no text"),
+        (None, "a string") => format!("{shown} is not text"),
         (None, "a sequence") => {
             let item = text.map(|text| format!("\"{text}\"")).or(value.map(str::to_owned));
             let item = item.map_or(String::new(), |item| format!(": write it as [{item}]"));
-            format!("{shown} is no list{item}")
+            format!("{shown} is not a list{item}")
         }
         (None, kind) if kind == "a map" || kind.starts_with("struct ") => {
-            format!("{shown} is no table: it has keys of its own")
+            format!("{shown} is not a table: it has keys of its own")
         }
         (None, kind) => {
             let kind = kind.strip_prefix("a ").or(kind.strip_prefix("an ")).unwrap_or(kind);

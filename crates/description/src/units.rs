@@ -117,13 +117,17 @@ impl<'de> Deserialize<'de> for Ways {
 
             fn visit_i64<E: de::Error>(self, ways: i64) -> Result<Ways, E> {
                 u32::try_from(ways).map(Ways::Count).map_err(|_| {
-                    E::custom(format!("{ways} is no number of ways: write 1 or more, or \"full\""))
+                    E::custom(format!(
+                        "{ways} is not a number of ways: write 1 or more, or \"full\""
+                    ))
                 })
             }
 
             fn visit_u64<E: de::Error>(self, ways: u64) -> Result<Ways, E> {
                 u32::try_from(ways).map(Ways::Count).map_err(|_| {
-                    E::custom(format!("{ways} is no number of ways: write 1 or more, or \"full\""))
+                    E::custom(format!(
+                        "{ways} is not a number of ways: write 1 or more, or \"full\""
+                    ))
                 })
             }
 
@@ -131,7 +135,9 @@ impl<'de> Deserialize<'de> for Ways {
                 if text == "full" {
                     Ok(Ways::Full)
                 } else {
-                    Err(E::custom(format!("`{text}` is no number of ways: write one, or \"full\"")))
+                    Err(E::custom(format!(
+                        "`{text}` is not a number of ways: write one, or \"full\""
+                    )))
                 }
             }
         }

@@ -96,11 +96,12 @@ fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal>
     };
     let key = |key: &str| format!("trace_cache.{key}");
     if !(0.1..=16.0).contains(&described.uops_per_instruction) {
-        let what = "an instruction is 0.1 to 16 micro-ops".to_owned();
+        let what = "write 0.1 to 16 micro-ops per instruction".to_owned();
         return Err(Refusal::new(key("uops_per_instruction"), what));
     }
     if !description.core.fetches {
-        let what = "core.fetches = false leaves fetches out, and a trace cache is for nothing else";
+        let what = "core.fetches = false leaves fetches out, and a trace cache serves only \
+                    fetches: leave one of the two out";
         return Err(Refusal::new("trace_cache", what.to_owned()));
     }
     TraceCache::new(params).map(Some).map_err(|error| Refusal::new(key("ways"), error.to_string()))

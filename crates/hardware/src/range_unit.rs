@@ -40,13 +40,14 @@ impl RangeUnit {
         let Some(described) = &description.range_tlb else { return Ok(None) };
         let refuse = |key: &str, what: String| Err(Refusal::new(format!("range_tlb{key}"), what));
         if description.page_table.is_none() || description.walker.kind == WalkerKind::Software {
-            let what = "ranges are read from a table by hardware that walks: give the machine a \
-                        page_table and walker.kind=hardware, or leave [range_tlb] out";
+            let what = "a range TLB needs a hardware walker, which reads the table of ranges: give \
+                        the machine a page_table and walker.kind=hardware, or leave [range_tlb] \
+                        out";
             return refuse("", what.to_owned());
         }
         if description.page_table.as_ref().is_some_and(|table| table.format == "linear") {
-            let what = "a linear page table is found through the TLB, which ranges are not part of: \
-                        choose another page_table.format, or leave [range_tlb] out";
+            let what = "a linear page table is read through the TLB, which is not modelled with \
+                        ranges: choose another page_table.format, or leave [range_tlb] out";
             return refuse("", what.to_owned());
         }
         if description.nested.is_some() {

@@ -57,7 +57,7 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 /// Which pages are guaranteed to hit in the first-level TLBs of `description`, or why none is.
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
-        return Err(format!("the machine has {wrong}, and hits may matter to more than its TLBs"));
+        return Err(format!("the machine has {wrong}, where hits change more than the TLBs"));
     }
     let (base, large) = description.tlb_page_sizes();
     if base != PageSize::SIZE_4K || large.is_some() {
@@ -82,8 +82,8 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
         };
         if replaces != Replaces::Lru && description.page_table.is_some() {
             return Err(format!(
-                "tlb.{name} replaces by {}, and with a page table entries may also go because they \
-                 forbid an access",
+                "tlb.{name} replaces by {}, and with a page table entries may also be dropped \
+                 because they forbid an access",
                 tlb.replacement
             ));
         }

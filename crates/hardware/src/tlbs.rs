@@ -298,7 +298,7 @@ pub fn tlb_params(
 ) -> Result<TlbParams, Refusal> {
     let arrays = tlb.arrays();
     if arrays.is_empty() {
-        let what = "how many entries it has is missing".to_owned();
+        let what = "the number of entries is missing: write entries = N".to_owned();
         return Err(Refusal::new(format!("tlb.{name}.entries"), what));
     }
     if tlb.entries.is_some() && !tlb.array.is_empty() {

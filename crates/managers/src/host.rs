@@ -18,9 +18,12 @@ pub fn stack(description: &Description) -> Result<Stack, Refusal> {
 fn host(description: &Description) -> Result<Option<Host>, Refusal> {
     let Some(nested) = &description.nested else { return Ok(None) };
     let what = match &description.page_table {
-        None => "a machine of TLBs alone has no memory that a host could back",
+        None => {
+            "a machine without a page table has no memory that a host could back: leave [nested] \
+             out"
+        }
         Some(table) if is_linear(table) => {
-            "a linear page table is found through the TLB, which a host is not part of yet: \
+            "a linear page table is read through the TLB, which is not modelled under a host: \
              choose another page_table.format"
         }
         Some(_) => return backing(description, nested).map(Some),

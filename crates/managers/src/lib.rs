@@ -112,7 +112,8 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         }
         if matches!(kind, Some(Huge::Ingens | Huge::HawkEye)) && of != Huge::Ca {
             let what = format!(
-                "`{name}` and `{manager}` both choose the blocks that become large pages: leave one out"
+                "`{name}` and `{manager}` both choose the blocks that become large pages: leave \
+                 one of them out"
             );
             return Err(Refusal::new(key, what));
         }
@@ -122,7 +123,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         let why = match name {
             RESERVING => "keeps its free blocks for reservations",
             "irix" => "has blocks of the sizes of pages alone",
-            RECORDED => "has the frames that the trace tells",
+            RECORDED => "uses the frames of the trace",
             _ => "gives frames at the first touch",
         };
         let what = format!(
@@ -160,7 +161,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         return Ok(());
     }
     let lacks = if key == "os.place" {
-        "takes no wishes for page sizes"
+        "takes no requests for page sizes"
     } else {
         "has no daemon that brings free memory together"
     };

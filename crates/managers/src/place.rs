@@ -362,7 +362,7 @@ impl fmt::Display for Thing {
             Thing::Lib(name) => write!(f, "the library {name}"),
             Thing::Region(name) => write!(f, "the region {name}"),
             Thing::Site(file, line) => {
-                write!(f, "allocated at {file}:{line} (recordings with --allocations tell that)")
+                write!(f, "allocated at {file}:{line} (recorded only with --allocations)")
             }
             Thing::Range(start, end) => write!(f, "{start:#x}..{end:#x}"),
         }
@@ -371,7 +371,7 @@ impl fmt::Display for Thing {
 
 fn parse(text: &str, sizes: &[PageSize], line: usize) -> Result<Rule, String> {
     let Some((what, wished)) = text.rsplit_once('=') else {
-        return Err(format!("`{text}` is no rule: write it as in `data=64K`"));
+        return Err(format!("`{text}` is not a rule: write it as in `data=64K`"));
     };
     let what = thing(what.trim())?;
     let mut words = wished.split_whitespace();
@@ -393,7 +393,7 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
     let mut wish = Wish::of(size);
     let (mut words, mut waits) = (words, None);
     let twice = |is: bool, word: &str| match is {
-        true => Err(format!("`{word}` says again, or otherwise, what was said before: `{text}`")),
+        true => Err(format!("`{word}` repeats or contradicts an earlier word: `{text}`")),
         false => Ok(()),
     };
     while let [word, rest @ ..] = words {
@@ -441,7 +441,7 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
                     Some("never") => None,
                     Some(count) => match count.parse() {
                         Ok(count @ 1..) => Some(count),
-                        _ => return Err(format!("`migrate {count}` is none: {MIGRATE}")),
+                        _ => return Err(format!("`migrate {count}` is not possible: {MIGRATE}")),
                     },
                     None => return Err(format!("`migrate` needs a number: {MIGRATE}")),
                 });
@@ -485,7 +485,9 @@ fn thing(text: &str) -> Result<Thing, String> {
                 parts.and_then(|(file, line)| Some((file.trim(), line.trim().parse().ok()?)));
             match found.filter(|(file, line)| !file.is_empty() && *line > 0) {
                 Some((file, line)) => Ok(Thing::Site(file.to_owned(), line)),
-                None => Err(format!("`{place}` is no place: write it as in site table.c:12")),
+                None => Err(format!(
+                    "`{place}` is not a place in a program: write it as in site table.c:12"
+                )),
             }
         }
         ("range", range) => {
@@ -494,12 +496,12 @@ fn thing(text: &str) -> Result<Thing, String> {
                 .and_then(|(start, end)| Some((number(start.trim())?, number(end.trim())?)));
             match ends.filter(|(start, end)| start < end) {
                 Some((start, end)) => Ok(Thing::Range(start, end)),
-                None => Err(format!("`{range}` is no range: write it as in 0x1000..0x9000")),
+                None => Err(format!("`{range}` is not a range: write it as in 0x1000..0x9000")),
             }
         }
         _ => Err(format!(
-            "`{text}` is nothing that pages can be wished for: write data, bss, heap, stack, text, \
-             mmap, lib NAME, region NAME, site FILE:LINE or range A..B"
+            "`{text}` is not a part of memory: write data, bss, heap, stack, text, mmap, lib NAME, \
+             region NAME, site FILE:LINE or range A..B"
         )),
     }
 }
@@ -517,7 +519,7 @@ fn microseconds(text: &str) -> Result<u64, String> {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(*factor)
     });
-    parsed.ok_or_else(|| format!("`{text}` is no time: write it as in 500us, 100ms or 1s"))
+    parsed.ok_or_else(|| format!("`{text}` is not a time: write it as in 500us, 100ms or 1s"))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub enum GeometryError {
         /// The line size in bytes.
         bytes: u32,
     },
-    /// A cache size that is not a multiple of the line size.
+    /// A size that is not a whole number of lines.
     Size {
         /// The cache size in bytes.
         bytes: u64,
@@ -62,21 +62,21 @@ impl fmt::Display for GeometryError {
             GeometryError::Empty => f.write_str("it has no entries: give it at least one"),
             GeometryError::TooLarge { entries } => write!(
                 f,
-                "{entries} entries are more than can be simulated: give it at most {}",
+                "{entries} entries are too many to simulate: give it at most {}",
                 crate::SetArray::ENTRIES_MAX
             ),
             GeometryError::Ways { entries, ways: 0 } => {
                 write!(f, "0 ways hold nothing: write 1 to {entries}")
             }
             GeometryError::Ways { entries, ways } => {
-                write!(f, "{entries} entries are no whole number of sets of {ways} ways")
+                write!(f, "{entries} entries do not divide into sets of {ways} ways")
             }
             GeometryError::NoArrays => f.write_str("the TLB has no array: give it one"),
             GeometryError::NoPageSizes => {
                 f.write_str("the array holds no page size: name at least one")
             }
             GeometryError::PageSizeTwice(size) => {
-                write!(f, "pages of {size} would be held in two places: name each size once")
+                write!(f, "the page size {size} is named twice: name each size once")
             }
             GeometryError::PairsAndBlocks => {
                 f.write_str("an entry maps a pair or a block: leave one of the two out")
@@ -90,7 +90,7 @@ impl fmt::Display for GeometryError {
                 write!(f, "a line of {bytes} bytes: write a power of two from 4")
             }
             GeometryError::Size { bytes, line_bytes } => {
-                write!(f, "{bytes} bytes are no whole number of {line_bytes}-byte lines")
+                write!(f, "{bytes} bytes are not a whole number of {line_bytes}-byte lines")
             }
             GeometryError::ShorterLine { bytes, front_bytes } => write!(
                 f,

@@ -295,8 +295,7 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
         format!(", but with --set {setting} it can")
     } else if (1 << 32..1 << 47).contains(&addr.get()) {
         // Of the tables that none is wider than, all hold what lies between but those of 32 bits.
-        "; it takes programs of 32 bits: one recorded as such, or generate:PATTERN,bits=32"
-            .to_owned()
+        "; it needs a program of 32 bits: record one, or use generate:PATTERN,bits=32".to_owned()
     } else if !is_signed(57) {
         "; if its upper byte is a tag, as programs for AArch64 have them, read the trace with \
          --arch aarch64, which leaves tags out"
@@ -304,15 +303,13 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     } else {
         String::new()
     };
-    Failure::Table(format!(
-        "the address {addr} is none that this machine's page table can hold{hint}"
-    ))
+    Failure::Table(format!("this machine's page table cannot map the address {addr}{hint}"))
 }
 
 /// The failure for a fault that would only be repeated.
 pub fn stale(addr: VirtAddr, fault: Fault) -> Failure {
     Failure::Table(format!(
         "the walk of {addr} faults ({fault}), but the page table has the page and allows the \
-         access: hardware remembers what a shootdown should have flushed"
+         access: the hardware still has an entry that a shootdown should have flushed"
     ))
 }

@@ -182,7 +182,7 @@ impl fmt::Display for Fault {
                 translation.page.start(),
                 translation.rights
             ),
-            Fault::Unfit => f.write_str("the address is none that this page table can hold"),
+            Fault::Unfit => f.write_str("this page table cannot map the address"),
         }
     }
 }

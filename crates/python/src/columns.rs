@@ -111,7 +111,7 @@ fn numbers(bytes: Option<Bound<'_, PyBytes>>) -> PyResult<Vec<u64>> {
     let Some(bytes) = &bytes else { return Ok(Vec::new()) };
     let (numbers, rest) = bytes.as_bytes().as_chunks();
     if !rest.is_empty() {
-        return Err(failed("a column of a table is no whole number of 8-byte values"));
+        return Err(failed("a column of a table is not a whole number of 8-byte values"));
     }
     Ok(numbers.iter().map(|&number| u64::from_ne_bytes(number)).collect())
 }

@@ -68,6 +68,6 @@ pub(crate) fn sampled<'py>(py: Python<'py>, curves: &[SampledCurve]) -> Vec<Samp
 fn named(name: &str) -> PyResult<Lookups> {
     Lookups::ALL.into_iter().find(|lookups| lookups.name() == name).ok_or_else(|| {
         let known = Lookups::ALL.map(Lookups::name).join(", ");
-        refused(format!("`{name}` names no lookups: choose of {known}"))
+        refused(format!("`{name}` is not a kind of lookup: choose from {known}"))
     })
 }

@@ -134,14 +134,13 @@ impl Machine {
             let counted_accesses = live.counted();
             let not_here = || match live.arch() {
                 _ if live.can_count() => {
-                    "no process ran alone for so long that it paid to ask what the TLBs hold"
-                        .to_owned()
+                    "no process ran alone for long enough to make counting worthwhile".to_owned()
                 }
                 Arch::X86_64 | Arch::I386 => {
                     "this QEMU or this system does not allow it".to_owned()
                 }
                 Arch::Arm | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
-                    "accesses are counted in programs of x86 alone".to_owned()
+                    "accesses are counted only in programs for x86".to_owned()
                 }
             };
             let because = (counted_accesses == 0).then(|| because.unwrap_or_else(not_here));
@@ -201,7 +200,7 @@ impl Machine {
         } else if check {
             Some("each translation is checked")
         } else if warmup > 0 {
-            Some("a warm-up is told from the rest")
+            Some("a warm-up is not counted")
         } else {
             recording.options.must_tell()
         };

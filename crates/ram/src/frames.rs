@@ -174,8 +174,8 @@ pub fn wished(
         return Err(Refusal::new("os.manager", what.to_owned()));
     }
     if description.memory.allocator.as_deref() == Some("size-lists") {
-        let what = "its lists do not tell what is free side by side, which os.manager = \"ca\" asks: \
-                    choose page-blocks or buddy";
+        let what = "its lists do not show which free frames are adjacent, which os.manager = \
+                    \"ca\" needs: choose page-blocks or buddy";
         return Err(Refusal::new("memory.allocator", what.to_owned()));
     }
     Ok(Wished::Regions(order))

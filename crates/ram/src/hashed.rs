@@ -78,9 +78,9 @@ pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
 /// The numbers of all base frames.
 fn frames(description: &Description, base: PageSize) -> Result<Range<u32>, Refusal> {
     let count = u32::try_from(description.memory.size.0 >> base.shift());
-    count.map(|count| 0..count).map_err(|_| {
-        Refusal::new("memory.size", "memory has too many frames to be told apart".to_owned())
-    })
+    count
+        .map(|count| 0..count)
+        .map_err(|_| Refusal::new("memory.size", "memory has more than 2^32 frames".to_owned()))
 }
 
 /// The parts of memory reserved for restrictive segments, if there are any.
@@ -184,7 +184,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         _ if kind.is_some() => "",
         "freebsd" => "keeps its free blocks for reservations",
         "irix" => "has lists by the sizes of pages, in blocks that may not be broken",
-        "recorded" => "has the frames that the trace tells",
+        "recorded" => "uses the frames of the trace",
         _ => "gives frames at the first touch, in the order of touches",
     };
     if !why.is_empty() {
@@ -204,7 +204,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         (description.page_table.is_none(), "a machine of TLBs alone"),
     ];
     if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
-        return refuse(key, format!("{what} and this cannot be together: leave one out"));
+        return refuse(key, format!("{what} and this exclude each other: leave one out"));
     }
     if description.restseg.is_none() {
         return Ok(());
@@ -223,7 +223,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
     ];
     match has.into_iter().find(|(has, _)| *has) {
         Some((_, what)) => {
-            refuse("restseg", format!("{what} and this cannot be together: leave one out"))
+            refuse("restseg", format!("{what} and this exclude each other: leave one out"))
         }
         None => Ok(()),
     }

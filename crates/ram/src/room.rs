@@ -80,12 +80,14 @@ pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, 
 pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, String> {
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {
-        return Err(format!("of {guests} guests, {left} cannot be left"));
+        return Err(format!(
+            "of {guests} former guests, {left} cannot remain: write at most {guests}"
+        ));
     }
     let granule = granule.0;
     if granule < memory.base() || each.0 == 0 || !each.0.is_multiple_of(granule.bytes()) {
         return Err(format!(
-            "a guest's memory of {each} is no whole number of blocks of {granule}"
+            "a guest's memory of {each} is not a whole number of blocks of {granule}"
         ));
     }
     let order = memory.table().order(granule);

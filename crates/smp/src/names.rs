@@ -5,6 +5,6 @@ pub fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T, St
     let known = all.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
     known.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("`{name}` names no {what}: choose of {}", names.join(", "))
+        format!("`{name}` is not a {what}: choose from {}", names.join(", "))
     })
 }

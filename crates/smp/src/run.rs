@@ -49,7 +49,7 @@ impl SchemeName {
     fn of(name: &str) -> Result<SchemeName, String> {
         let known = SchemeName::ALL.into_iter().find(|known| known.0 == name);
         known.map(|known| known.1).ok_or_else(|| {
-            format!("`{name}` names no scheme of locks: choose of {}", SCHEMES.join(", "))
+            format!("`{name}` is not a locking scheme: choose from {}", SCHEMES.join(", "))
         })
     }
 }
@@ -360,7 +360,7 @@ fn tables_with_subtrees(name: &str) -> Result<Tables<dyn Mounted>, String> {
 }
 
 fn no_table(name: &str) -> String {
-    format!("`{name}` names no page table: choose of {}", TABLES.join(", "))
+    format!("`{name}` is not a page table: choose from {}", TABLES.join(", "))
 }
 
 fn drive<S>(

@@ -64,7 +64,7 @@ impl Image {
                  functions have no names; record it again"
             ));
         }
-        let damaged = |error| format!("{path} is no ELF file that can be read: {error}");
+        let damaged = |error| format!("{path} is not an ELF file that can be read: {error}");
         let file = object::File::parse(&*contents).map_err(damaged)?;
         let separate = separate(&file, Path::new(path), debug_directories);
         let mut symbols = symbols(&file);

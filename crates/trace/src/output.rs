@@ -134,7 +134,7 @@ pub(crate) fn body_of(what: &impl serde::Serialize, name: &str) -> Result<Vec<u8
         .map_err(|error| Error::Parameters(format!("{name} cannot be stored: {error}")))?;
     if json.len() > HEAD_BYTES_MAX {
         let bytes = json.len();
-        let text = format!("{name} has {bytes} bytes, at most {HEAD_BYTES_MAX} can be stored");
+        let text = format!("{name} has {bytes} bytes, but at most {HEAD_BYTES_MAX} can be stored");
         return Err(Error::Parameters(text));
     }
     Ok(json)

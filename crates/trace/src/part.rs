@@ -91,7 +91,10 @@ impl PartFile {
         self.file.sync_all().map_err(|error| self.error(error))?;
         if !self.overwrite && self.path.symlink_metadata().is_ok() {
             // What came into being meanwhile is somebody else's; the part is kept for the user.
-            let text = format!("it came into being meanwhile; the trace is in {}", part.display());
+            let text = format!(
+                "it was created meanwhile by somebody else; the trace is in {}",
+                part.display()
+            );
             self.part = None;
             return Err(self.error(exists(&text)));
         }

@@ -110,9 +110,11 @@ pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<
     let what = match (&found[..], processes) {
         ([one], _) => return Ok(one.number),
         ([], []) => {
-            format!("{path}: it does not tell of processes, so --process has no meaning")
+            format!("{path}: it does not record processes; leave --process out")
         }
-        ([], all) => format!("{path}: no process `{wanted}`; it has {}", list(&mut all.iter())),
+        ([], all) => {
+            format!("{path}: no process `{wanted}`; its processes are {}", list(&mut all.iter()))
+        }
         (some, _) => format!(
             "{path}: {} processes are called `{wanted}`; name one by its number: {}",
             some.len(),

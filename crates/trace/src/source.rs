@@ -46,7 +46,7 @@ impl FromStr for Arch {
             [Arch::X86_64, Arch::I386, Arch::Arm, Arch::Aarch64, Arch::Riscv64];
         KNOWN.into_iter().find(|arch| arch.name() == text).ok_or_else(|| {
             let names = KNOWN.map(Arch::name).join(", ");
-            Error::Parameters(format!("`{text}` is no instruction set; there are {names}"))
+            Error::Parameters(format!("`{text}` is not an instruction set; choose one of {names}"))
         })
     }
 }

@@ -38,7 +38,7 @@ impl fmt::Display for Error {
             Error::Denied { addr, rights } => write!(f, "the region of {addr} is {rights}"),
             Error::OutOfMemory { wired, swap_free } => write!(
                 f,
-                "no page can leave memory: {wired} frames are wired, and swap has room for \
+                "no page can be evicted: {wired} frames are wired, and swap has room for \
                  {swap_free} pages"
             ),
             Error::TableMemory => f.write_str("no memory is left for a page table"),

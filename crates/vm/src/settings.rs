@@ -209,7 +209,7 @@ impl fmt::Display for SettingsError {
             SettingsError::Sizing => f.write_str("there is no such policy of page sizes"),
             SettingsError::Sizes => f.write_str("page sizes must ascend from the base page"),
             SettingsError::Marks => {
-                f.write_str("min, low and high must ascend, and memory must have so many frames")
+                f.write_str("min, low and high must ascend, and be at most the frames of memory")
             }
             SettingsError::SwapInUse { used } => {
                 write!(f, "{used} pages are in swap: it cannot be smaller than that")

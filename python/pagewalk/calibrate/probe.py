@@ -47,7 +47,8 @@ def measure(repeats: int = REPEATS) -> dict[str, Curve]:
         done = subprocess.run([program, str(repeats)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise _native.WorkError(
-            f"the probe ended with status {done.returncode}: it needs 1.3 GB of memory"
+            f"the timing program ended with status {done.returncode}: it needs 1.3 GB of free "
+            "memory"
         )
     return parse(done.stdout)
 

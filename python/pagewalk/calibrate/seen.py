@@ -90,7 +90,8 @@ def see(curves: Mapping[str, Curve]) -> Seen:
     first = _knee(small, 0.0, FIRST_STEP_CYCLES * cycle)
     if first is None or first[0] < 2 * min(small):
         raise _native.WorkError(
-            "no first-level TLB was seen: the machine is too busy; run it again when it is quiet"
+            "the timing shows no first-level TLB: other programs disturb it; run it again when the "
+            "machine is idle"
         )
     hit = _level(small, 1.3 * first[1], 5 * first[1])
     second = _knee(small, hit.value, STEP_CYCLES * cycle, after=4 * first[1])
@@ -209,10 +210,13 @@ def _missing(lines: int, entries: int) -> float:
 
 
 def _level(beyond: Mapping[int, float], start: float, end: float) -> Spread:
-    """The median of a stretch, with its least and most."""
+    """The median, least and most time of the sizes from `start` to `end`, in pages."""
     found = sorted(time for n, time in beyond.items() if start <= n <= end)
     if not found:
-        raise _native.WorkError("a stretch of the curves has no points: time more sizes")
+        raise _native.WorkError(
+            f"no size from {start:.0f} to {end:.0f} pages was timed: other programs may have "
+            "disturbed the timing; run it again when the machine is idle"
+        )
     return Spread(found[len(found) // 2], found[0], found[-1])
 
 

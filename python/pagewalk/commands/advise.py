@@ -29,7 +29,8 @@ examples:
   pagewalk advise gzip.pwt -m origin-2000 -o gzip.place
   pagewalk advise gzip.pwt -m epyc-9005 --exact
 
-What -o writes is for --place: run on the same machine, it gives what was said here.
+Give the file that -o writes to `pagewalk run --place`: on the same machine, that run has the counts
+that are predicted here.
 """
 
 
@@ -39,7 +40,9 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not text.endswith("%") or not 0 <= share < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is no share of memory: write it as in +5%")
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not a share of memory: write a percentage, as in +5%"
+        )
     return share
 
 
@@ -47,10 +50,11 @@ class Advise(Command):
     """Which region should have which page size."""
 
     name = "advise"
-    help = "say which region should have which page size"
+    help = "recommend a page size for each region"
     description = (
-        "Run a trace with base pages, with all regions at one page size, and with the set of them "
-        "that gains most for the memory that it adds: three runs for any number of regions."
+        "Simulate a trace three times, however many regions it has: with base pages, with one "
+        "page size for all regions, and with the page size per region that gains the most for the "
+        "memory that it adds."
     )
     usage = "pagewalk advise TRACE [options] [--measure -- COMMAND ...]"
     epilog = EPILOG
@@ -61,8 +65,9 @@ class Advise(Command):
             "-m",
             "--machine",
             metavar="NAME|FILE",
-            help="a machine that gives pages of the sizes that are asked for: origin-2000 those of "
-            "IRIX (os.manager = irix), most others the 2M of madvise (first-touch, linux); "
+            help="a machine whose memory manager gives the page sizes that are requested: "
+            "origin-2000 with the sizes of IRIX (os.manager = irix), most others with the 2M pages "
+            "of madvise (first-touch, linux); "
             f"default: the machine of this computer's processor, else {DEFAULT}",
         ),
         settings("the machine"),
@@ -71,20 +76,20 @@ class Advise(Command):
             type=_share,
             default=page_sizes.MEMORY_ADDED_MAX,
             metavar="+N%",
-            help="most memory that the advice may add, as a share of what base pages take "
-            "(default: +5%%)",
+            help="limit of the memory that the advice adds, relative to the memory that base "
+            "pages take (default: +5%%)",
         ),
         Flag(
             "--exact",
             action="store_true",
-            help="run each region alone at each page size, and each set on the way to the advice: "
-            "a run for each, so that it takes long where there are many regions",
+            help="simulate each region alone at each page size, and each set of page sizes that "
+            "is considered; slow if there are many regions",
         ),
         Flag(
             "--measure",
             action="store_true",
-            help="then run the program after `--` natively without and with what is advised, in "
-            "turns, and say what was gained beside what was promised",
+            help="then run the program after `--` natively, in turns with and without the advised "
+            "page sizes, and report the measured gain next to the predicted one",
         ),
         COMPARING,
         output("write the advice as a place file, for --place"),
@@ -142,7 +147,10 @@ def _check_measuring(options: argparse.Namespace) -> None:
         )
     if not options.measure:
         if options.program is not None:
-            raise UsageError("advise runs the program after `--` with --measure alone: give it too")
+            raise UsageError(
+                "advise runs a program after `--` only with --measure: give --measure, or leave "
+                "the program out"
+            )
         check_alone(options, "--measure")
 
 
@@ -153,7 +161,7 @@ def _measured(options: argparse.Namespace, written: str, is_any: bool) -> None:
     from pagewalk.placing.system import System
 
     if not is_any:
-        arguments.note(options, ["nothing is advised, so that there is nothing to measure"])
+        arguments.note(options, ["no page size is advised, so that there is nothing to measure"])
         return
     if not _native.may_trace():
         raise _native.Error(launch.FORBIDDEN)

@@ -52,8 +52,8 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
             and "manager" not in Machine(name, given).description["os"]
         ):
             raise UsageError(
-                f"--memory {options.memory}: the operating system of {name} never takes a page "
-                "back: choose one that does, as with --set os.manager=base"
+                f"--memory {options.memory}: the operating system of {name} never evicts a "
+                "page: choose a manager that does, for example with --set os.manager=base"
             )
         with progress(options, about) if share is not None else nullcontext() as told:
             given += memory_share.memory_settings(
@@ -61,8 +61,9 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
             )
     elif memory_share.share_of(options.memory) is not None:
         raise UsageError(
-            f"--memory {options.memory}: a live program runs once, so that what base uses "
-            "is not known: write a size as 64M, or `pagewalk record` it first"
+            f"--memory {options.memory}: a share is of the trace's memory use under "
+            "the manager base, which is not known of a live program: write a size as 64M, or "
+            "`pagewalk record` the program first"
         )
     else:
         given += memory_share.sized(given, options.memory, options.aged)
@@ -92,16 +93,19 @@ def place_rules(place: str, option: str = "--place ") -> str:
 
     path = Path(place)
     if place.strip() and path.is_dir():
-        raise UsageError(f"{option}{place}: this is a folder: give a file of rules, or a rule")
+        raise UsageError(
+            f"{option}{place}: is a folder: give a file of rules, or rules as in data=64K"
+        )
     if "=" not in place and place.strip() and not path.is_file():
         raise UsageError(
-            f"{option}{place}: there is no such file, and a rule is written as in data=64K"
+            f"{option}{place}: there is no such file; if a rule is meant, write it as in data=64K"
         )
     try:
         return path.read_text(encoding="utf-8") if path.is_file() else place
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{option}{place}: byte {error.start} is no text: give a file of rules, as in data=64K"
+            f"{option}{place}: byte {error.start} is not UTF-8 text: give a file of rules, one per "
+            "line, as in data=64K"
         ) from error
     except OSError as error:
         raise UsageError(f"{option}{place}: cannot be read: {error.strerror}") from error
@@ -203,7 +207,9 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
     }
     if given.pop("cloudsuite", False):
         if given.get("format") not in (None, "champsim", "cloudsuite"):
-            raise UsageError(f"--cloudsuite is for ChampSim's records, not for {given['format']}")
+            raise UsageError(
+                f"--cloudsuite is for ChampSim traces: leave it out with --format {given['format']}"
+            )
         given["format"] = "cloudsuite"
     if "columns" in given:
         given["columns"] = dict(given["columns"])

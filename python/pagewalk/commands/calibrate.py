@@ -21,8 +21,8 @@ examples:
   pagewalk run gzip.pwt --machine here.toml
   pagewalk calibrate --judge here.toml
 
-Timing takes some fifteen seconds, fitting about a minute. It is only as good as the machine is
-quiet.
+Timing takes about fifteen seconds and fitting about a minute. Other programs that run meanwhile
+make the numbers less accurate.
 """
 
 
@@ -30,10 +30,10 @@ class Calibrate(Command):
     """A machine file of this machine, and how far it may be trusted."""
 
     name = "calibrate"
-    help = "write a machine file of this machine, from timing alone"
+    help = "measure this computer and write a machine file for it"
     description = (
-        "Time this machine's TLBs, walks, caches and kernel, and write a machine file "
-        "of it, each number with its spread. What timing cannot see, the file says."
+        "Time this computer's TLBs, page walks, caches and kernel, and write a machine file, with "
+        "the spread of each number. The file lists what timing cannot measure."
     )
     epilog = EPILOG
     flags = (
@@ -42,13 +42,14 @@ class Calibrate(Command):
             Input(
                 "--judge",
                 metavar="FILE",
-                help="time small programs on this machine with 4K and with 2M pages, and say how "
-                "often they are inside the ranges that this machine file predicts",
+                help="time small programs on this computer with 4K and with 2M pages, and report "
+                "how often the measured gain is within the range that this machine file "
+                "predicts",
             ),
             one_of=True,
             required=True,
         ),
-        json_of("what was seen, or the cases"),
+        json_of("the measurements (with --judge, the cases)"),
         FORCE,
     )
 
@@ -102,7 +103,7 @@ def _limits(file: str) -> "Limits":
     if seen is None or misses is None:
         key = "[calibrated]" if seen is None else "core.misses_in_flight"
         raise _native.Error(
-            f"{file} has no {key}: make it anew with `pagewalk calibrate -o {file}`"
+            f"{file} has no {key}: write it again with `pagewalk calibrate --force -o {file}`"
         )
     low, high = seen["gain_errors"]
     # Where no walk was seen, walks overlap as misses do.

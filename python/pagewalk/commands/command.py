@@ -7,9 +7,9 @@
      def run(self, options): ...                               after what is checked of each flag
 ```
 
-A flag says how it is parsed, what its help is, and what else is known of it: whether it names a
-file that is written or read, and what is said where it does not apply. So nothing else lists flags:
-outputs that exist are refused before the work begins, and no output replaces an input.
+A flag declares how it is parsed, its help, whether it names a file that is written or read, and the
+error where it does not apply. Flags are listed nowhere else. Outputs that exist are refused before
+the work begins, and no output overwrites an input.
 """
 
 import argparse
@@ -28,7 +28,7 @@ class Flag:
 
     Args:
         names: What it is called, as `add_argument` takes it.
-        unless: What is said of it where it does not apply, after its name: `is for --by region`.
+        unless: The error where it does not apply, without its name: `needs --by region`.
         how: How it is parsed and its help, as `add_argument` takes them.
     """
 
@@ -73,8 +73,8 @@ class Input(Flag):
             for output in _outputs(options):
                 if path and _is_same(path, getattr(options, output.dest)):
                     raise UsageError(
-                        f"{output.name} {getattr(options, output.dest)}: it is what is read; "
-                        "choose another name"
+                        f"{output.name} {getattr(options, output.dest)}: is also the input; "
+                        "choose another name for the output"
                     )
 
 
@@ -100,16 +100,18 @@ class Output(Flag):
         path = getattr(options, self.dest)
         if path == "-" and options.program is not None:
             raise UsageError(
-                f"{self.name} -: standard output is the program's own; give {self.name} a file"
+                f"{self.name} -: standard output belongs to the program; give {self.name} a file"
             )
         if path is not None and path != "-":
             from pagewalk.output import refuse_existing
 
             refuse_existing(path, options.force)
         if path is not None and self.ends and (path == "-" or not path.endswith(self.ends)):
-            raise UsageError(f"{self.name} {path}: give a file whose name ends in {self.ends}")
+            raise UsageError(f"{self.name} {path}: the name of the file must end in {self.ends}")
         if path == "-" and not self.pipes:
-            raise UsageError(f"{self.name} needs the name of a file")
+            raise UsageError(
+                f"{self.name} cannot write to standard output: give it the name of a file"
+            )
 
 
 class Table(Output):
@@ -117,9 +119,9 @@ class Table(Output):
 
     def __init__(self, what: str) -> None:
         text = (
-            f"write {what} in the format of the file's name: .parquet, .arrow, .csv and .json have "
-            "all counts, .tex (LaTeX) and .md (Markdown) a table to read, .svg, .pdf and .png the "
-            "charts"
+            f"write {what} to FILE; the end of its name chooses the format: .parquet, .arrow, .csv "
+            "and .json for all counts, .tex (LaTeX) and .md (Markdown) for a table to read, .svg, "
+            ".pdf and .png for the charts"
         )
         super().__init__("-o", "--output", pipes=False, metavar="FILE", help=text)
 
@@ -251,7 +253,7 @@ class Command:
 
 
 def shows_text(options: argparse.Namespace) -> bool:
-    """Whether there is text for standard output: not with `--json -`, nor with `-q` and a file."""
+    """Whether text goes to standard output: not with `--json -`, and not with `-q` and a file."""
     if getattr(options, "json", None) == "-":
         return False
     return not (

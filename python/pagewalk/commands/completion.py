@@ -8,7 +8,7 @@ from pagewalk.machine import machines
 
 EPILOG = """\
 examples:
-  pagewalk completion bash > pagewalk.bash       then `source pagewalk.bash`, in ~/.bashrc as well
+  pagewalk completion bash > pagewalk.bash       then `source pagewalk.bash`, also in ~/.bashrc
   pagewalk completion zsh > _pagewalk            in a folder of $fpath
   pagewalk completion fish > pagewalk.fish       in ~/.config/fish/completions
 """
@@ -21,10 +21,10 @@ class Completion(Command):
     """What a shell needs to complete the command line."""
 
     name = "completion"
-    help = "print what bash, zsh or fish complete the command line with"
+    help = "print the completion script for bash, zsh or fish"
     description = (
-        "Print a script that tells a shell the commands, their options and the values "
-        "that these take. It is made from the same parser as the help."
+        "Print a script with which a shell completes commands, options and their values. It is "
+        "generated from the parser that also makes the help."
     )
     epilog = EPILOG
     flags = (

@@ -37,7 +37,7 @@ def _lookups(text: str) -> list[str]:
     names = _list(text)
     for name in names:
         if name not in LOOKUPS:
-            raise argparse.ArgumentTypeError(f"`{name}`: choose of {', '.join(LOOKUPS)}")
+            raise argparse.ArgumentTypeError(f"`{name}`: choose from {', '.join(LOOKUPS)}")
     return names
 
 
@@ -65,15 +65,15 @@ class Curve(Command):
             type=_lookups,
             default=["data"],
             metavar="KIND,...",
-            help="what is looked up: data, fetch, all, or several, each in a TLB of its own "
-            "(default: data)",
+            help="which lookups to count: data, fetch (instructions) or all (data and fetch in "
+            "one TLB); several kinds have a TLB each (default: data)",
         ),
         Flag(
             "--entries",
             type=number,
             default=ENTRIES_MAX,
             metavar="N",
-            help=f"the largest TLB (default: {ENTRIES_MAX})",
+            help=f"the largest TLB size, in entries (default: {ENTRIES_MAX})",
         ),
         Table("the curves"),
         json_of("the curves"),

@@ -17,8 +17,8 @@ examples:
   pagewalk diff before.json after.json --json
   pagewalk diff before.json after.json --by function
 
-Results are what `pagewalk run --json FILE` writes. The biggest change stands first, as a factor
-from A to B; what fewer than 100 events say stands last.
+Results are written by `pagewalk run --json FILE`. The biggest change comes first, as a factor from
+A to B; measures of fewer than 100 events come last.
 """
 
 
@@ -28,13 +28,13 @@ class Diff(Command):
     name = "diff"
     help = "say what changed from one result to another"
     description = (
-        "Compare two results of `pagewalk run --json`: what was different to begin "
-        "with, and what changed, biggest first."
+        "Compare two results of `pagewalk run --json`: first the differences of machine, trace "
+        "and settings, then the measures that changed, biggest change first."
     )
     epilog = EPILOG
     flags = (
         Input("a", metavar="A", help="results as JSON, before the change"),
-        Input("b", metavar="B", help="results as JSON, after it"),
+        Input("b", metavar="B", help="results as JSON, after the change"),
         top("N biggest changes"),
         ORIGINS,
         json_of("all changes"),

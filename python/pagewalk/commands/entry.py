@@ -48,7 +48,7 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", 128 + signal.SIGINT)
     except BrokenPipeError:
-        # The reader of our output went away: nothing is wrong, and nothing can be said.
+        # The reader of our output has closed the pipe, which is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except _native.WorkError as error:
@@ -74,7 +74,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 _STOPS = {signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal hung up"}
-"""Signals that end the work as Ctrl-C does, and what is said then."""
+"""Signals that end the work as Ctrl-C does, each with its message."""
 
 
 class _Stopped(KeyboardInterrupt):
@@ -123,7 +123,7 @@ def _of_place(complaint: str, options: argparse.Namespace) -> str:
 
 
 class _Closed(io.TextIOBase):
-    """A standard output that was closed before we began: whoever writes to it is told."""
+    """Stands for a standard output that was closed before the start: writing to it is an error."""
 
     def write(self, _: str) -> int:
         raise OSError(errno.EBADF, "standard output is closed; redirect it to a file")

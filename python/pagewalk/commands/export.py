@@ -21,7 +21,7 @@ examples:
   pagewalk export champsim gzip.pwt -o gzip.champsimtrace.xz
   pagewalk export csv gzip.pwt -o - | head
 
-CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed so.
+CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed in that format.
 """
 
 ROW_GROUP = 1 << 20
@@ -34,10 +34,10 @@ class Export(Command):
     name = "export"
     help = "write a trace in another format"
     description = (
-        "Write a trace for other tools. As Parquet and CSV, one row per access: addr, "
-        "size, kind, thread, instructions and, where there are any, paddr and process. As "
-        "ChampSim's records, one an "
-        "instruction. Memory stays constant in the trace's length."
+        "Write a trace for other tools. Parquet and CSV files have one row per access, with addr, "
+        "size, kind, thread, instructions and, if recorded, paddr and process. ChampSim files "
+        "have one record per instruction. The memory needed does not depend on the length of the "
+        "trace."
     )
     epilog = EPILOG
     flags = (
@@ -53,19 +53,21 @@ class Export(Command):
             "--thread",
             type=int,
             metavar="N",
-            help="champsim and csv: the only thread to write, counted from 0",
+            help="champsim and csv: write only this thread, counted from 0",
         ),
         PROCESS,
         WINDOW,
         READING,
-        json_of("what was written"),
+        json_of("the name and the size of the file"),
         FORCE,
     )
 
     def run(self, options: argparse.Namespace) -> int:
         """Writes the file and says how much is in it."""
         if options.output == options.json == "-":
-            raise UsageError("one of the two goes to standard output: -o - or --json -")
+            raise UsageError(
+                "-o - and --json - both write to standard output: give one of them a file"
+            )
         return _parquet(options) if options.to == "parquet" else _native_format(options)
 
 
@@ -76,7 +78,7 @@ def _parquet(options: argparse.Namespace) -> int:
         raise UsageError("a Parquet file cannot go to standard output: give -o the name of a file")
     trace = arguments.trace(options, options.trace)
     if trace.is_pipe:
-        raise UsageError("a pipe is read once: `pagewalk import` it, then export")
+        raise UsageError("a pipe can be read only once: `pagewalk import` it, then export the file")
     with (
         replacing(options.output, options.force) as temporary,
         arguments.progress(options, f"exporting {trace.name}") as progress,
@@ -100,7 +102,8 @@ def _native_format(options: argparse.Namespace) -> int:
         if options.output != "-":
             Path(options.output).unlink(missing_ok=True)
         raise UsageError(
-            f"--thread {options.thread}: it has made no access; `pagewalk info` counts"
+            f"--thread {options.thread}: there is no access of this thread; `pagewalk info` lists "
+            "threads"
         )
     arguments.warn(written["warnings"])
     _say(options, written["records"], "row" if options.to == "csv" else "record")

@@ -1,8 +1,8 @@
 """Flags that several commands take, each declared once.
 
-What a flag of a recording gives is in the options under its name in `Recording`, and what one of
-reading a trace gives is there under its name in `Trace`: `arguments.recording` and
-`arguments.trace` hand it over.
+The value of a flag of `RECORDING` is in the options under the name of a field of `Recording`, and
+the value of a flag of `READING` under the name of an argument of `Trace`. `arguments.recording` and
+`arguments.trace` pass them on.
 """
 
 import argparse
@@ -14,35 +14,36 @@ from pagewalk.commands.parser import UsageError
 from pagewalk.names import DEFAULT, KEYS
 
 FORMATS = {
-    "drmemtrace": "DynamoRIO's final traces: a folder, or one of its files",
-    "champsim": "ChampSim's records of 64 bytes",
-    "cloudsuite": "ChampSim's records of 96 bytes",
+    "drmemtrace": "final traces of DynamoRIO's drmemtrace: a folder, or one file of it",
+    "champsim": "ChampSim traces, with records of 64 bytes",
+    "cloudsuite": "CloudSuite traces for ChampSim, with records of 96 bytes",
     "lackey": "the output of Valgrind's --tool=lackey --trace-mem=yes",
-    "pinatrace": "the output of Pin's pinatrace and of pintools like it",
-    "dinero": "traces for Dinero (.din): a label and an address a line",
-    "ramulator": "traces for Ramulator, or of addresses for Ramulator 2",
+    "pinatrace": "the output of Pin's pinatrace and of similar pintools",
+    "dinero": "traces for Dinero (.din): a label and an address per line",
+    "ramulator": "memory and CPU traces for Ramulator, load and store traces for Ramulator 2",
     "usimm": "traces for USIMM",
-    "perf": "the text of `perf script`, with the addresses of data",
-    "csv": "a text table, with or without a line of names",
+    "perf": "the output of `perf script`, with data addresses",
+    "csv": "a table as text (CSV), with or without a header line",
     "parquet": "a Parquet file with the same columns",
 }
-"""Formats of traces of other tools, and what each is."""
+"""Trace formats of other tools, each with its help."""
 
 
 TRACE = Input(
     "trace",
     metavar="TRACE",
-    help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...",
+    help="a trace file (Pagewalk's or another tool's), generate:KIND,KEY=VALUE,..., or "
+    "mix:TRACE,TRACE,...",
 )
 TRACE_UNLESS_PROGRAM = Input(
     "trace",
     nargs="?",
     metavar="TRACE",
-    help="a trace file, of another tool as well, - for standard input, or "
-    "generate:KIND,KEY=VALUE,..., or several as mix:TRACE,TRACE,...",
+    help="a trace file (Pagewalk's or another tool's), - for standard input, "
+    "generate:KIND,KEY=VALUE,..., or mix:TRACE,TRACE,... to run several together",
 )
 
-FORCE = Flag("--force", action="store_true", help="replace output files that exist")
+FORCE = Flag("--force", action="store_true", help="overwrite output files that exist")
 
 
 def json_of(what: str) -> Output:
@@ -52,12 +53,12 @@ def json_of(what: str) -> Output:
         nargs="?",
         const="-",
         metavar="FILE",
-        help=f"write {what} as JSON to FILE, or to standard output in place of the text",
+        help=f"write {what} as JSON to FILE; without FILE, to standard output in place of the text",
     )
 
 
 def html(what: str) -> Output:
-    """`--html FILE`: a page, of which the help says `what`."""
+    """`--html FILE`: a page for a browser, with `what` as its help."""
     return Output("--html", pipes=False, metavar="FILE", help=what)
 
 
@@ -75,7 +76,8 @@ def pictures(unless: str | None = None) -> Flags:
                 unless=unless,
                 ends=f".{kind}",
                 metavar="FILE",
-                help=f"write the charts as {kind.upper()}, of several each to FILE-NAME.{kind}",
+                help=f"write the chart as {kind.upper()} to FILE; with several charts, each to "
+                f"FILE-CHART.{kind}, where CHART is its name",
             )
             for kind in ("svg", "pdf", "png")
         )
@@ -86,71 +88,76 @@ PICTURES = pictures()
 
 
 def settings(what: str) -> Flags:
-    """`--set`, `--aged` and `--memory`: what changes `what`."""
+    """`--set`, `--aged` and `--memory`: changes of `what`, as `the machine`."""
     return Flags(
         Flag(
             "--set",
             action="append",
             default=[],
             metavar="KEY=VALUE",
-            help=f"change {what}, as in tlb.l1d.entries=128 or os.page_size=2M; may be given again",
+            help=f"set a key of {what}, as in tlb.l1d.entries=128 or os.page_size=2M; may be "
+            "given several times",
         ),
         Flag(
             "--aged",
             type=shares,
             metavar="FREE,WIRED",
-            help="begin with memory that was used for long: these shares of it are free and wired, "
-            "as in 0.5,0.1, and the rest is in use and could be moved",
+            help="start with memory in the state after long use: FREE and WIRED are the shares of "
+            "memory that are free and unmovable, as in 0.5,0.1; the rest is in use and "
+            "movable",
         ),
         Flag(
             "--memory",
             metavar="SIZE|N%",
-            help="how much memory there is, as 64M, or as a share of the most that the manager "
-            "base uses for the trace, as 80%%; of aged memory so much is free",
+            help="size of memory, as 64M, or as a share of the peak memory use of the trace under "
+            "the manager base, as 80%%; with --aged, the amount of memory that is free",
         ),
     )
 
 
 def machines(what: str) -> Flags:
-    """`--machine`, `--place` and what `settings` has, of one machine or several: `what`."""
+    """`--machine`, `--place` and the flags of `settings`, which change `what`, as `all designs`."""
     return Flags(
         Flag(
             "-m",
             "--machine",
             action="append",
             metavar="NAME|FILE",
-            help="a built-in machine or a TOML file, with ,KEY=VALUE behind it to change it alone; "
-            f"again for a comparison (default: {DEFAULT})",
+            help="a built-in machine or a TOML file; append ,KEY=VALUE to change a key of this "
+            f"machine alone; give several machines to compare them (default: {DEFAULT})",
         ),
         settings(what),
         Flag(
             "--place",
             metavar="FILE|RULES",
-            help="page sizes that are wished for parts of the program, as in data=64K,stack=16K, "
-            "or a file of such rules; for os.manager=irix, first-touch and linux",
+            help="request page sizes for parts of the program: rules as in data=64K,stack=16K, or "
+            "a file of such rules; needs os.manager=irix, first-touch or linux",
         ),
     )
 
 
 def view(order: str, rows: str, choices: list[str] | None = None) -> Flags:
-    """`--sort`, `--top`: what text and page show, and in what order; files have all."""
+    """`--sort`, `--top`: which rows the text and the page show, and in what order.
+
+    Files of other formats have all rows, in the order of the run.
+    """
     return Flags(
-        Flag("--sort", metavar="KEY", choices=choices, help=f"the order of {rows}: {order}"),
+        Flag("--sort", metavar="KEY", choices=choices, help=f"sort the {rows} by {order}"),
         Flag(
             "--top",
             type=positive,
             metavar="N",
-            help=f"show the first N {rows} in text and page; files have all",
+            help=f"show only the first N {rows} in the text and the page; other files have all",
         ),
     )
 
 
 def top(what: str) -> Flags:
-    """`--top` of a command that shows results of others."""
+    """`--top` of a command that shows results of other commands."""
 
     def check(options: argparse.Namespace) -> None:
         if options.top == 0:
-            raise UsageError("--top 0 shows nothing: give 1 or more")
+            raise UsageError("--top 0 shows no rows: give 1 or more")
 
     return Flags(
         Flag("--top", type=number, default=20, metavar="N", help=f"show the {what} (default: 20)"),
@@ -163,24 +170,25 @@ _WARMUP = Flag(
     type=number,
     default=0,
     metavar="N",
-    help="run N accesses, after those that are left out, without counting them",
+    help="simulate the first N accesses (after --skip) without counting them, to fill TLBs and "
+    "caches",
 )
 
 
 def _window(*more: Flag) -> Flags:
     return Flags(
-        Flag("--skip", type=number, default=0, metavar="N", help="leave out the first N accesses"),
+        Flag("--skip", type=number, default=0, metavar="N", help="skip the first N accesses"),
         *more,
         Flag(
             "--max-accesses",
             type=number,
             metavar="N",
-            help="stop after N accesses more; a program that is recorded runs on",
+            help="stop after N more accesses; a program that is being recorded runs on to its end",
         ),
         Flag(
             "--no-fetch",
             action="store_true",
-            help="leave out the executed blocks: loads and stores only",
+            help="leave out instruction fetches: loads and stores only",
         ),
         title="window",
     )
@@ -193,20 +201,21 @@ WARMED_WINDOW = _window(_WARMUP)
 PROCESS = Flag(
     "--process",
     metavar="NAME|PID",
-    help="only this process of several: its pid, or the name or path of its program",
+    help="use only this one of several processes: its pid, or the name or path of its program",
 )
 
-_LIVE = "is for a live program; a trace has --skip and --max-accesses"
+_LIVE = "is for a live program; for a trace, use --skip and --max-accesses"
 
 
 def _edge(edge: str, what: str) -> Flags:
-    """What a window begins or ends with."""
+    """The flags for one `edge` of the window, `from` or `to`."""
     return Flags(
         Flag(
             f"--{edge}-symbol",
             unless=_LIVE,
             metavar="F",
-            help=f"{what} the call of function F, of the program or a library, in all processes",
+            help=f"{what} the call of function F (of the program or of a library) for all "
+            "processes",
         ),
         Flag(
             f"--{edge}-marker",
@@ -215,7 +224,8 @@ def _edge(edge: str, what: str) -> Flags:
             type=number,
             const=-1,
             metavar="N",
-            help=f"{what} marker N (any, if N is left out), which the program contains: pagewalk.h",
+            help=f"{what} marker N, or any marker if N is left out; pagewalk.h says how a program "
+            "sets markers",
         ),
         one_of=True,
     )
@@ -227,30 +237,30 @@ RECORDING = Flags(
         unless=_LIVE,
         dest="follow",
         action="store_false",
-        help="the program alone: what it executes or starts runs unseen",
+        help="record only the program itself, not the programs that it starts or executes",
     ),
-    _edge("from", "begin with"),
-    _edge("to", "end with"),
+    _edge("from", "begin at"),
+    _edge("to", "end at"),
     Flag(
         "--instructions",
         unless=_LIVE,
         type=number,
         metavar="N",
-        help="end after N instructions of each process, with the block that they end in",
+        help="end after N instructions of each process, at the end of a basic block",
     ),
     Flag(
         "--end-with-window",
         unless=_LIVE,
         dest="ends",
         action="store_true",
-        help="kill the program when what is to be recorded has been",
+        help="kill the program at the end of the window that is recorded",
     ),
     Flag(
         "--allocations",
         unless=_LIVE,
         action="store_true",
-        help="mark what each program allocates, and where, by a library that is loaded into it: "
-        "misses are then told apart by allocation site",
+        help="record each program's allocations and where they are made, by a library that is "
+        "loaded into it, so that misses can be reported by allocation site",
     ),
     Flag(
         "--small",
@@ -259,20 +269,21 @@ RECORDING = Flags(
         type=size,
         const=256 << 20,
         metavar="BYTES",
-        help="let the program, of 32 bits, and what it starts have so many bytes of addresses, as "
-        "in a small space (256M if left out)",
+        help="give a 32-bit program, and the programs that it starts, an address space of only "
+        "BYTES, as in a small space (256M without BYTES)",
     ),
     Flag(
         "--sysroot",
         unless=_LIVE,
         metavar="DIR",
-        help="the folder in which programs and their libraries are, as unpacked from packages",
+        help="look for programs and their libraries in this folder, for example one with unpacked "
+        "packages",
     ),
     Flag(
         "--one-cpu",
         unless=_LIVE,
         action="store_true",
-        help="let the program and what it starts run on one processor of this machine",
+        help="run the program, and the programs that it starts, on one processor of this computer",
     ),
     Flag(
         "--user-filter",
@@ -280,67 +291,71 @@ RECORDING = Flags(
         dest="filter",
         choices=["none", "page16"],
         default="none",
-        help="page16: leave out accesses to a page that a 16-entry direct-mapped filter holds; "
-        "exact for LRU TLBs of 16 sets and more that serve code and data apart, and one thread",
+        help="page16: leave out accesses that hit in a 16-entry direct-mapped filter of pages; "
+        "exact for programs with one thread, on LRU TLBs with at least 16 sets and separate "
+        "entries for code and data",
     ),
     Flag(
         "--callbacks",
         unless=_LIVE,
         action="store_true",
-        help="record by callbacks alone, as in a QEMU of others: the same trace, more slowly",
+        help="record through callbacks alone, as in a QEMU other than Pagewalk's own: the same "
+        "trace, more slowly",
     ),
     Flag(
         "--engine",
         unless=_LIVE,
         choices=["qemu", "native"],
         default="qemu",
-        help="native: record in the program's own process, with its processor and its layout: for "
-        "programs of x86-64 with one thread that start no other and change no code",
+        help="native: record in the program's own process, on this processor and with the "
+        "program's own address space layout; for x86-64 programs with one thread that start "
+        "no other program and do not modify code",
     ),
     Flag(
         "--aslr",
         unless=_LIVE,
         action="store_true",
-        help="with --engine native, leave the layout of the address space to chance, as the "
-        "kernel does",
+        help="with --engine native: leave the kernel's randomization of the address space on",
     ),
     Flag(
         "--qemu",
         unless=_LIVE,
         metavar="PATH",
-        help="record in another QEMU than Pagewalk's own, which must load plugins and takes longer",
+        help="record in this QEMU in place of Pagewalk's own; it must support plugins, and takes "
+        "longer",
     ),
     title="recording",
 )
-"""What a recording, stored or live, leaves out besides `WINDOW`, and how it is made."""
+"""How a recording, stored or live, is made, and what it leaves out in addition to `WINDOW`."""
 
 LIVE = Flag(
     "--tell-all",
     unless=_LIVE,
     dest="tells_all",
     action="store_true",
-    help="tell the machine each access of a live program, also those that surely hit and "
-    "could be counted where the program runs: the same results, more slowly",
+    help="simulate every access of a live program, also guaranteed hits, which are otherwise only "
+    "counted in the recorded program: the same results, more slowly",
 )
 
 
 def _check_native(options: argparse.Namespace) -> None:
     if options.native_prepare is not None and not options.native:
-        raise UsageError("--native-prepare is for --native: give both")
+        raise UsageError("--native-prepare needs --native: give both")
 
 
 NATIVE = Flags(
     Flag(
         "--native",
         action="store_true",
-        help="run the program natively as well, afterwards and with the same standard input, and "
-        "say how many of its milliseconds translation takes; its output is thrown away",
+        help="then run the program natively too, with the same standard input, and report how "
+        "many milliseconds of its run time address translation takes; the output of the "
+        "native run is discarded",
     ),
     Flag(
         "--native-prepare",
         metavar="CMD",
-        help="run this shell command before each of the two runs, as where a second `make` has "
-        "nothing to do",
+        help="run this shell command before each of the two runs, for example to clean up before "
+        "a second `make`",
     ),
     title="native run",
     check=_check_native,
@@ -349,7 +364,7 @@ NATIVE = Flags(
 
 def _check_origins(options: argparse.Namespace) -> None:
     if options.merge and "region" not in options.by:
-        raise UsageError("--merge is for --by region")
+        raise UsageError("--merge needs --by region: give both")
 
 
 ORIGINS = Flags(
@@ -358,24 +373,24 @@ ORIGINS = Flags(
         action="append",
         choices=KEYS,
         default=[],
-        help="a table of the misses of every TLB by this; may be given again",
+        help="print each TLB's misses in a table by this key; may be given several times",
     ),
     Flag(
         "--merge",
         action="store_true",
-        help="anonymous mappings that adjoin are one region in --by region",
+        help="with --by region: report adjacent anonymous mappings as one region",
     ),
     title="where misses come from",
     check=_check_origins,
 )
 
-_TOOLS = "is for traces of other tools, not for a live program"
+_TOOLS = "is for traces of other tools: leave it out for a live program"
 
 CLOUDSUITE = Flag(
     "--cloudsuite",
     unless=_TOOLS,
     action="store_true",
-    help="champsim: the records are those of 96 bytes",
+    help="champsim: the records have 96 bytes, as CloudSuite's, not 64",
 )
 DRMEMTRACE = Flags(
     Flag(
@@ -383,13 +398,14 @@ DRMEMTRACE = Flags(
         unless=_TOOLS,
         choices=["timestamps", "schedule"],
         default="timestamps",
-        help="drmemtrace: what orders the threads (default: timestamps)",
+        help="drmemtrace: merge the threads by their timestamps, or by the recorded schedule "
+        "(default: timestamps)",
     ),
     Flag(
         "--v2p",
         unless=_TOOLS,
         metavar="FILE",
-        help="drmemtrace: where pages were, a v2p.textproto",
+        help="drmemtrace: the file with the pages' physical addresses (v2p.textproto)",
     ),
 )
 COLUMNS = Flag(
@@ -400,52 +416,55 @@ COLUMNS = Flag(
     type=column,
     default=[],
     metavar="OURS=THEIRS",
-    help="tables: what a column is called, as in addr=vaddr, or its number where no line names "
-    "them; may be given again",
+    help="csv, parquet: the name that the table has for one of our columns, as in addr=vaddr, or "
+    "its number if there is no header line; may be given several times",
 )
 ARCH = Flag(
     "--arch",
     unless=_TOOLS,
     choices=["x86-64", "i386", "arm", "aarch64", "riscv64"],
-    help="the program's instruction set, where the file does not tell it; tags in addresses of "
-    "aarch64 are left out",
+    help="the program's instruction set, if the file does not record it; for aarch64, tags are "
+    "removed from addresses",
 )
 FETCHES = Flag(
     "--fetches",
-    unless="is for traces of other tools; a live program has --no-fetch",
+    unless="is for traces of other tools; for a live program, use --no-fetch",
     choices=["blocks", "instructions", "none"],
     default="blocks",
-    help="which fetches instructions are: one per block, one each, or none (default: blocks)",
+    help="instruction fetches to simulate: one per basic block, one per instruction, or none "
+    "(default: blocks)",
 )
 KEEP_GOING = Flag(
     "--keep-going",
     unless=_TOOLS,
     action="store_true",
-    help="end the trace with a warning where it is damaged, Pagewalk's own as well",
+    help="end a damaged trace at the damage, with a warning in place of an error; for Pagewalk's "
+    "own traces too",
 )
 
 READING = Flags(
     KEEP_GOING,
     Flag(
         "--spread",
-        unless="is for traces: record the program first",
+        unless="is for traces: `pagewalk record` the program first",
         type=size,
         metavar="SIZE",
-        help="put mappings apart, so that each has blocks of SIZE, as 2M, of its own",
+        help="move mappings apart, so that no two of them share an aligned block of SIZE, as 2M",
     ),
     Flag(
         "--kernel",
-        unless="is for recordings; record the program with --calls first",
+        unless="is for traces: `pagewalk record --calls` the program first",
         metavar="MODEL",
-        help="add what a kernel does where programs call it and where one goes on after another: "
-        "monolithic, or microkernel with Linux as a process; a recording needs --calls for it",
+        help="add the accesses of a kernel at system calls and at switches between processes: "
+        "monolithic, or microkernel with Linux as a process; the trace must have been "
+        "recorded with --calls",
     ),
     Flags(
         Flag(
             "--format",
             unless=_TOOLS,
             choices=list(FORMATS),
-            help="the format, where the first bytes do not tell",
+            help="the format of the trace, if its first bytes do not show it",
         ),
         CLOUDSUITE,
         DRMEMTRACE,
@@ -453,10 +472,11 @@ READING = Flags(
         ARCH,
         FETCHES,
         title="traces of other tools",
-        description="They are read as they are. The options of `pagewalk import FORMAT --help` are "
-        "taken here too, and --format NAME where a file's first bytes do not tell its format.",
+        description="Traces of other tools can be given in place of Pagewalk's own. The options "
+        "that `pagewalk import FORMAT --help` explains work here too; --format NAME is needed if "
+        "the first bytes of a file do not show its format.",
         hidden=True,
     ),
 )
 """How a trace is read, whatever its format. The help of `pagewalk import` explains the flags of
-formats; that of other commands names it."""
+each format; the help of other commands refers to it."""

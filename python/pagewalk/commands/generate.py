@@ -12,75 +12,80 @@ from pagewalk.terminal import say
 from pagewalk.trace import Trace
 
 Option = tuple[str, str, str]
-"""A parameter of a generator: name, what its value is, and help."""
+"""A parameter of a generator: its name, the kind of its value, and its help."""
 
-_SIZE: Option = ("size", "BYTES", "bytes of the region (default: 1G)")
+_SIZE: Option = ("size", "BYTES", "size of the region (default: 1G)")
 _STORES: Option = ("stores", "SHARE", "share of accesses that are stores (default: 0.3)")
 
 PATTERNS: dict[str, tuple[str, list[Option]]] = {
-    "uniform": ("any word of a region", [_SIZE, _STORES]),
+    "uniform": ("uniformly random words of a region", [_SIZE, _STORES]),
     "zipf": (
-        "few of a region's lines most of the time",
-        [_SIZE, ("exponent", "X", "how unequal they are, 0 to 10 (default: 1)"), _STORES],
+        "random lines of a region, Zipf-distributed",
+        [_SIZE, ("exponent", "X", "exponent of the distribution, 0 to 10 (default: 1)"), _STORES],
     ),
     "strided": (
-        "through a region in equal steps, again and again",
-        [_SIZE, ("stride", "BYTES", "bytes of a step (default: 64B)"), _STORES],
+        "a region in equal steps, again and again",
+        [_SIZE, ("stride", "BYTES", "distance between accesses (default: 64B)"), _STORES],
     ),
     "chase": (
-        "along a list whose nodes lie in random order",
-        [_SIZE, ("node", "BYTES", "bytes of a node (default: 64B)")],
+        "a linked list whose nodes lie in random order",
+        [_SIZE, ("node", "BYTES", "size of a node (default: 64B)")],
     ),
     "join": (
         "the hash join of Barr 2010, section 4.5.3",
         [
-            ("table", "BYTES", "bytes of each table and of the result (default: 1G)"),
-            ("entry", "BYTES", "bytes of an entry of a table (default: 16B)"),
-            ("fill", "SHARE", "share of the hash table's buckets that are taken (default: 0.5)"),
+            ("table", "BYTES", "size of each table, and of the result (default: 1G)"),
+            ("entry", "BYTES", "size of an entry of a table (default: 16B)"),
+            ("fill", "SHARE", "share of the hash table's buckets that are in use (default: 0.5)"),
         ],
     ),
     "pingpong": (
-        "two processes that take turns, Uhlig and others 2002, section 4.1",
+        "two processes that take turns (Uhlig and others 2002, section 4.1)",
         [
-            ("code", "N", "instructions without effect in a turn (default: 0)"),
-            ("itlb", "N", "jumps in a turn, each to a page of its own (default: 0)"),
-            ("dtlb", "N", "reads in a turn, each of a page of its own (default: 0)"),
-            ("idle", "N", "1 if the second process does nothing but reply (default: 0)"),
-            ("ipc", "N", "instructions of a message through a microkernel; 0: none (default: 0)"),
-            ("linux", "N", "messages go by pipes: 1 of a kernel, 2 at user level (default: 0)"),
+            ("code", "N", "no-op instructions per turn (default: 0)"),
+            ("itlb", "N", "jumps per turn, each to a page of its own (default: 0)"),
+            ("dtlb", "N", "reads per turn, each of a page of its own (default: 0)"),
+            ("idle", "N", "1 if the second process only replies (default: 0)"),
+            ("ipc", "N", "microkernel instructions per message; 0: no microkernel (default: 0)"),
+            (
+                "linux",
+                "N",
+                "send messages through pipes: 1 of Linux in the kernel, 2 of Linux at user level; "
+                "0: no pipes (default: 0)",
+            ),
         ],
     ),
     "syscall": (
-        "a program that calls Linux, Uhlig and others 2002, section 4.2",
+        "a program that makes system calls to Linux (Uhlig and others 2002, section 4.2)",
         [
-            ("linux", "N", "1 in the kernel, 2 at user level (default: 2)"),
-            ("trap", "N", "cycles of entering and leaving the kernel (default: 1200)"),
-            ("work", "N", "instructions of the call itself (default: 300)"),
-            ("code", "N", "pages of Linux's code that it touches (default: 3)"),
-            ("data", "N", "pages of Linux's data that it touches (default: 4)"),
-            ("copied", "BYTES", "bytes copied for the program (default: 0B)"),
-            ("ipc", "N", "instructions of a message through a microkernel (default: 266)"),
+            ("linux", "N", "1: Linux runs in the kernel; 2: at user level (default: 2)"),
+            ("trap", "N", "cycles to enter and leave the kernel (default: 1200)"),
+            ("work", "N", "instructions of the system call itself (default: 300)"),
+            ("code", "N", "pages of Linux's code per system call (default: 3)"),
+            ("data", "N", "pages of Linux's data per system call (default: 4)"),
+            ("copied", "BYTES", "bytes that a system call copies (default: 0B)"),
+            ("ipc", "N", "microkernel instructions per message (default: 266)"),
         ],
     ),
     "packet": (
-        "packets through a driver and a protocol stack, Uhlig and others 2002, section 4.10",
+        "packets through a driver and a protocol stack (Uhlig and others 2002, section 4.10)",
         [
-            ("driver", "N", "pages of code, and of data, of the driver (default: 10)"),
-            ("bottom", "N", "the same of its bottom half (default: 6)"),
-            ("stack", "N", "the same of the protocol stack (default: 18)"),
-            ("ring", "N", "pages of a packet's buffers (default: 5)"),
-            ("each", "N", "instructions on a page of code (default: 64)"),
-            ("device", "N", "cycles of waiting for the device (default: 26000)"),
-            ("ipc", "N", "instructions of a message through a microkernel (default: 266)"),
+            ("driver", "N", "pages of the driver's code, and as many of data (default: 10)"),
+            ("bottom", "N", "pages of the bottom half's code, and as many of data (default: 6)"),
+            ("stack", "N", "pages of the protocol stack's code, and as many of data (default: 18)"),
+            ("ring", "N", "pages of buffers per packet (default: 5)"),
+            ("each", "N", "instructions executed per page of code (default: 64)"),
+            ("device", "N", "cycles of waiting for the device, per packet (default: 26000)"),
+            ("ipc", "N", "microkernel instructions per message (default: 266)"),
         ],
     ),
 }
 
 COMMON: list[Option] = [
-    ("accesses", "N", "how many accesses (default: 10M)"),
-    ("seed", "N", "what decides about everything random (default: 1)"),
-    ("instructions", "N", "instructions that each access stands for (default: 3)"),
-    ("bits", "N", "bits of the addresses, 25, 32 or 47 (default: 47)"),
+    ("accesses", "N", "number of accesses (default: 10M)"),
+    ("seed", "N", "seed of the random numbers (default: 1)"),
+    ("instructions", "N", "instructions per access (default: 3)"),
+    ("bits", "N", "address width in bits: 25, 32 or 47 (default: 47)"),
 ]
 
 
@@ -90,7 +95,7 @@ class Generate(Command):
     name = "generate"
     help = "write a synthetic trace"
     description = (
-        "Write a synthetic trace; the same parameters give the same trace everywhere. "
+        "Write a synthetic trace; equal parameters give the same trace on every computer. "
         "`pagewalk run generate:PATTERN,KEY=VALUE,...` runs one without storing it."
     )
     epilog = "example:\n  pagewalk generate join --table 16G --accesses 1M -o join.pwt"
@@ -107,10 +112,10 @@ class Generate(Command):
                     for option, metavar, text_ in [*options, *COMMON]
                 ),
                 output(f"the trace to write (default: {name}.pwt)", default=f"{name}.pwt"),
-                json_of("what was written"),
+                json_of("the name and the size of the trace"),
                 FORCE,
             )
-            parser = patterns.add_parser(name, help=what, description=f"Accesses {what}.")
+            parser = patterns.add_parser(name, help=what, description=f"Pattern: {what}.")
             self.fill(parser, flags, pattern=name)
 
     def run(self, options: argparse.Namespace) -> int:

@@ -26,17 +26,17 @@ from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
-  pagewalk hat --work fault --cpus 1,2,4               every scheme of locks, as text
-  pagewalk hat --hat-only --work fault --cpus 1,8      the HAT layer without what is above it
-  pagewalk hat --work make.skeleton --cpus 1,8         what was recorded, by each processor
-  pagewalk hat --locking global,monitor --html hat.html  throughput and contention, drawn
-  pagewalk hat --work fault --pool 160K --cpus 4 --json  page tables that do not all fit
-  pagewalk hat --on host --locking embedded --rounds 1  this host's processors, with a control
+  pagewalk hat --work fault --cpus 1,2,4               every locking scheme, as text
+  pagewalk hat --hat-only --work fault --cpus 1,8      the HAT layer alone
+  pagewalk hat --work make.skeleton --cpus 1,8         recorded processes, on each processor
+  pagewalk hat --locking global,monitor --html hat.html  charts of throughput and contention
+  pagewalk hat --work fault --pool 160K --cpus 4 --json  page tables compete for memory
+  pagewalk hat --on host --locking embedded --rounds 1  on this computer, with control runs
 """
 
 
 _OF_MODEL, _OF_HOST = (
-    f"is of --on {one}: leave it out, or give --on {one}" for one in ("model", "host")
+    f"is for --on {one}: leave it out, or give --on {one}" for one in ("model", "host")
 )
 
 
@@ -67,9 +67,9 @@ class Hat(Command):
     name = "hat"
     help = "run memory management on many processors, under different locks"
     description = (
-        "Run loads on the memory manager and the HAT layer below it (spaces, mapping "
-        f"lists, shootdowns) on 1 to {CPUS_MAX} processors of virtual time, and count what the "
-        "locks cost."
+        "Run loads on the memory manager and on the HAT (hardware address translation) layer below "
+        f"it, which has spaces, mapping lists and shootdowns, on 1 to {CPUS_MAX} simulated "
+        "processors in virtual time, and count what the locks cost."
     )
     epilog = EPILOG
     flags = (
@@ -77,64 +77,72 @@ class Hat(Command):
             "--on",
             choices=("model", "host"),
             default="model",
-            help="processors of virtual time, or this host's (default: model)",
+            help="model: simulate processors in virtual time; host: run threads on this computer "
+            "(default: model)",
         ),
         Flag(
             "--cpus",
             unless=_OF_MODEL,
             type=counts,
             metavar="N,...",
-            help=f"numbers of processors of the model (default: {','.join(map(str, CPUS))})",
+            help=f"numbers of simulated processors (default: {','.join(map(str, CPUS))})",
         ),
         Flag(
             "--threads",
             unless=_OF_HOST,
             type=counts,
             metavar="N,...",
-            help=f"numbers of threads on the host (default: {','.join(map(str, THREADS))})",
+            help=f"numbers of threads on this computer (default: {','.join(map(str, THREADS))})",
         ),
         Flag(
             "--rounds",
             unless=_OF_HOST,
             type=number,
             metavar="N",
-            help="rounds on the host, each beside its control; medians count (default: 5)",
+            help="rounds on this computer, each with a control run; results are medians (default: "
+            "5)",
         ),
-        _list("--locking", SCHEMES, SCHEMES, "schemes of locks"),
+        _list("--locking", SCHEMES, SCHEMES, "locking schemes"),
         _list(
             "--work",
             LOADS,
             ["tpcb"],
             "loads (micro: the first four, mt: all mt-...), or files of `pagewalk skeleton`",
         ),
-        _list("--tables", TABLES, ["x86-64"], "page tables, one per space or -shared"),
+        _list(
+            "--tables",
+            TABLES,
+            ["x86-64"],
+            "page-table formats, with a table per space or (-shared) one for all",
+        ),
         Flag(
             "--hat-only",
             action="store_true",
-            help="drive the HAT layer alone, without the memory manager above it and its locks",
+            help="run the HAT layer alone, without the memory manager above it and the memory "
+            "manager's locks",
         ),
         Flag(
             "--pool",
             unless=_OF_MODEL,
             type=size,
             metavar="BYTES",
-            help="memory for page tables, as 160K; spaces that were loaded least recently lose "
-            "theirs where it is used up (default: as much as is wanted)",
+            help="memory for page tables, as 160K; when it is used up, the least recently loaded "
+            "spaces lose their page tables (default: unlimited)",
         ),
         Flag(
             "--lock-per-list",
             unless=_OF_MODEL,
             action="store_true",
-            help="a lock for each list of free resources, in place of one for all",
+            help="use one lock per free list, in place of one lock for all free lists",
         ),
-        _choice("--shootdowns", SHOOTDOWNS, "how processors are told to forget"),
+        _choice("--shootdowns", SHOOTDOWNS, "how other processors' TLB entries are flushed"),
         Flag(
             "--contexts",
             unless=_OF_MODEL,
             type=number,
             metavar="N",
-            help="contexts of the hardware, as 4096: the space entered least recently loses its "
-            "own where all are in use (default: without limit)",
+            help="number of hardware contexts (ASIDs), as 4096; when all are in use, the least "
+            "recently entered space loses its context (default: unlimited)",
         ),
         Flag(
             "--context-threshold",
@@ -142,17 +150,20 @@ class Hat(Command):
             type=number,
             default=0,
             metavar="N",
-            help="while at most N contexts are in use, their list is not kept in order (default: "
-            "0)",
+            help="keep the list of contexts in LRU order only while more than N contexts are in "
+            "use (default: 0)",
         ),
         Flag(
             "--virtual-caches",
             unless=_OF_MODEL,
             action="store_true",
-            help="caches are indexed by virtual addresses: what is unmapped leaves them, counted",
+            help="caches are indexed by virtual addresses: flush unmapped pages from them, and "
+            "count the flushes",
         ),
-        _choice("--lock-kind", LOCK_KINDS, "what waits for a lock", "adaptive"),
-        Flag("--seed", type=number, default=1, metavar="N", help="of the loads (default: 1)"),
+        _choice(
+            "--lock-kind", LOCK_KINDS, "what a processor does while it waits for a lock", "adaptive"
+        ),
+        Flag("--seed", type=number, default=1, metavar="N", help="seed of the loads (default: 1)"),
         Table("the runs"),
         json_of("the counts"),
         html("write a page for a browser"),
@@ -204,11 +215,13 @@ class Hat(Command):
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuses options of the other kind of processors."""
+    """Refuses flags that `--on` does not have."""
     foreign = _OF_HOST if options.on == "model" else _OF_MODEL
     refuse(options, *(flag for flag in options.flags.each() if flag.unless == foreign))
     if options.context_threshold and options.contexts is None:
-        raise UsageError("--context-threshold is of limited contexts: give --contexts too")
+        raise UsageError(
+            "--context-threshold is for a limited number of contexts: give --contexts too"
+        )
     if options.rounds == 0:
         raise UsageError("--rounds 0 measures nothing: give 1 or more")
 

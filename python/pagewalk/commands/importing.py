@@ -1,4 +1,4 @@
-"""`pagewalk import`: store another tool's trace as one of Pagewalk's own."""
+"""`pagewalk import`: store another tool's trace in Pagewalk's format."""
 
 import argparse
 import json
@@ -30,8 +30,8 @@ examples:
   pagewalk import csv misses.csv --column addr=vaddr -o misses.pwt
   pagewalk import pinatrace pinatrace.out -o app.pwt
 
-Compression is found out from the file: gzip, xz, bzip2, zstd, lz4, snappy, zip.
-`pagewalk run` and `pagewalk info` take all of these as they are.
+Compressed files are recognized: gzip, xz, bzip2, zstd, lz4, snappy, zip. `pagewalk run` and
+`pagewalk info` read all of these formats too, without an import.
 """
 
 
@@ -44,17 +44,17 @@ _OWN: dict[str, tuple[Flag | Flags, ...]] = {
     "csv": (COLUMNS,),
     "parquet": (COLUMNS,),
 }
-"""Flags of some formats."""
+"""Flags that only some formats have."""
 
 
 class Import(Command):
-    """Another tool's trace, stored as one of Pagewalk's own."""
+    """Another tool's trace, stored in Pagewalk's format."""
 
     name = "import"
-    help = "store another tool's trace as one of Pagewalk's own"
+    help = "store another tool's trace in Pagewalk's format"
     description = (
-        "Store another tool's trace as one of Pagewalk's own, which is smaller and "
-        "faster to run again."
+        "Store another tool's trace in Pagewalk's format, in which it is smaller and faster to "
+        "simulate."
     )
     epilog = EPILOG
 
@@ -65,7 +65,9 @@ class Import(Command):
         )
         for name, what in FORMATS.items():
             path = (
-                "the file to read" if name == "parquet" else "what to read, or - for standard input"
+                "the file to read"
+                if name == "parquet"
+                else "the trace to read, or - for standard input"
             )
             flags = (
                 Input("path", metavar="PATH", help=path),
@@ -74,7 +76,7 @@ class Import(Command):
                 ARCH,
                 KEEP_GOING,
                 WINDOW,
-                json_of("what was written"),
+                json_of("the name and the size of the trace"),
                 FORCE,
             )
             parser = formats.add_parser(name, help=what, description=f"Import {what}.")
@@ -88,7 +90,7 @@ class Import(Command):
             )
         if options.path.startswith("generate:"):
             raise UsageError(
-                f"{options.path} is a generator: `pagewalk generate` stores what it makes"
+                f"{options.path} is a generator, not a file: `pagewalk generate` stores its trace"
             )
         with arguments.progress(options, f"importing {options.path}") as progress:
             made = arguments.trace(options, options.path).store(

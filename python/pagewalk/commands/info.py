@@ -14,14 +14,14 @@ class Info(Command):
     """What is in a trace."""
 
     name = "info"
-    help = "say what is in a trace"
+    help = "summarize a trace: accesses, processes, pages, regions"
     description = (
-        "Read a trace and count: accesses by kind, instructions, threads, distinct "
-        "pages and lines, the regions of the address space, events."
+        "Read a trace and count its accesses by kind, instructions, threads, distinct pages and "
+        "lines, regions of the address space, and events."
     )
     epilog = (
         "example:\n  pagewalk info gzip.pwt\n  pagewalk info gzip.pwt --json\n"
-        "  pagewalk info gzip.pwt --switches --graph gzip.svg   who runs after whom"
+        "  pagewalk info gzip.pwt --switches --graph gzip.svg   a graph of switches"
     )
     flags = (
         TRACE,
@@ -29,12 +29,13 @@ class Info(Command):
         Flag(
             "--switches",
             action="store_true",
-            help="count who is switched to after whom, and propose groups of small spaces",
+            help="count the switches between each two processes, and propose groups of processes "
+            "for small spaces",
         ),
         Output(
             "--graph",
             metavar="FILE",
-            help="with --switches, write the graph of who talks to whom, an SVG",
+            help="with --switches: draw the switches between processes as a graph (SVG)",
         ),
         FORCE,
         PROCESS,
@@ -48,7 +49,7 @@ class Info(Command):
         from pagewalk.summary import trace_summary
 
         if options.graph is not None and not options.switches:
-            raise UsageError("--graph is for --switches")
+            raise UsageError("--graph needs --switches: give both")
         trace = arguments.trace(options, options.trace)
         with arguments.progress(options, f"reading {trace.name}") as progress:
             info = trace.info(progress)

@@ -14,7 +14,7 @@ def number(text: str) -> int:
     found = _NUMBER.fullmatch(text.replace("_", ""))
     if not found:
         raise argparse.ArgumentTypeError(
-            f"`{text}` is no count: write a number, as 20, 50M or 1.5G"
+            f"`{text}` is not a count: write a number, as 20, 50M or 1.5G"
         )
     digits, prefix, binary = found.groups()
     base = 1024 if binary else 1000
@@ -23,9 +23,9 @@ def number(text: str) -> int:
 
     value = Decimal(digits) * base**power
     if value != int(value):
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number")
     if value >= COUNT_END:
-        raise argparse.ArgumentTypeError(f"`{text}` is more than any count: below 2^64, as 1G")
+        raise argparse.ArgumentTypeError(f"`{text}` is too large: write a number below 2^64, as 1G")
     return int(value)
 
 
@@ -33,7 +33,7 @@ def positive(text: str) -> int:
     """A count of 1 or more."""
     found = number(text)
     if found == 0:
-        raise argparse.ArgumentTypeError("0 is none: give 1 or more")
+        raise argparse.ArgumentTypeError("must be 1 or more, not 0")
     return found
 
 
@@ -47,7 +47,7 @@ def size(text_: str) -> int:
         found = -1
     if found < 0:
         raise argparse.ArgumentTypeError(
-            f"`{text_}` is no size: write bytes with a unit, as in 256M"
+            f"`{text_}` is not a size: write bytes with a unit, as in 256M"
         )
     return found
 
@@ -61,8 +61,8 @@ def shares(text: str) -> tuple[float, float]:
         found = (-1.0, -1.0)
     if not comma or min(found) < 0 or sum(found) > 1:
         raise argparse.ArgumentTypeError(
-            f"`{text}`: write the shares of memory that are free and wired, as in 0.5,0.1; "
-            "together they are 1 at most"
+            f"`{text}`: write the free and the wired share of memory, as in 0.5,0.1; their sum is "
+            "at most 1"
         )
     return found
 
@@ -71,7 +71,7 @@ def column(text: str) -> tuple[str, str]:
     """`addr=NAME`: our column, and what a table calls it."""
     ours, equals, theirs = text.partition("=")
     if not (ours and equals and theirs):
-        raise argparse.ArgumentTypeError(f"`{text}`: write it as addr=NAME")
+        raise argparse.ArgumentTypeError(f"`{text}`: write OURS=THEIRS, as in addr=vaddr")
     return ours, theirs
 
 
@@ -79,7 +79,9 @@ def names(text: str) -> list[str]:
     """Names with commas between them, each once."""
     found = [part for part in text.split(",") if part]
     if not found:
-        raise argparse.ArgumentTypeError(f"`{text}` names nothing: write A or A,B")
+        raise argparse.ArgumentTypeError(
+            f"`{text}` contains no name: write one or more, separated by commas"
+        )
     return list(dict.fromkeys(found))
 
 

@@ -16,8 +16,8 @@ examples:
   pagewalk run --machine epyc-9005 -- gzip -9 -k big.tar
   pagewalk run generate:join,table=16G,accesses=1M
 
-`pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 134.3M or
-16G. No color with NO_COLOR set.
+`pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 134.3M or 16G. If the
+environment variable NO_COLOR is set, text has no color.
 """
 
 COMMANDS = {
@@ -69,8 +69,8 @@ def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The command line with these commands: with one alone it is made sooner than with all."""
     top = Parser(
         prog="pagewalk",
-        description="Record what a program does to memory, replay it through any MMU, and see "
-        "what address translation costs.",
+        description="Record a program's memory accesses, simulate them on any MMU, and see what "
+        "address translation costs.",
         epilog=EPILOG,
     )
     top.add_argument(
@@ -84,7 +84,7 @@ def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
             "-q",
             "--quiet",
             action="store_true",
-            help="no progress, no notes, and no text where the results go to a file",
+            help="print no progress, no notes, and no summary if the results go to a file",
         )
         leaf.set_defaults(parser=leaf)
     return top

@@ -16,22 +16,22 @@ class Machines(Command):
     """The machines that there are, and their files."""
 
     name = "machines"
-    help = "list the machines, or print one's file"
+    help = "list the machines, or print the file of one"
     description = (
-        "List the machines that come with Pagewalk, or print the TOML file of one: "
-        "a start for a machine of your own."
+        "List the machines that come with Pagewalk, or print the TOML file of one, to start a "
+        "machine file of your own from."
     )
     epilog = (
         "examples:\n  pagewalk machines\n"
         "  pagewalk machines opteron-2008 > mine.toml && pagewalk run gzip.pwt -m mine.toml"
     )
     flags = (
-        Flag("name", nargs="?", metavar="NAME", help="print this machine's file"),
+        Flag("name", nargs="?", metavar="NAME", help="print the file of this machine"),
         Flag(
             "--here",
             action="store_true",
-            help="name the machines of this computer's processor, calibrated files of the folder "
-            "first; status 1 if there is none",
+            help="list only machines with this computer's processor, calibrated files in the "
+            "current folder first; exit status 1 if there is none",
         ),
         output("write the file of machine NAME to FILE"),
         json_of("the machines"),
@@ -41,17 +41,18 @@ class Machines(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Lists the machines or prints a file."""
         if options.output is not None and options.name is None:
-            raise UsageError("-o writes the file of one machine: name it")
+            raise UsageError("-o writes the file of one machine: give its name")
         found = machines()
         if options.here:
             return _here(options, found)
         if options.name is not None:
             found = [machine for machine in found if machine.name == options.name]
             if not found:
-                # The same refusal as that of a run, with the name that was most likely meant.
+                # Raises the error of a run, which suggests the name that was most likely meant.
                 Machine(options.name)
                 raise UsageError(
-                    f"{options.name} is a file already: this prints the built-in machines"
+                    f"{options.name} is a file: `pagewalk machines NAME` prints built-in machines "
+                    "only"
                 )
         if options.json is not None:
             document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
@@ -72,7 +73,7 @@ def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
     from pagewalk import here
 
     if options.name is not None:
-        raise UsageError(f"--here looks at all machines: leave {options.name} out")
+        raise UsageError(f"--here lists machines and takes no name: leave {options.name} out")
     processor = here.processor()
     fitting = here.fitting([machine.name for machine in found], processor, Path())
     if options.json is not None:

@@ -25,8 +25,8 @@ class Managers(Command):
     name = "managers"
     help = "run a program under every memory manager"
     description = (
-        "Run traces under every memory manager, on the same machine and memory, and "
-        "say what page sizes each gets, why not larger ones, and at what price. Without a trace, "
+        "Run traces under every memory manager, on the same machine and memory, and report which "
+        "page sizes each manager gives, why not larger ones, and at what cost. Without a trace, "
         "list the managers and their keys."
     )
     epilog = EPILOG
@@ -35,7 +35,8 @@ class Managers(Command):
             "traces",
             nargs="*",
             metavar="TRACE",
-            help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...",
+            help="a trace file (Pagewalk's or another tool's), generate:KIND,KEY=VALUE,..., or "
+            "mix:TRACE,TRACE,...",
         ),
         Flag(
             "-m",
@@ -62,7 +63,7 @@ class Managers(Command):
         if not options.traces:
             for flag, path in (("--html", options.html), ("--output", options.output)):
                 if path is not None:
-                    raise UsageError(f"{flag} is for runs: give a trace")
+                    raise UsageError(f"{flag} writes the results of runs: give a trace")
             return _list(options)
         traces = [arguments.trace(options, trace) for trace in options.traces]
         with arguments.progress(options, "managers") as progress:

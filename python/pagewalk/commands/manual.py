@@ -30,7 +30,8 @@ class Manual(Command):
     name = "manual"
     help = "print the manual page, for man"
     description = (
-        "Print the manual page of all commands. It is made from the same parser as the help."
+        "Print the manual page of all commands. It is generated from the parser that also makes "
+        "the help."
     )
     epilog = EPILOG
 
@@ -58,15 +59,16 @@ def page(top: argparse.ArgumentParser) -> str:
         lines += _command(command)
     lines += [
         ".SH EXIT STATUS",
-        "0 done; 1 the work failed; 2 the request was wrong; 130 interrupted. "
-        "\\fBrecord\\fR and a live \\fBrun\\fR end with the recorded program's own status.",
+        "0: success; 1: the work failed; 2: the arguments or the input are wrong; 130: "
+        "interrupted. \\fBrecord\\fR and \\fBrun\\fR of a live program exit with the status of the "
+        "program.",
         ".SH ENVIRONMENT",
         ".TP",
         "NO_COLOR",
-        "If it is set and not empty, text has no color.",
+        "If set and not empty, text has no color.",
         ".TP",
         "PAGEWALK_TRACEBACK",
-        "If it is set, a bug in pagewalk shows where it is.",
+        "If set, the traceback of an internal error is printed.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -21,11 +21,11 @@ examples:
   pagewalk origins results.json -o callgrind.out.misses
   pagewalk origins results.json -o misses.perfetto-trace
 
-Results are what `pagewalk run --json FILE` writes. The calls that led to an access are not
-recorded: the stack of an access is the program or library, the function, and what was accessed.
-Files are for flamegraph.pl and speedscope (.folded), speedscope (.speedscope.json), KCachegrind
-(.callgrind, callgrind.out.NAME), and Perfetto (.perfetto-trace: the misses of each region over
-time).
+Results are written by `pagewalk run --json FILE`. The call stack of an access is not recorded: its
+stack consists of the program or library, the function, and the data accessed. The name of a file
+selects its format: .folded for flamegraph.pl and speedscope, .speedscope.json for speedscope,
+.callgrind and callgrind.out.NAME for KCachegrind, and .perfetto-trace for Perfetto, with the misses
+of each region over time.
 """
 
 STACKS = ("function", "line", "site")
@@ -36,26 +36,28 @@ class Origins(Command):
     """Where the misses of a result come from."""
 
     name = "origins"
-    help = "say where the misses of a result come from"
+    help = "report where the misses of a result come from"
     description = (
-        "Tell the misses of every TLB apart by region, allocation site, function, "
-        "line, thread or page size."
+        "Report the misses of every TLB by region, allocation site, function, line, thread or "
+        "page size."
     )
     epilog = EPILOG
     flags = (
-        Input("results", metavar="RESULTS", help="results as JSON"),
+        Input(
+            "results", metavar="RESULTS", help="results as JSON, from `pagewalk run --json FILE`"
+        ),
         ORIGINS,
-        top("N first rows of each table"),
+        top("first N rows of each table"),
         Flag(
             "--folded",
             choices=STACKS,
-            help="folded stacks for flame graphs in place of tables: of the code that missed, or "
-            "of the calls that allocated what it missed on",
+            help="print folded stacks for flame graphs in place of tables: of the code that "
+            "missed (function, line), or of the calls that allocated the data (site)",
         ),
         output(
-            "write the misses for another tool, in the format of the file's name: .folded, "
-            ".speedscope.json, .callgrind or .perfetto-trace; with --folded the folded stacks, "
-            "whatever its name"
+            "write the misses for another tool, in the format that the name selects: .folded, "
+            ".speedscope.json, .callgrind or .perfetto-trace; with --folded the folded "
+            "stacks, whatever the name"
         ),
         json_of("all rows"),
         FORCE,
@@ -64,7 +66,7 @@ class Origins(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Sums, and gives tables, stacks or JSON."""
         if options.folded and (options.by or options.json is not None):
-            raise UsageError("--folded gives stacks in place of tables: leave --by and --json out")
+            raise UsageError("--folded prints stacks in place of tables: leave --by and --json out")
         exported = options.output is not None and not options.folded
         if exported:
             exports.format_of(options.output)

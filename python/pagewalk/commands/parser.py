@@ -11,7 +11,7 @@ from pagewalk._native import Error
 
 
 class UsageError(Error):
-    """Arguments that do not go together: told with the usage of the command."""
+    """Arguments that are wrong together; the usage of the command is printed with the message."""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

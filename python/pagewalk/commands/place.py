@@ -30,9 +30,9 @@ examples:
   pagewalk place heap=2M --dry-run -- python3 -c "x = 1"
   pagewalk place data=2M --compare --rounds 8 -- python3 -c "x = list(range(1000000))"
 
-A program keeps its own output, input and status; what is told of it goes to standard error. With
---require the status is 125 if a rule got less than it asked for and the program ended with 0;
-`heap=2M fail` asks that of one rule.
+A program keeps its own output, input and exit status; the report goes to standard error. With
+--require the exit status is 125 if a rule got smaller pages than it asked for and the program ended
+with 0; `heap=2M fail` requires it of one rule alone.
 """
 
 
@@ -40,7 +40,9 @@ def _pool(text_: str) -> tuple[int, int]:
     """`2M=64` as bytes and pages."""
     bytes_, equals, count = text_.partition("=")
     if not equals or not count.isdecimal() or not 0 < int(count) < 1 << 24:
-        raise argparse.ArgumentTypeError(f"`{text_}`: write a page size and how many, as in 2M=64")
+        raise argparse.ArgumentTypeError(
+            f"`{text_}`: write a page size and a number of pages, as in 2M=64"
+        )
     return size(bytes_), int(count)
 
 
@@ -51,7 +53,9 @@ def _share(text_: str) -> float:
     except ValueError:
         share = 0.0
     if not text_.endswith("%") or not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"`{text_}` is no share of the time: write it as in 1%")
+        raise argparse.ArgumentTypeError(
+            f"`{text_}` is not a share of the time: write a percentage between 0 and 100, as in 1%"
+        )
     return share
 
 
@@ -60,29 +64,29 @@ COMPARING = Flags(
         "--within",
         type=_share,
         metavar="N%",
-        help="the width of the interval of the gain, as a share of the time, at which a comparison "
-        "ends (default: 1%%)",
+        help="end the comparison when the confidence interval of the gain is at most N%% of the "
+        "run time wide (default: 1%%)",
     ),
     Flag(
         "--rounds",
         type=positive,
         metavar="N",
-        help="rounds after which a comparison ends in any case (default: 60)",
+        help="end the comparison after N rounds in any case (default: 60)",
     ),
     Flag(
         "--seconds",
         type=positive,
         metavar="N",
-        help="seconds after which a comparison ends in any case, once it has 8 rounds "
-        "(default: 120)",
+        help="end the comparison after N seconds in any case, but not before 8 rounds (default: "
+        "120)",
     ),
     Flag(
         "--prepare",
         metavar="CMD",
-        help="a shell command that runs before each run of a comparison, for programs that leave "
-        "something behind",
+        help="run this shell command before each run of the comparison, for example to remove "
+        "files that the program leaves behind",
     ),
-    title="comparing",
+    title="comparison",
 )
 
 
@@ -90,11 +94,12 @@ class Place(Command):
     """A program with page sizes that it does not ask for itself."""
 
     name = "place"
-    help = "run a program with other page sizes, or give them to one that runs"
+    help = "run a program with other page sizes, or change those of a running one"
     description = (
-        "Run an unmodified program with page sizes by rules or by the place file of "
-        "`pagewalk advise -o`: madvise is called for it at the right moments, in its children and "
-        "in static programs too. With -p, memory that is there already is made large at once."
+        "Run an unmodified program with the page sizes of RULES, or of a place file from "
+        "`pagewalk advise -o`. Pagewalk calls madvise in the program at the right moments, also "
+        "in its children and in static programs. With -p, the memory that a running process has "
+        "is given large pages at once."
     )
     usage = (
         "pagewalk place RULES|FILE [options] -- COMMAND [ARGUMENT ...]\n"
@@ -104,41 +109,42 @@ class Place(Command):
     epilog = EPILOG
     runs_program = True
     flags = (
-        rules_of("which memory has which page size"),
+        rules_of("page sizes to apply"),
         PROCESS_ID,
         Flag(
             "--dry-run",
             action="store_true",
-            help="print the environment and the calls, run nothing",
+            help="print the environment variables and the system calls; run nothing",
         ),
         Flag(
             "--verify",
             action="store_true",
-            help="say at the end what each region got and why not more",
+            help="report at the end which page sizes each region got, and why not larger ones",
         ),
         Flag(
             "--only",
             action="store_true",
-            help="large pages for what rules name and for nothing else, where the system's knob is "
-            "always (Linux 6.18)",
+            help="give large pages only to the memory that rules name, also where the system's "
+            "knob is `always` (needs Linux 6.18)",
         ),
         Flag(
             "--require",
             action="store_true",
-            help=f"end with status {UNMET} if memory that a rule is for has smaller pages, or none "
-            "is",
+            help=f"exit with status {UNMET} if memory that a rule names has smaller pages than "
+            "the rule asks for, or if a rule names no memory",
         ),
         Flag(
             "--inherit",
             action="store_true",
-            help="leave variables that are set for the program in the environment of what it "
-            "executes",
+            help="pass the environment variables that are set for the program on to the programs "
+            "that it executes",
         ),
         Flag(
             "--system",
             action="store_true",
-            help="as root: sizes below 2M and pools too, by knobs of the whole system, which are "
-            "put back when the program ends or pagewalk is killed",
+            help="as root: allow page sizes below 2M and pools of huge pages, by changing "
+            "settings (knobs) of the whole system, which are restored when the program ends "
+            "or pagewalk is killed",
         ),
         Flag(
             "--pool",
@@ -146,28 +152,30 @@ class Place(Command):
             action="append",
             default=[],
             metavar="SIZE=COUNT",
-            help="with --system: put COUNT pages of SIZE into the system's pool, from which the C "
-            "library takes them for heap, mmap and data rules of that size; may be given again",
+            help="with --system: add COUNT pages of SIZE to the system's pool, from which the C "
+            "library takes the pages for heap, mmap and data rules of that size; may be "
+            "given several times",
         ),
         Flag(
             "--restore",
             action="store_true",
-            help="put back the knobs that a pagewalk which was killed with its watcher has changed",
+            help="restore the knobs that an earlier pagewalk changed, if it was killed together "
+            "with its watcher",
         ),
         Flag(
             "--no-ptrace",
             action="store_true",
-            help="do what variables of the environment can do, as where ptrace is forbidden",
+            help="use only environment variables, for systems that forbid ptrace",
         ),
         Flag(
             "--compare",
             action="store_true",
-            help="run the program natively without and with the placement in turns, and say what "
-            "was gained and how sure that is; its output is thrown away",
+            help="run the program natively, in turns with and without the placement, and report "
+            "the gain with its confidence interval; the program's output is discarded",
         ),
         COMPARING,
-        json_of("what was obtained"),
-        top("N regions with most memory"),
+        json_of("the page sizes that were obtained"),
+        top("N regions with the most memory"),
         FORCE,
     )
 
@@ -178,12 +186,15 @@ class Place(Command):
         if options.restore:
             return _restored(options)
         if options.rules is None:
-            raise UsageError("say which memory has which page size, as in `pagewalk place heap=2M`")
+            raise UsageError(
+                "no rules: give the page size of some memory, as in `pagewalk place heap=2M -- "
+                "COMMAND`"
+            )
         check(options)
         _check_comparing(options)
         system = System()
         if options.pool and not options.system:
-            raise UsageError("--pool changes the whole system: give --system too, as root")
+            raise UsageError("--pool changes the whole system: run it as root, with --system")
         wanted = read(options.rules, system, has_all=options.system)
         if options.pid is not None:
             return _running(options, wanted, system)
@@ -220,7 +231,7 @@ def _program(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
         arguments.note(options, [] if options.no_ptrace else [launch.FORBIDDEN])
         arguments.warn(launch.unplaced(advised, set_))
         if options.only:
-            raise UsageError("--only takes the launcher: leave it out where ptrace is forbidden")
+            raise UsageError("--only needs ptrace, which is forbidden here: leave it out")
     if options.compare:
 
         def placed_() -> dict[str, Any]:
@@ -261,7 +272,9 @@ def _say_unused(options: argparse.Namespace, outcome: dict[str, Any]) -> None:
     """Says what is to be known of a run, and which rules nothing was mapped for."""
     arguments.note(options, outcome["notes"])
     unused = [one for one in outcome["rules"] if not one["mappings"]]
-    arguments.warn([f"{one['rule']}: nothing was mapped that it is for" for one in unused])
+    arguments.warn(
+        [f"{one['rule']}: no memory was mapped that this rule applies to" for one in unused]
+    )
 
 
 def _told(
@@ -313,7 +326,7 @@ def check_alone(options: argparse.Namespace, flag: str) -> None:
     """Refuses flags of a comparison without `flag`, which asks for one."""
     for name in ("within", "rounds", "seconds", "prepare"):
         if vars(options)[name] is not None:
-            raise UsageError(f"--{name} is for comparing: give {flag} too")
+            raise UsageError(f"--{name} needs {flag}: give both")
 
 
 def compared(
@@ -380,7 +393,7 @@ def _running(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
     refused = [name for name in ("only", "inherit", "no_ptrace", "system") if vars(options)[name]]
     if refused:
         flag = refused[0].replace("_", "-")
-        raise UsageError(f"--{flag} is for a program after `--`, not for one that runs")
+        raise UsageError(f"--{flag} is for a program after `--`: leave it out with -p")
     if options.dry_run:
         say(live.dry(options.pid, wanted))
         return 0
@@ -394,7 +407,7 @@ def _running(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
             say(show.summary(document, options.top))
     arguments.warn(
         [
-            f"{one['rule']}: nothing is mapped that it is for"
+            f"{one['rule']}: no memory is mapped that this rule applies to"
             for one in outcome["rules"]
             if not one["mappings"]
         ]

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   pagewalk record -- ls -l                               writes ls.pwt
-  pagewalk record -o ls.pwt --process ls -- sh -c 'ls | wc -l'      one process of three
+  pagewalk record -o ls.pwt --process ls -- sh -c 'ls | wc -l'      only ls, of three processes
   pagewalk record -o sum.pwt --skip 10M --max-accesses 5M -- python3 -c 'sum(range(10**6))'
   pagewalk record --native -o sum.pwt -- python3 -c 'sum(range(10**6))'
 
-The program's input, output and exit status are its own. The trace has all processes that it
-starts; `pagewalk info` lists them. Programs for x86-64, i386, arm, aarch64 and
-riscv64 Linux run through their qemu.
+The program keeps its own input, output and exit status. The trace contains all processes that it
+starts; `pagewalk info` lists them. Linux programs for x86-64, i386, arm, aarch64 and riscv64 can be
+recorded.
 """
 
 
@@ -35,8 +35,8 @@ class Record(Command):
     name = "record"
     help = "run a program and record its accesses"
     description = (
-        "Run a program under QEMU and record every fetch, load and store, every "
-        "thread, and what it asks of the system's memory management."
+        "Run a program under QEMU and record every instruction fetch, load and store of every "
+        "thread, and every system call for memory management."
     )
     usage = "pagewalk record [options] -- COMMAND [ARGUMENT ...]"
     epilog = EPILOG
@@ -50,23 +50,23 @@ class Record(Command):
             "--max-bytes",
             type=number,
             metavar="N",
-            help="end recording when the trace has N bytes, or some hundred KB more; the programs "
-            "run on",
+            help="end the recording when the trace has N bytes (or some hundred KB more); the "
+            "programs run on",
         ),
         Flag(
             "--calls",
             action="store_true",
-            help="record file and blocking calls as well: whom they were about, how much, from "
-            "when to when",
+            help="also record system calls on files and system calls that block: on what file or "
+            "process, how many bytes, start and end time",
         ),
         Flag(
             "--no-arguments",
             dest="arguments",
             action="store_false",
-            help="leave the programs' arguments out of the trace: their names only",
+            help="do not store the programs' arguments in the trace, only their names",
         ),
         NATIVE,
-        json_of("what was recorded"),
+        json_of("a summary of the recording"),
         FORCE,
     )
 
@@ -88,7 +88,7 @@ class Record(Command):
             arguments.write_output(
                 options.json, json.dumps(outcome, indent=1) + "\n", options.force
             )
-        # Standard output is the program's: what is said here goes to standard error.
+        # Standard output belongs to the program: the report goes to standard error.
         arguments.warn([*outcome["lost"], *warnings(outcome["accesses"], recording)])
         for line in () if options.quiet else describe(outcome):
             say(f"pagewalk: {line}", sys.stderr)

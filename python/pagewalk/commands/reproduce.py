@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  pagewalk reproduce --list               what there is, and what our last numbers said
+  pagewalk reproduce --list               the experiments, with the verdicts of our saved numbers
   pagewalk reproduce B10/fig4.14          one figure: the paper's numbers and claims, and ours
-  pagewalk reproduce E99 --html e99.html  all of a paper, with plots
-  pagewalk reproduce K94 --stale          which saved numbers must be measured again, and why
-  pagewalk reproduce E99 --relabel        saved verdicts get the kinds and reasons of the files
-  pagewalk reproduce                      everything, then the scoreboard: it takes a while
+  pagewalk reproduce E99 --html e99.html  all experiments of a paper, with plots
+  pagewalk reproduce K94 --stale          which saved numbers are out of date, and why
+  pagewalk reproduce E99 --relabel        gives saved verdicts the kinds and reasons of the files
+  pagewalk reproduce                      all experiments, then the scoreboard: it takes a while
 
-Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
-bear out is shown as missed and is no error; one that some placements of frames bear out and others
-do not is unstable. The status is 1 if something could not be measured.
+Each program is recorded once, up to a number of accesses, into the folder of --cache. A claim that
+our numbers do not support is shown as missed, which is no error. A claim that holds for some
+placements of frames and fails for others is shown as unstable. The exit status is 1 if something
+could not be measured.
 """
 
 
@@ -35,34 +36,42 @@ class Reproduce(Command):
     """The papers' experiments, their numbers and claims beside ours."""
 
     name = "reproduce"
-    help = "run the experiments of the papers anew"
+    help = "rerun the experiments of the papers"
     description = (
-        "Run tables and figures of the papers anew, on programs of today, and print "
-        "their numbers and ours side by side."
+        "Rerun tables and figures of the papers with programs of today, and print the papers' "
+        "numbers and ours side by side."
     )
     epilog = EPILOG
     flags = (
         Flag("names", nargs="*", metavar="NAME", help="an experiment or a paper (default: all)"),
-        Flag("--list", action="store_true", help="list them and run nothing"),
+        Flag("--list", action="store_true", help="list the experiments and run nothing"),
         Flag(
             "--stale",
             action="store_true",
-            help="name those whose saved numbers must be measured again, after small runs at most",
+            help="list the experiments whose saved numbers are out of date, with the reason (runs "
+            "short probes only)",
         ),
         Flag(
             "--cache",
             type=Path,
             metavar="FOLDER",
-            help="where traces and runs are kept (default: ~/.cache/pagewalk)",
+            help="folder in which traces and runs are kept (default: ~/.cache/pagewalk)",
         ),
-        Flag("--smoke", action="store_true", help="tiny sizes: to see that it works, not to learn"),
         Flag(
-            "--install", action="store_true", help="install packages of programs that are missing"
+            "--smoke",
+            action="store_true",
+            help="run with tiny sizes, to test that the experiments work; the numbers are not "
+            "meaningful",
+        ),
+        Flag(
+            "--install",
+            action="store_true",
+            help="install missing packages that contain the experiments' programs",
         ),
         Flag(
             "--save",
             action="store_true",
-            help="keep the numbers beside the experiments as the last",
+            help="save the numbers beside the experiments, in last.json",
         ),
         Flag(
             "--relabel",
@@ -71,7 +80,9 @@ class Reproduce(Command):
         ),
         html("write one page with plots, for a browser"),
         Flag(
-            "--experiments", metavar="FOLDER", help="the experiments (default: the source tree's)"
+            "--experiments",
+            metavar="FOLDER",
+            help="folder of the experiments (default: the source tree's)",
         ),
         json_of("all numbers and verdicts"),
         FORCE,
@@ -82,7 +93,7 @@ class Reproduce(Command):
         from pagewalk.reproduce import Lab, find, history, relabelled, root, scoreboard
 
         if options.smoke and options.save:
-            raise UsageError("--smoke measures nothing worth keeping: leave out --save")
+            raise UsageError("the numbers of --smoke are not meaningful: leave out --save")
         for flag in ("stale", "relabel"):
             if getattr(options, flag) and (
                 options.save or options.json is not None or options.html is not None

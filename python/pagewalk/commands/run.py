@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 EPILOG = f"""\
 examples:
-  pagewalk run gzip.pwt                                  on {DEFAULT}, a summary as text
+  pagewalk run gzip.pwt                                  on {DEFAULT}; prints a summary
   pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json gzip.json
   pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
   pagewalk run gzip.pwt --machine epyc-9005 --machine epyc-9005,tlb.l2d.entries=4096
-  pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
+  pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while the program runs
   pagewalk run gzip.pwt --sort size --top 5              the five largest regions
-  pagewalk run generate:join,table=16G,accesses=1M       makes the trace as it goes
-  pagewalk run gzip.pwt --by function --by region        whose misses they are
+  pagewalk run generate:join,table=16G,accesses=1M       generates the trace meanwhile
+  pagewalk run gzip.pwt --by function --by region        where the misses come from
 
-With one machine, --json writes its results document; with several, an array of them in order,
-and the report compares them. A program after `--` owns standard output: the summary goes to
-standard error, and --json needs the name of a file.
+With one machine, --json writes its results document; with several, an array of results documents
+in the order of the machines, and the report compares them. Standard output belongs to a program
+after `--`: the summary goes to standard error, and --json needs the name of a file.
 """
 
 
@@ -54,15 +54,15 @@ class Run(Command):
     """A trace, a generator or a live program through one machine or several."""
 
     name = "run"
-    help = "run a trace or a program through a machine"
-    description = "Run a trace through a machine: its TLBs, page walks and data caches."
+    help = "simulate a trace or a program on a machine"
+    description = "Simulate a trace on a machine: its TLBs, page walks and data caches."
     usage = "pagewalk run TRACE [options]\n       pagewalk run [options] -- COMMAND [ARGUMENT ...]"
     epilog = EPILOG
     runs_program = True
     flags = (
         TRACE_UNLESS_PROGRAM,
         machines("the machines"),
-        view(f"{', '.join(FIELDS)} (default: misses)", "regions", list(FIELDS)),
+        view(f"one of {', '.join(FIELDS)} (default: misses)", "regions", list(FIELDS)),
         json_of("the results"),
         html("write the report, one page for a browser"),
         PICTURES,
@@ -70,8 +70,8 @@ class Run(Command):
         Flag(
             "--check",
             action="store_true",
-            help="compare each translation with the page table, and all counts with their "
-            "identities",
+            help="check each translation against the page table, and check that counts agree with "
+            "each other",
         ),
         PROCESS,
         WARMED_WINDOW,
@@ -123,25 +123,28 @@ class Run(Command):
 
 
 def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
-    """The trace that `options` names, for so many machines."""
+    """The trace that `options` names, to run on this number of machines."""
     if options.trace is None:
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
         raise UsageError(
-            "--native is for a live program: `pagewalk record --native` keeps it for traces"
+            "--native needs a program after `--`; for a trace, record it with `pagewalk record "
+            "--native`"
         )
     refuse(options, RECORDING, LIVE)
     arguments.no_program_as_trace(options.trace)
     trace = arguments.trace(options, options.trace)
     if trace.is_pipe and machines > 1:
-        raise UsageError("a pipe is read once: `pagewalk import` it, then compare machines")
+        raise UsageError(
+            "a pipe can be read only once: `pagewalk import` it, then compare machines"
+        )
     return trace
 
 
 def stored(
     machines: list[Machine], trace: "Trace", options: argparse.Namespace, advised: bool = True
 ) -> "list[Results]":
-    """The results of the trace, of each machine, with advice if wished."""
+    """The results of the trace on each machine, with advice if `advised`."""
     results = []
     for machine in machines:
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
@@ -163,7 +166,7 @@ def live(
 ) -> "tuple[list[Results], int]":
     """The results of the program that `options` names, and its exit status."""
     if options.trace is not None:
-        raise UsageError(f"either the trace {options.trace} or a program after `--`, not both")
+        raise UsageError(f"give either the trace {options.trace} or a program after `--`, not both")
     if len(machines) > 1:
         raise UsageError(
             "a live program runs on one machine: `pagewalk record` it, then compare machines"

@@ -23,11 +23,12 @@ class Skeleton(Command):
     """What recorded processes ask memory management for."""
 
     name = "skeleton"
-    help = "what recorded processes ask memory management for, in a few KB each"
+    help = "extract from a trace what its processes ask of memory management"
     description = (
-        "Keep of a trace what concerns memory management: mappings, forks, programs "
-        "begun, the first access to each page and the first store, and how many instructions "
-        "lie in between. `pagewalk hat --work FILE` plays it on many processors."
+        "Extract from a trace what concerns memory management: mappings, forks, programs "
+        "executed, the first access to each page and the first store to it, and the number of "
+        "instructions in between. The file has a few KB per process; `pagewalk hat --work FILE` "
+        "replays it on many processors."
     )
     epilog = EPILOG
     flags = (
@@ -36,7 +37,7 @@ class Skeleton(Command):
         PROCESS,
         WINDOW,
         READING,
-        json_of("what was written"),
+        json_of("a summary of the file"),
         html("write a page for a browser"),
         FORCE,
     )
@@ -44,7 +45,9 @@ class Skeleton(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Writes the file and says what is in it."""
         if options.output == options.json == "-":
-            raise UsageError("one of the two goes to standard output: -o - or --json -")
+            raise UsageError(
+                "-o - and --json - both write to standard output: give one of them a file"
+            )
         trace = arguments.trace(options, options.trace)
         with arguments.progress(options, f"reading {trace.name}") as progress:
             made = skeleton(trace, progress=progress)

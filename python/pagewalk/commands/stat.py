@@ -33,7 +33,7 @@ examples:
   pagewalk stat gzip.pwt --json stat.json -o stat.txt
   pagewalk stat -m origin-2000 -- gzip -9 -k big.tar
 
-A program after `--` owns standard output: what was counted goes to standard error, or to the files
+Standard output belongs to a program after `--`: the counts go to standard error, or to the files
 that -o and --json name.
 """
 
@@ -42,10 +42,10 @@ class Stat(Command):
     """Counts on one screen, with what each costs."""
 
     name = "stat"
-    help = "count the events of a run, with their cost"
+    help = "count the events of a run, with the cycles that they cost"
     description = (
-        "Run a trace or a program through a machine, and show its counts on one screen "
-        "with the cycles that each takes, as a range."
+        "Simulate a trace or a program on a machine, and show the counts of its events on one "
+        "screen, each with the cycles that it costs, as a range."
     )
     usage = (
         "pagewalk stat TRACE [options]\n       pagewalk stat [options] -- COMMAND [ARGUMENT ...]"
@@ -76,7 +76,9 @@ class Stat(Command):
         if len(names) > 1:
             raise UsageError("stat takes one machine: `pagewalk run` compares several")
         if options.output == options.json == "-":
-            raise UsageError("-o - and --json - both write to standard output: give one a file")
+            raise UsageError(
+                "-o - and --json - both write to standard output: give one of them a file"
+            )
         trace = None if options.program is not None else stored_trace(options)
         machine = arguments.machine(names[0], options, trace)
         arguments.note(options, machine.notes)

@@ -44,12 +44,12 @@ examples:
   pagewalk sweep join.pwt gzip.pwt --vary tlb.l2d.entries=2^8..2^11 \\
       --normalize-to tlb.l2d.entries=256 --sort misses --top 3
 
-Values are those of --set, separated by commas. 1..64 are the whole numbers from 1 to 64, 1..64:3
-every third of them, 2^0..2^10 powers of two. Several --vary give every combination. A design that
-cannot be built is a row with its error. A sweep that is interrupted goes on where it stopped if it
-is started again with the same output. Several --machine, or --vary machine=NAME,NAME, are one more
-thing that varies. Several traces are one more too: text and page show each by itself, and the
-geometric mean over them of each design.
+Values are written as for --set, separated by commas. 1..64 stands for the whole numbers from 1 to
+64, 1..64:3 for every third of them, 2^0..2^10 for powers of two. Several --vary give every
+combination. A design that cannot be built is a row with its error. An interrupted sweep continues
+where it stopped if it is started again with the same output file. With several --machine, or with
+--vary machine=NAME,NAME, the machine varies too. With several traces, the text and the page show
+each trace, and for each design the mean over the traces (--mean).
 """
 
 
@@ -57,9 +57,9 @@ class Sweep(Command):
     """A trace through every combination of some parameters of a machine."""
 
     name = "sweep"
-    help = "run a trace through many designs at once"
+    help = "simulate a trace on many designs at once"
     description = (
-        "Run a trace through every combination of some parameters of a machine; what "
+        "Simulate a trace on every combination of some parameters of a machine; what several "
         "designs have in common is simulated once."
     )
     epilog = EPILOG
@@ -68,8 +68,9 @@ class Sweep(Command):
             "traces",
             nargs="+",
             metavar="TRACE",
-            help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...; "
-            "several are swept one by one, and their geometric mean is told",
+            help="a trace file (Pagewalk's or another tool's), generate:KIND,KEY=VALUE,..., or "
+            "mix:TRACE,TRACE,...; several traces are swept one after another and summarized "
+            "by their mean",
         ),
         machines("all designs"),
         Flag(
@@ -77,29 +78,30 @@ class Sweep(Command):
             action="append",
             default=[],
             metavar="KEY=VALUES",
-            help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
+            help="a key of the machine file and its values, as in tlb.l2d.entries=512,1024; "
+            "several --vary give every combination",
         ),
         Flag(
             "--normalize-to",
             action="append",
             default=[],
             metavar="DESIGN",
-            help="show each design as a factor of the one with these values that is otherwise the "
-            "same: KEY=VALUE, of several keys separated by commas",
+            help="show each design relative to the design that has these values and is equal in "
+            "all other keys: KEY=VALUE, several separated by commas",
         ),
         Flag(
             "--mean",
             choices=MEANS,
             default=MEANS[0],
             metavar="MEAN",
-            help=f"over several traces: {', '.join(MEANS)} (default: {MEANS[0]})",
+            help=f"the mean over several traces: {', '.join(MEANS)} (default: {MEANS[0]})",
         ),
         view(
-            "a key that varies, or a measure, best first: misses, references, from_memory, "
+            "a key that varies, or by a measure, best first: misses, references, from_memory, "
             "hit_rate_3, hit_rate_2, time",
             "designs of each trace",
         ),
-        Table("a row per design,"),
+        Table("a row per design"),
         json_of("the table"),
         html("write a page with the designs drawn"),
         PICTURES,
@@ -109,26 +111,29 @@ class Sweep(Command):
                 action="append",
                 default=[],
                 metavar="MEASURE",
-                help="show this measure alone; may be given again (default: all in which the "
-                "designs differ)",
+                help="show only this measure; may be given several times (default: all measures "
+                "in which the designs differ)",
             ),
-            Flag("--x", metavar="KEY", help="the key along the x axis"),
-            Flag("--color", metavar="KEY", help="the key whose values are lines, or bars"),
-            Flag("--facet", metavar="KEY", help="the key whose values have a chart each"),
+            Flag("--x", metavar="KEY", help="the key on the x axis"),
+            Flag(
+                "--color", metavar="KEY", help="the key whose values are shown as lines, or as bars"
+            ),
+            Flag("--facet", metavar="KEY", help="the key whose values have one chart each"),
             Flag(
                 "--label",
                 action="append",
                 default=[],
                 metavar="KEY=TEXT",
-                help="what stands for a key or a measure, or, as KEY:VALUE=TEXT, for a value; may "
-                "be given again",
+                help="text to show for a key or a measure (KEY=TEXT), or for a value "
+                "(KEY:VALUE=TEXT); may be given several times",
             ),
             Flag(
                 "--width",
                 type=positive,
                 default=COLUMN_MM,
                 metavar="MM",
-                help=f"millimetres across a picture (default: {COLUMN_MM}, a column of a paper)",
+                help=f"width of a picture in millimetres (default: {COLUMN_MM}, a column of a "
+                "paper)",
             ),
             title="figures",
         ),
@@ -136,11 +141,11 @@ class Sweep(Command):
             "--designs-per-pass",
             type=positive,
             metavar="N",
-            help="designs that share a pass over the trace; what is interrupted is done anew by "
-            "passes",
+            help="number of designs that are simulated in one pass over the trace; an interrupted "
+            "sweep repeats the pass it was in",
         ),
         Flag(
-            "--threads", type=positive, metavar="N", help="threads that work (default: all cores)"
+            "--threads", type=positive, metavar="N", help="number of threads (default: all cores)"
         ),
         FORCE,
         PROCESS,
@@ -214,7 +219,7 @@ class Sweep(Command):
 
 
 def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
-    """What is to be said of a machine with the first values of all that varies, or before that."""
+    """Notes on a machine with the first values of what varies, or without them if it has none."""
     first = [f"{key}={one[0]}" for key, one in vary.items()]
     for given in ([*settings, *first], settings):
         # Its row will say why it cannot be built.
@@ -256,7 +261,10 @@ def _vary(given: list[str]) -> dict[str, list[str]]:
         if not (key.strip() and equals):
             raise UsageError(f"--vary {one}: write KEY=VALUES, as in tlb.l2d.entries=512,1024")
         if key.strip() in vary:
-            raise UsageError(f"--vary {key}: given twice; separate its values by commas")
+            raise UsageError(
+                f"--vary {key}: the key is given twice; give it once, with its values separated by "
+                "commas"
+            )
         try:
             vary[key.strip()] = values(text)
         except Error as error:

@@ -22,8 +22,9 @@ examples:
   pagewalk verify heap=2M -- sqlite3 :memory: "select 1"
   pagewalk verify heap=2M --json heap.json -- sqlite3 :memory: "select 1"
 
-A program after `--` owns standard output: what is found goes to standard error, or to the file
-that --json names. Several processes are all in the JSON; the text has the one with most memory.
+Standard output belongs to a program after `--`: the report goes to standard error, or to the file
+that --json names. If there are several processes, the JSON has all of them and the text the one
+with the most memory.
 """
 
 
@@ -37,18 +38,18 @@ def rules_of(what: str) -> Input:
     )
 
 
-PROCESS_ID = Flag("-p", "--pid", type=positive, metavar="PID", help="a process")
+PROCESS_ID = Flag("-p", "--pid", type=positive, metavar="PID", help="id of a running process")
 
 
 class Verify(Command):
     """Which page sizes a program really has."""
 
     name = "verify"
-    help = "say which page sizes a program really has, and why not more"
+    help = "report which page sizes a program really has, and why not larger ones"
     description = (
-        "Look at the memory of a program that runs, or of one that is run, and say for "
-        "each region which page size was wanted, what it got, and the reason for each byte that "
-        "has a smaller page, with the knob and the line to change."
+        "Look at the memory of a running process, or of a program that is run for this, and "
+        "report for each region which page size was requested, which page sizes it got, and why "
+        "memory has smaller pages, with the knob to set or the line to change."
     )
     usage = (
         "pagewalk verify [RULES|FILE] -p PID [options]\n"
@@ -57,10 +58,12 @@ class Verify(Command):
     epilog = EPILOG
     runs_program = True
     flags = (
-        rules_of("what was wanted beside what the program asked for and the knobs give"),
+        rules_of(
+            "requested page sizes, in addition to those that the program and the knobs request"
+        ),
         PROCESS_ID,
-        json_of("what was found"),
-        top("N regions with most memory"),
+        json_of("the report"),
+        top("N regions with the most memory"),
         FORCE,
     )
 
@@ -108,7 +111,7 @@ def check(options: argparse.Namespace) -> None:
     if options.pid is None and options.program is None:
         raise UsageError("give a process with -p PID, or a program after `--`")
     if options.pid is not None and options.program is not None:
-        raise UsageError("-p and a program after `--` do not go together: leave one out")
+        raise UsageError("give either -p PID or a program after `--`, not both")
 
 
 def _run(
@@ -127,13 +130,13 @@ def _run(
     documents = watch.documents
     arguments.note(options, outcome["notes"])
     if not documents:
-        arguments.warn(["the program ended before its memory could be looked at"])
+        arguments.warn(["the program ended before its memory could be examined"])
     elif len(documents) > 1:
         arguments.note(
             options,
             [
-                f"{len(documents)} processes were looked at, and the one with most memory is "
-                "shown; --json has all"
+                f"{len(documents)} processes were examined; the one with the most memory is "
+                "shown, and --json writes all"
             ],
         )
     return documents, outcome["status"]

@@ -19,7 +19,7 @@ class Version(Command):
     """This version, and what recording on this computer would use."""
 
     name = "version"
-    help = "say which version this is and what it found"
+    help = "print the version, and which plugins and QEMUs were found"
     description = (
         "Print the version, the recorder's plugins, and the QEMUs in which programs are recorded."
     )

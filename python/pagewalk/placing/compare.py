@@ -134,8 +134,8 @@ def compare(
     _same(first[0], again, first[1])
     if first[0].cpu_seconds < SECONDS_MIN:
         raise Error(
-            f"the program takes {1000 * first[0].cpu_seconds:.1f} ms of CPU time, most of which is "
-            f"its start: give it more to do, so that it takes {1000 * SECONDS_MIN:.0f} ms or more"
+            f"the program takes {1000 * first[0].cpu_seconds:.1f} ms of CPU time, which is mostly "
+            f"its start: give it more work, so that it takes {1000 * SECONDS_MIN:.0f} ms or more"
         )
     samples: tuple[list[Sample], list[Sample]] = ([], [])
     look, ended = ROUNDS_MIN, f"{limits.rounds_max} rounds"
@@ -164,14 +164,15 @@ def _same(before: Sample, without: Sample, placed: Sample) -> None:
     """Raises `Error` if the runs did not end alike."""
     if without.status != before.status:
         raise Error(
-            f"the program ended with status {before.status} and, when it was run again, with "
-            f"{without.status}: it cannot be repeated; give --prepare a shell command that makes "
-            "things as they were"
+            f"the program ended with status {before.status} in one run and {without.status} in the "
+            "next, so that runs cannot be compared; with --prepare, give a shell command that "
+            "restores what the program changes"
         )
     if placed.status != before.status:
         raise Error(
-            f"the program ends with status {before.status} by itself and with {placed.status} when "
-            "it is placed: nothing can be compared; `pagewalk place --verify` says what was done"
+            f"the program ends with status {before.status} without the rules and {placed.status} "
+            "with them, so that runs cannot be compared; `pagewalk place --verify` shows what the "
+            "rules did"
         )
 
 

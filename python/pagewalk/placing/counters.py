@@ -104,7 +104,10 @@ class Perf:
 def _opened(event: Event, *, kernel: bool) -> int:
     number = _NUMBER.get(platform.machine())
     if number is None:
-        raise OSError(errno.ENOSYS, "perf_event_open is not known here")
+        raise OSError(
+            errno.ENOSYS,
+            "the number of the system call perf_event_open is not known for this processor",
+        )
     flags = _DISABLED | _INHERIT | _NO_HYPERVISOR | _ON_EXEC | (0 if kernel else _NO_KERNEL)
     attributes = struct.pack(
         "IIQQQQQIIQQ", event.kind, _BYTES, event.config, 0, 0, _TIMES, flags, 0, 0, 0, 0

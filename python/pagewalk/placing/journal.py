@@ -55,8 +55,8 @@ def plan(rules: Sequence[Rule], pools: dict[int, int], system: System) -> list[C
     changes = []
     if len(small) > 1:
         raise Error(
-            f"{shown(small[0])} and {shown(small[1])}: sizes below 2M are settings of the whole "
-            "system, and advice takes no size: give one of them"
+            f"rules for {shown(small[0])} and {shown(small[1])}: page sizes below 2M are set for "
+            "the whole system, one at a time: give rules for only one of them"
         )
     if small:
         [size] = small
@@ -94,10 +94,10 @@ def changed(
         yield
         return
     if os.geteuid() != 0:
-        raise Error("--system changes knobs of the whole system: do it as root")
+        raise Error("--system changes knobs of the whole system: run it as root")
     for change in changes:
         if not _is_allowed(change.path, change.value):
-            raise Error(f"{change.path} = {change.value}: no knob that is changed here")
+            raise Error(f"{change.path} = {change.value}: this knob is never changed by pagewalk")
     restore(folder, system)
     before = [(one.path, _value(system, one.path), one.value) for one in changes]
     journal = _write(folder, before)
@@ -151,7 +151,7 @@ def _set(system: System, path: str, value: str) -> None:
     try:
         (system.root / path.lstrip("/")).write_text(value)
     except OSError as error:
-        raise WorkError(f"{path} takes no `{value}`: {error.strerror}") from error
+        raise WorkError(f"{path} does not accept `{value}`: {error.strerror}") from error
 
 
 def _check_pools(
@@ -188,7 +188,7 @@ def _write(folder: Path, knobs: Sequence[tuple[str, str, str]]) -> Path:
         folder.mkdir(mode=0o700)
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != 0 or state.st_mode & 0o022:
-        raise WorkError(f"{folder}: is not root's own folder: remove it")
+        raise WorkError(f"{folder}: does not belong to root alone: remove it")
     path, whole = folder / _NAME, folder / f"{_NAME}.{os.getpid()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # What a killed pagewalk of this number has left. The folder is root's own, as was just seen.
@@ -202,7 +202,9 @@ def _write(folder: Path, knobs: Sequence[tuple[str, str, str]]) -> Path:
         # It has its name once all of it is written: who reads a part of it would call it damaged.
         os.link(whole, path)
     except FileExistsError as error:
-        raise Error(f"{path}: another pagewalk has just changed knobs: try again later") from error
+        raise Error(
+            f"{path}: another pagewalk is changing knobs at this moment: try again later"
+        ) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             whole.unlink()
@@ -215,22 +217,27 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise WorkError(f"{path}: {error.strerror}: it is no journal of pagewalk's") from error
+        raise WorkError(f"{path}: {error.strerror}: this is not a journal of pagewalk") from error
     with os.fdopen(file, "r") as text:
         state = os.fstat(text.fileno())
         if state.st_uid != 0 or state.st_mode & 0o077:
-            raise WorkError(f"{path}: is not root's own and is left alone: remove it")
+            raise WorkError(
+                f"{path}: does not belong to root alone, so that it is not used: remove it"
+            )
         try:
             found = json.load(text)
             knobs = [tuple(map(str, row)) for row in found["knobs"]]
             read = {"pid": int(found["pid"]), "start": int(found["start"]), "knobs": knobs}
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(
-                f"{path}: is damaged: look at the knobs below /sys/kernel/mm, then remove it"
+                f"{path}: the journal is damaged: check the knobs below /sys/kernel/mm by hand, "
+                "then remove the file"
             ) from error
     wrong = [row for row in knobs if len(row) != 3 or not _is_allowed(row[0], row[1])]
     if wrong:
-        raise WorkError(f"{path}: names {wrong[0][0]}, which pagewalk never changes: remove it")
+        raise WorkError(
+            f"{path}: names {wrong[0][0]}, a knob that pagewalk never changes: remove the file"
+        )
     return read
 
 

@@ -49,10 +49,10 @@ _ALLOCATORS = {
 
 
 FORBIDDEN = (
-    "ptrace is forbidden here, by a container or by Yama: what takes it is left out; allow it "
+    "ptrace is forbidden here, by a container or by Yama: what needs it is left out; allow it "
     "(--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3)"
 )
-"""What is said where no program may be traced."""
+"""The note where no program may be traced."""
 
 
 class Variable(NamedTuple):
@@ -151,17 +151,19 @@ def of_pools(
     if not found:
         return []
     if len(found) > 1:
-        raise Error("the C library takes pages of one pool: give one size")
+        raise Error(
+            "the C library can use only one pool: give rules for only one of these page sizes"
+        )
     [(size, rule)] = found.items()
     if rule.what not in ("heap", "mmap", "data"):
         raise Error(
-            f"{rule.title}: pages of a pool come by the C library's malloc alone: write heap, mmap "
+            f"{rule.title}: only the C library's malloc takes pages from a pool: write heap, mmap "
             "or data"
         )
     total, free = system.pools()[size]
     if free == 0 and size not in pools:
         raise Error(
-            f"{rule.title}: the pool has {total} pages and none is free: give --pool "
+            f"{rule.title}: the pool has {total} pages, none of them free: give --pool "
             f"{shown(size)}=COUNT, or write a number to {system.pool_knob(size)}"
         )
     before = environment.get("GLIBC_TUNABLES")
@@ -176,13 +178,15 @@ def unplaced(rules: Sequence[Rule], set_: Sequence[Variable]) -> list[str]:
     lines = []
     for rule in rules:
         if rule.what not in by_allocator or rule.size < LARGE:
-            lines.append(f"{rule.title}: takes ptrace, by which madvise is called for the program")
+            lines.append(f"{rule.title}: needs ptrace, by which madvise is called in the program")
         elif not set_:
-            lines.append(f"{rule.title}: the program has no allocator that takes a switch")
+            lines.append(
+                f"{rule.title}: the program has no allocator with a setting for large pages"
+            )
         elif rule.what != "heap":
             lines.append(
-                f"{rule.title}: only what the allocator maps; what the program maps by itself "
-                "takes ptrace"
+                f"{rule.title}: applied only to what the allocator maps; what the program maps by "
+                "itself needs ptrace"
             )
     return lines
 

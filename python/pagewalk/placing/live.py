@@ -79,7 +79,7 @@ def _blocks(pid: int, rules_: Sequence[Rule]) -> list[tuple[Rule, int, list[tupl
     other = next((rule for rule in rules_ if rule.size != LARGE), None)
     if other is not None:
         raise Error(
-            f"{other.title}: a process that runs can only be given pages of 2M (MADV_COLLAPSE)"
+            f"{other.title}: a running process can be given only pages of 2M (MADV_COLLAPSE)"
         )
     all_ = mappings.of_a_program(pid)
     matched = rules.matched(rules_, all_)
@@ -96,7 +96,7 @@ def _blocks(pid: int, rules_: Sequence[Rule]) -> list[tuple[Rule, int, list[tupl
             except pages.UnsupportedError:
                 ranges = pages.words(pid, first, last)
             except OSError as error:
-                raise Error(f"process {pid}: cannot be looked at: {error.strerror}") from error
+                raise Error(f"process {pid}: cannot be examined: {error.strerror}") from error
             blocks[rule] += _small(ranges)
     return [(rule, mapped[rule], blocks[rule]) for rule in rules_]
 
@@ -124,6 +124,6 @@ def _collapsed(pid: int, blocks: list[tuple[int, int]]) -> list[int]:
         if error.errno == errno.ESRCH:
             raise Error(f"there is no process {pid}: it has ended") from error
         raise WorkError(
-            f"process {pid} may neither be advised (CAP_SYS_NICE) nor traced (ptrace): "
+            f"process {pid} allows neither advice (CAP_SYS_NICE) nor ptrace: "
             f"{error.strerror}; do this as root"
         ) from error

@@ -87,8 +87,8 @@ def read(pid: int) -> list[Mapping]:
         lines = Path(f"/proc/{pid}/smaps").read_text("utf-8", "replace").splitlines()
     except PermissionError as error:
         raise WorkError(
-            f"process {pid} may not be looked at: it is another user's, or it has rights that you "
-            "have not; ask as its user or as root"
+            f"process {pid} may not be examined: it belongs to another user, or has more rights "
+            "than you: run this as its user or as root"
         ) from error
     except OSError as error:
         raise Error(f"there is no process {pid}: it has ended, or the number is wrong") from error
@@ -104,7 +104,7 @@ def of_a_program(pid: int) -> list[Mapping]:
     found = read(pid)
     if not found:
         raise Error(
-            f"process {pid} has no memory of its own: it is a thread of the kernel, or it has ended"
+            f"process {pid} has no memory of its own: it is a kernel thread, or it has ended"
         )
     return found
 

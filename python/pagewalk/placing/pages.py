@@ -74,7 +74,7 @@ def _scan(file: int, start: int, end: int) -> Iterator[Range]:
             found = fcntl.ioctl(file, _SCAN, argument)
         except OSError as error:
             if error.errno in (25, 22):
-                raise UnsupportedError(error.errno, "PAGEMAP_SCAN is not there") from error
+                raise UnsupportedError(error.errno, "this kernel has no PAGEMAP_SCAN") from error
             raise
         for at in range(found):
             first, last, categories = vector[3 * at : 3 * at + 3]

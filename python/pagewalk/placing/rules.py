@@ -116,7 +116,7 @@ def read(
                 rule = rule._replace(name="")
         rules.append(rule)
     if not rules:
-        raise Error(f"{where or 'the text'} has no rules in it: write one as in heap=2M")
+        raise Error(f"{where or 'the text'} contains no rules: write one, as in heap=2M")
     return rules
 
 
@@ -145,16 +145,16 @@ def _refused(
     source, waits, nodes = written
     if rule.what == "site":
         return (
-            f"site {rule.name}:{source} is known to recordings alone; write `range A..B`, as "
+            f"site {rule.name}:{source} is known only in recordings; write `range A..B`, as "
             "`pagewalk advise -o` does, or `mmap`, or the line that `pagewalk advise` names into "
             "the source"
         )
     if rule.what == "region" and rule.name.startswith(("anonymous", "thread stack", "[")):
-        return f"region {rule.name} has no name in a program that runs: write `range A..B` or mmap"
+        return f"region {rule.name} has no name in a running program: write `range A..B` or mmap"
     if waits:
-        return "no fault of Linux waits for a page: leave `wait` out"
+        return "Linux never waits for a page in a fault: leave `wait` out"
     if nodes:
-        return "nodes of memory are numactl's to choose: leave them out"
+        return "pagewalk does not place memory on nodes: leave them out, and use numactl"
     known = system.sizes()
     if rule.size in reachable:
         return None

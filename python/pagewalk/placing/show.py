@@ -41,7 +41,11 @@ def summary(document: Mapping[str, Any], top: int = TOP) -> str:
         parts.append(_nothing(document))
     parts += _reasons(regions)
     for rule in document["rules_unmet"]:
-        parts.append(text.paragraph(f"Warning: {rule}: nothing is mapped that it is for", "", "  "))
+        parts.append(
+            text.paragraph(
+                f"Warning: {rule}: no memory is mapped that this rule applies to", "", "  "
+            )
+        )
     parts += [text.paragraph(f"Note: {note}", "", "  ") for note in document["notes"]]
     return "\n".join(parts)
 
@@ -181,7 +185,7 @@ def placed(document: Mapping[str, Any]) -> list[str]:
     for rule in document["rules"]:
         line, size = f"{rule['rule']}: ", rule["rule"].rpartition(" ")[2]
         if not rule["mappings"]:
-            line += "nothing was mapped that it is for"
+            line += "no memory was mapped that this rule applies to"
         elif not document["is_counted"]:
             line += (
                 f"{text.plural(rule['mappings'], 'mapping')} advised; this kernel has no "

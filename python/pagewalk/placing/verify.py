@@ -236,7 +236,7 @@ def _present(pid: int, one: Mapping, notes: list[str]) -> tuple[list[Range], boo
         )
         return pages.words(pid, one.start, one.end), False
     except OSError as error:
-        raise Error(f"process {pid}: its pages may not be looked at: {error.strerror}") from error
+        raise Error(f"process {pid}: its pages may not be examined: {error.strerror}") from error
 
 
 def _once(notes: list[str], note: str) -> None:

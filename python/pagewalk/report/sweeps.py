@@ -100,9 +100,11 @@ class Drawn:
             if key is None:
                 continue
             if key not in keys:
-                raise Error(f"{flag} {key}: it does not vary; choose one of {', '.join(keys)}")
+                raise Error(
+                    f"{flag} {key}: this key does not vary; choose one of {', '.join(keys)}"
+                )
             if key in taken:
-                raise Error(f"{flag} {key}: {taken[key]} has it already")
+                raise Error(f"{flag} {key}: {taken[key]} uses this key already; choose another")
             taken[key] = flag
         for name in self.measures:
             if name not in BY_KEY:
@@ -455,7 +457,7 @@ def _drawn_measures(made: Mapping[str, Any], drawn: Drawn) -> list[Measure]:
     designs = made["comparison"]["designs"]
     missing = [name for name in drawn.measures if all(row.get(name) is None for row in designs)]
     if missing:
-        raise Error(f"--y {missing[0]}: no design has it")
+        raise Error(f"--y {missing[0]}: no design has this measure")
     return [BY_KEY[name] for name in drawn.measures]
 
 

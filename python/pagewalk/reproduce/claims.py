@@ -119,18 +119,18 @@ class Claim:
         self._where = where
         self.says = str(stated.get("says", ""))
         if unknown := set(stated) - KEYS:
-            raise Error(f"{where}: a claim has no {', '.join(sorted(unknown))}")
+            raise Error(f"{where}: a claim has no key {', '.join(sorted(unknown))}")
         checks = [check for check in (*NUMBERS, *ORDERS) if check in stated]
         if len(checks) != 1 or not self.says:
             known = ", ".join((*NUMBERS, *ORDERS))
-            raise Error(f"{where}: a claim `says` something and has one of {known}")
+            raise Error(f"{where}: a claim needs the key `says` and exactly one of {known}")
         self._check = checks[0]
         self.kind = self._kind()
         self._within = self._band() if self._check in NUMBERS else (0.0, 0.0)
         if stated.get("slack") and "band" not in stated:
-            raise self._error("says in `band` why its `slack` is what it is")
+            raise self._error("has `slack` without a reason: write the reason in `band`")
         if "ties" in stated and (self._check not in ORDERS or "slack" in stated):
-            raise self._error("has `ties`, which is for an order without `slack`")
+            raise self._error("has `ties`: leave it out, as only orders without `slack` have it")
 
     @property
     def timed(self) -> bool:
@@ -188,9 +188,14 @@ class Claim:
         if "wide" in self._stated and kind == "paper":
             return "wide"
         if kind not in KINDS or kind == "wide":
-            raise self._error("is of a kind `paper`, `fitted`, `arithmetic`, `goal` or `own`")
+            raise self._error(
+                "has an unknown `kind`: write `paper`, `fitted`, `arithmetic`, `goal` or `own`"
+            )
         if (kind == "fitted") != ("fitted" in self._stated):
-            raise self._error('with `kind = "fitted"` says in `fitted` what was fitted to what')
+            raise self._error(
+                'must have both `kind = "fitted"` and `fitted`, which says what was fitted to '
+                "what, or neither"
+            )
         return kind
 
     def _band(self) -> tuple[float, float]:
@@ -199,18 +204,21 @@ class Claim:
         published = stated.get("published")
         if "within" not in stated:
             if published is None or self._check in SHARES:
-                raise self._error("lacks the band `within` which it is reached")
+                raise self._error("has no band: write `within = [low, high]`")
             return published - self._margin(), published + self._margin()
         low, high = stated["within"]
         if self.kind in ("arithmetic", "own"):
             return low, high
         if published is None:
             if "band" not in stated and self.kind != "fitted":
-                raise self._error("says in `band` how the paper's words became figures")
+                raise self._error(
+                    "has `within` but no published number: write in `band` how the paper's words "
+                    "became numbers"
+                )
         elif "wide" not in stated and self.kind != "fitted":
             margin = self._margin() + 1e-9
             if low < published - margin or high > published + margin:
-                raise self._error("has a band of over 10 %: say in `wide` why")
+                raise self._error("has a band wider than 10 %: write the reason in `wide`")
         return low, high
 
     def _margin(self) -> float:
@@ -301,7 +309,7 @@ class Claim:
                 return str(self._stated["row"]), str(stated)
             if "column" in self._stated:
                 return str(stated), str(self._stated["column"])
-        raise self._error(f"names {stated}, which is no cell: write [row, column]")
+        raise self._error(f"names {stated}, which is not a cell: write [row, column]")
 
     def _error(self, what: str) -> Error:
         return Error(f"{self._where}: the claim `{self.says}` {what}")

@@ -109,7 +109,7 @@ class Experiment:
         path = folder / "experiment.toml"
         name = f"{folder.parent.name}/{folder.name}"
         if unknown := set(data) - KEYS:
-            raise Error(f"{path}: there is no key {', '.join(sorted(unknown))}")
+            raise Error(f"{path}: unknown key {', '.join(sorted(unknown))}: remove it")
         for key in ("title", "source", "method"):
             if not isinstance(data.get(key), str):
                 raise Error(f"{path}: `{key}` is missing")
@@ -190,7 +190,10 @@ def _published(data: dict[str, Any], path: Path) -> Table:
     table = Table.of(data)
     for name, values in table.rows.items():
         if len(values) != len(table.columns):
-            raise Error(f"{path}: published row `{name}` has not as many numbers as columns")
+            raise Error(
+                f"{path}: published row `{name}` has {len(values)} numbers for "
+                f"{len(table.columns)} columns"
+            )
     return table
 
 

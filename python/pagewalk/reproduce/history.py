@@ -56,11 +56,14 @@ def check_saving(experiment: Experiment) -> None:
         Error: They are not, or there is no commit.
     """
     if commit(experiment) is None:
-        raise Error(f"{experiment.name} does not lie in a git clone: its numbers have no commit")
+        raise Error(
+            f"{experiment.name} is not in a git clone, so that no commit can be saved with its "
+            "numbers: leave --save out"
+        )
     if git(experiment.folder, "status", "--porcelain", "--", "experiment.toml"):
         raise Error(
-            f"{experiment.folder / 'experiment.toml'} is not committed: commit its bands before "
-            "the numbers are measured, then --save"
+            f"{experiment.folder / 'experiment.toml'} is not committed: commit it before "
+            "the numbers are measured, then run with --save"
         )
 
 

@@ -222,7 +222,7 @@ def _check_whole(recorded: dict[str, Any], name: str, accesses: int) -> None:
         return
     if signal in (SIGINT, SIGTERM):
         raise WorkError("interrupted")
-    raise WorkError(f"recording {name}: signal {signal} ended the program")
+    raise WorkError(f"recording {name}: the program was ended by signal {signal}")
 
 
 def _write(text: str, path: Path) -> None:

@@ -122,9 +122,9 @@ def load(path: Path) -> dict[str, Program]:
     programs = {}
     for name, entry in read_toml(path).items():
         if unknown := set(entry) - KEYS:
-            raise Error(f"{path}: {name}: there is no key {', '.join(sorted(unknown))}")
+            raise Error(f"{path}: {name}: unknown key {', '.join(sorted(unknown))}: remove it")
         if ("source" in entry) == ("command" in entry):
-            raise Error(f"{path}: {name}: give either `source` or `command`")
+            raise Error(f"{path}: {name}: give `source` or `command`, not both")
         programs[name] = Program(
             name=name,
             what=entry.get("what", ""),

@@ -33,8 +33,8 @@ def unpacked(folder: Path, packages: Sequence[str], install: bool) -> tuple[Path
     if not versions.exists():
         if not install:
             raise Error(
-                f"{', '.join(packages)} for {ARCHITECTURE} are not here: --install downloads them "
-                "into the cache"
+                f"{', '.join(packages)} for {ARCHITECTURE} are missing: give --install to download "
+                "them into the cache"
             )
         part = root.with_name(f".{os.getpid()}.{root.name}")
         try:
@@ -55,7 +55,8 @@ def _downloaded(apt: Path, packages: Sequence[str]) -> list[Path]:
     missing = [tool for tool in ("apt-get", "dpkg-deb") if shutil.which(tool) is None]
     if missing:
         raise Error(
-            f"this system has no {' and no '.join(missing)}, which programs of 32 bits come from"
+            f"this system has no {' and no '.join(missing)}, with which the 32-bit programs are "
+            "installed"
         )
     for place in ("state/lists/partial", "cache/archives/partial"):
         (apt / place).mkdir(parents=True, exist_ok=True)

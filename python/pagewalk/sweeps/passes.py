@@ -98,7 +98,7 @@ def count(
     most = DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK
     passes = list(_passes(waiting, size or _fitting(most, designs)))
     if trace.is_pipe and (len(passes) > 1 or executor is not None):
-        raise _native.Error("a pipe is read once: `pagewalk import` it, then sweep")
+        raise _native.Error("a pipe can be read only once: `pagewalk import` it, then sweep")
     finished = (
         _here(task, passes, progress)
         if executor is None

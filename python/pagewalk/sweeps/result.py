@@ -49,7 +49,7 @@ class Sweep(TableLike):
         drawn: "Drawn | None" = None,
         width_mm: int = COLUMN_MM,
     ) -> "Made":
-        """What files are made of.
+        """The content of the files that `save` writes.
 
         Args:
             view: Which designs a table has that people see.

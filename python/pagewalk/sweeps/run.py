@@ -48,35 +48,38 @@ def sweep(
     is simulated once.
 
     Args:
-        trace: A trace, or what `Trace` takes, or several of these; of several, the table has a
-            column `trace`, and text and page have the geometric mean over them.
-        machine: As for `Machine`; of several, each is swept, and the table has a column
-            `machine`.
-        vary: The keys of the machine's file that vary, with their values: a sequence, or a text
-            such as `"1..64"`, `"2^0..2^10"` or `"utc,stc"`. The last key varies fastest. The key
+        trace: A trace, or what `Trace` takes, or several of these. With several, the table has a
+            column `trace`, and the text and the page have the mean over the traces.
+        machine: As for `Machine`, or several of these. With several, each is swept, and the table
+            has a column `machine`.
+        vary: The keys of the machine file that vary, with their values: a sequence, or a text such
+            as `"1..64"`, `"2^0..2^10"` or `"utc,stc"`. The last key varies fastest. The key
             `machine` varies over machines.
-        set: What to change in all designs, as for `Machine`.
-        normalize: Keys that vary, each with one of its values: text, charts and the document's
-            `comparison` show each design as a factor of the one that has these values and is
-            otherwise the same. The table has the counts.
-        mean: Over several traces, in text, charts and `comparison`: `geometric`, `arithmetic` or
-            `none`.
-        aged: Begin with memory that was used for long: shares of it that are free and wired.
-        memory: How much there is, as for `memory_settings`: a share is of the most that `base` uses
-            of each trace on each machine, before anything varies. Where a machine is not whole
-            without what varies, its first design that can be built counts.
-        output: A file for the table, in the format of its name as for `Sweep.save`. What is done is
-            kept beside it under the same name with `.part` until it is whole, and an interrupted
-            sweep goes on from there.
-        force: Whether `output` may replace a file.
+        set: Settings to change in all designs, as for `Machine`.
+        normalize: Keys that vary, each with one of its values. The text, the charts and the
+            document's `comparison` then show each design relative to the design that has these
+            values and is equal in all other keys. The table has the counts.
+        mean: The mean over several traces in the text, the charts and `comparison`: `geometric`,
+            `arithmetic` or `none`.
+        aged: Start with memory in the state after long use: the shares that are free and wired.
+        memory: Size of memory, as for `memory_settings`. A share is of the peak that `base` uses
+            for each trace on each machine, with the keys that vary left out. If a machine needs
+            these keys, they have the values of the first design that can be built.
+        output: A file for the table, in the format of its name as for `Sweep.save`. Designs that
+            are done are kept beside it, in a file with the suffix `.part`, from which an
+            interrupted sweep continues.
+        force: Whether `output` may be overwritten.
         save: Writes `output`; if absent, `Sweep.save` does.
-        executor: Where passes run, as `dask.distributed.Client(...).get_executor()`; its workers
-            must find the trace and the machine under the same names. This process if absent.
-        designs_per_pass: How many designs share a pass over the trace, which is run anew if it is
-            interrupted. If absent, as many as fit into memory, up to 512, or 32 in a worker.
-        threads: Threads of a pass; all cores here, one in an executor's worker, if absent.
-        progress: Called with accesses done and in all, anew for each trace; with an executor, with
-            designs. `True` shows a bar by tqdm.
+        executor: The executor of the passes, as `dask.distributed.Client(...).get_executor()`; its
+            workers must find the trace and the machine under the same names. If absent, this
+            process.
+        designs_per_pass: The number of designs that are simulated in one pass over the trace; an
+            interrupted sweep repeats the pass that it was in. If absent, as many as fit into
+            memory, up to 512, or 32 in a worker.
+        threads: The number of threads of a pass; if absent, all cores here, and one in a worker of
+            an executor.
+        progress: Called with the number of accesses done and of all accesses, for each trace; with
+            an executor, with numbers of designs. `True` shows a bar by tqdm.
 
     Returns:
         A table with a row per design, in order: its parameters, `machine_digest`, its counts by
@@ -184,11 +187,11 @@ def _traces(
     several = [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
     traces = [one if isinstance(one, Trace) else Trace(one) for one in several]
     if not traces:
-        raise _native.Error("there is no trace to sweep over")
+        raise _native.Error("there is no trace to sweep: give one or more")
     names = _names(traces)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise _native.Error(f"{twice[0]} is given twice: each trace is swept once")
+        raise _native.Error(f"{twice[0]} is given twice: give each trace once")
     return traces
 
 
@@ -213,12 +216,12 @@ def _base(
         values = list(dict.fromkeys(design[name] for design in designs if name in design))
         if not values:
             raise _native.Error(
-                f"--normalize-to {name}: it does not vary; "
-                f"{', '.join(designs[0]) or 'nothing'} does"
+                f"--normalize-to {name}: this key does not vary; "
+                f"the keys that vary: {', '.join(designs[0]) or 'none'}"
             )
         if value not in values:
             shown = ", ".join(values[:8])
-            raise _native.Error(f"--normalize-to {name}={value}: it varies over {shown}")
+            raise _native.Error(f"--normalize-to {name}={value}: choose a value of --vary: {shown}")
     return base
 
 
@@ -276,5 +279,5 @@ def _varies_alone(
     for key, asked in (("memory.size", memory), ("memory.aged", aged)):
         if asked is not None and any(name in (key, "memory") for name in vary):
             raise _native.Error(
-                f"{key} varies, and is given for all designs as well: leave one out"
+                f"{key} is given with --vary and for all designs: leave one of the two out"
             )

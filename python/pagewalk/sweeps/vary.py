@@ -37,7 +37,7 @@ def combinations(vary: Mapping[str, "str | Iterable[object]"]) -> list[dict[str,
     for key, given in vary.items():
         choices[key] = values(given) if isinstance(given, str) else [_text(one) for one in given]
         if not choices[key]:
-            raise Error(f"{key}: there is no value to vary over")
+            raise Error(f"{key}: no values: give one or more")
     count = 1
     for key, several in choices.items():
         count *= len(several)
@@ -57,14 +57,14 @@ def _values_of(part: str) -> list[str]:
     elif numbers := _RANGE.fullmatch(part):
         first, last, step = (int(number or 1) for number in numbers.groups())
         if step == 0:
-            raise Error(f"{part}: a step of 0 leads nowhere")
+            raise Error(f"{part}: the step is 0: give 1 or more")
         if last - first > VALUES_MAX * step:
-            raise Error(f"{part}: more than {VALUES_MAX} values")
+            raise Error(f"{part}: more than {VALUES_MAX} values: give a shorter range")
         found = [str(number) for number in range(first, last + 1, step)]
     else:
         return [part]
     if not found:
-        raise Error(f"{part}: the range is empty, for its end is below its start")
+        raise Error(f"{part}: the range is empty, as its end is below its start")
     return found
 
 

@@ -690,8 +690,8 @@ impl<'a> Launcher<'a> {
             libc::SYS_ptrace => {
                 let name = program_name(process);
                 self.note(format!(
-                    "{name} traces programs itself (ptrace), which it cannot do with what pagewalk \
-                     traces: run it outside of `pagewalk place`"
+                    "{name} traces programs itself (ptrace), and pagewalk traces them already: run \
+                     it outside of `pagewalk place`"
                 ));
                 Ok(())
             }
@@ -871,8 +871,9 @@ impl<'a> Launcher<'a> {
                 && let Some(why) = other_rights(&seen)
             {
                 self.note(format!(
-                    "{} {why}, which nobody can give to a program that an unprivileged pagewalk traces: it \
-                     was not executed; run it outside of `pagewalk place`, or pagewalk as root",
+                    "{} {why}, which the kernel does not grant to a program that an unprivileged \
+                     pagewalk traces: it was not executed; run it outside of `pagewalk place`, or \
+                     run pagewalk as root",
                     path.display()
                 ));
                 tracee.registers.orig_rax = u64::MAX;

@@ -127,9 +127,9 @@ fn headers_of_any_bytes_are_refused_or_read() {
 fn tools_that_are_missing_or_unfit() {
     let directory = directory("tools");
     let error = refusal(&directory, "/bin/true", |options| options.qemu = Some("/no/qemu".into()));
-    assert!(error.to_string().contains("/no/qemu: a QEMU is asked for by its path"), "{error}");
+    assert!(error.to_string().contains("/no/qemu: give the path of a QEMU"), "{error}");
     let error = refusal(&directory, "/bin/true", |options| options.qemus = Some(directory.clone()));
-    let says = "there is no qemu-x86_64, in which the program would be recorded: build it";
+    let says = "there is no qemu-x86_64, which records the program: build it";
     assert!(error.to_string().contains(says), "{error}");
     let script = b"#!/bin/sh\necho qemu-x86_64 version 7.2.0 -plugin\n";
     let loads = file(&directory, "qemu-loads", script, 0o755);

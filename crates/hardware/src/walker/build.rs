@@ -59,8 +59,8 @@ impl Walker {
         }
         let lowest_only = description.walker.lowest_only;
         if lowest_only && (cached || host.is_some() || !is_hardware) {
-            let what = "a walk of the lowest level alone has no MMU cache, no host and no handler in \
-                        software: leave those out, or this";
+            let what = "a walk of only the lowest level works without an MMU cache, a host and a \
+                        software handler: leave them out, or leave this out";
             return Err(Refusal::new("walker.lowest_only", what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
@@ -185,10 +185,10 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
         );
     }
     if description.cache.l1d.is_none() {
-        return refuse("there is no cache.l1d that could be one: describe it, or write false");
+        return refuse("there is no cache.l1d that could be virtual: describe it, or write false");
     }
     if description.walker.enters.as_deref() != Some(Served::Memory.name()) {
-        return refuse("walks know no virtual addresses: write walker.enters = \"memory\"");
+        return refuse("page walks use physical addresses: write walker.enters = \"memory\"");
     }
     let has = [
         (description.nested.is_some(), "[nested]"),
@@ -197,7 +197,9 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
         (description.memory.numa.is_some(), "[memory.numa]"),
     ];
     match has.into_iter().find(|(has, _)| *has) {
-        Some((_, what)) => refuse(&format!("{what} knows lines by their frames: leave it out")),
+        Some((_, what)) => {
+            refuse(&format!("{what} identifies lines by their frames: leave it out"))
+        }
         None => Ok(()),
     }
 }
@@ -259,7 +261,10 @@ fn mmu_cache_params(
         Err(error) => return refuse("design", format!("{error}")),
     };
     let Some(table) = page_table else {
-        return refuse("design", "the machine has no page table, so there are no walks".to_owned());
+        return refuse(
+            "design",
+            "the machine has no page table, so that there are no walks".to_owned(),
+        );
     };
     let format = Format::named(&table.format);
     if format.is_some_and(|format| format.walked == Walked::ThroughTlb) {
@@ -307,7 +312,10 @@ fn mmu_cache_params(
     for level in levels {
         let own = cache.by_level().find(|(of, ..)| *of == level).map(|(.., entries)| entries);
         let Some(entries) = own.or(cache.entries) else {
-            return refuse("entries", "how many entries it has is missing".to_owned());
+            return refuse(
+                "entries",
+                "the number of entries is missing: write entries = N".to_owned(),
+            );
         };
         // 0 entries of its own: the level is not cached.
         if own != Some(0) {
@@ -406,7 +414,10 @@ fn cache_params(name: &str, cache: &description::Cache) -> Result<CacheParams, R
     let lines = lines.ok_or_else(|| {
         Refusal::new(
             key("size"),
-            format!("{} is no sensible number of lines of {}", cache.size, cache.line),
+            format!(
+                "{} does not divide into a possible number of lines of {}",
+                cache.size, cache.line
+            ),
         )
     })?;
     let replacement: Policy = cache

@@ -238,12 +238,12 @@ impl Speculator {
             ("tagged", described.tagged),
         ];
         if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
-            let what = "the host's walks find all that is asked for, in one space, and its devices are \
-                        none of ours: leave this out";
+            let what = "the host has one address space, in which every walk finds its page: leave \
+                        this out";
             return Err(own(Refusal::new(key, what.to_owned())));
         }
         if described.fill == OFFSETS {
-            let what = "walks of a host are of no instruction: choose heuristic";
+            let what = "walks of a host belong to no instruction: choose heuristic";
             return Err(own(Refusal::new("fill", what.to_owned())));
         }
         let params = params(described, sizes, false).map_err(own)?;
@@ -313,11 +313,12 @@ impl Speculator {
 fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     if described.keeps_absent {
         let what =
-            "an entry of an instruction stays where it was wrong in any case: leave this out";
+            "entries of instructions are kept after a wrong prediction in any case: leave this out";
         return Err(Refusal::new("keeps_absent", what.to_owned()));
     }
     if described.replacement.parse() != Ok(Policy::Lru) {
-        let what = "the least recently used of the entries that say nothing makes room: write lru";
+        let what = "the least recently used of the entries without a prediction is replaced: write \
+                    lru";
         return Err(Refusal::new("replacement", what.to_owned()));
     }
     if described.pages_min > Spot::RUN_MAX {

@@ -93,7 +93,7 @@ fn what_cannot_change_is_refused_at_its_line() {
         ),
         ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1Q\"\n", "is not a size"),
         ("first-touch", "time = 1\nkey = \"os.marks\"\nvalue = 1\n", "another os.manager"),
-        ("base", "time = -1\nkey = \"os.marks\"\nvalue = 1\n", "`-1` is no whole number from 0"),
+        ("base", "time = -1\nkey = \"os.marks\"\nvalue = 1\n", "`-1` is not a whole number from 0"),
         ("base", "time = 1\nvalue = 1\n", "missing field `key`"),
     ] {
         let text = text(manager, entry);

@@ -254,7 +254,7 @@ fn all_wired_ends_a_run_with_an_error() {
     let machine = Machine::load("epyc-9005", &settings).unwrap();
     let options = RunOptions { check: true, progress: &mut |_| true };
     let error = machine.run(&mut Rows::new(rows), options).unwrap_err().to_string();
-    assert!(error.contains("out of memory") && error.contains("1904K are locked"), "{error}");
+    assert!(error.contains("out of memory") && error.contains("1904K are wired"), "{error}");
 }
 
 #[test]

@@ -245,7 +245,7 @@ fn machines_of_32_bits_take_programs_of_32_bits() {
             let machine = Machine::load(name, &[manager.to_owned()]).unwrap();
             let options = RunOptions { check: true, progress: &mut |_| true };
             let error = machine.run(&mut Rows::new(wide), options).unwrap_err().to_string();
-            assert!(error.contains("it takes programs of 32 bits"), "{name} {manager}: {error}");
+            assert!(error.contains("it needs a program of 32 bits"), "{name} {manager}: {error}");
         }
     }
 }

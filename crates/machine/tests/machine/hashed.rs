@@ -284,7 +284,7 @@ fn what_is_wrong_is_said() {
         ("freebsd", "keeps its free blocks for reservations"),
         ("irix", "has lists by the sizes of pages"),
         ("first-touch", "gives frames at the first touch"),
-        ("recorded", "has the frames that the trace tells"),
+        ("recorded", "uses the frames of the trace"),
         ("ca", "places regions itself"),
         ("translation-ranger", "has a daemon that moves pages"),
     ];
@@ -302,7 +302,7 @@ fn what_is_wrong_is_said() {
         (&["restseg={}"], "restseg: there are no restrictive segments"),
         (
             &["os.utopia={}", "restseg.ways=3"],
-            "restseg.filter_lines: 8 entries are no whole number of sets",
+            "restseg.filter_lines: 8 entries do not divide into sets",
         ),
         (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and this cannot"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),

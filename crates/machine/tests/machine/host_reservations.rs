@@ -153,8 +153,8 @@ fn what_is_wrong_is_said() {
             &["nested.reservations={sizes=[\"1G\"]}", "nested.page_size=2M"],
             "nested.reservations: room for large pages fills with pages of 4K",
         ),
-        (&["nested.holes=[\"1M..640K\"]"], "is no range of addresses"),
-        (&["nested.holes=[\"640K\"]"], "is no range of addresses"),
+        (&["nested.holes=[\"1M..640K\"]"], "is not a range of addresses"),
+        (&["nested.holes=[\"640K\"]"], "is not a range of addresses"),
         (&["nested.holes=[\"1K..1M\"]"], "nested.holes: the hole 1K..1M does not begin"),
         (&["nested.holes=[\"640K..1M\",\"512K..768K\"]"], "overlaps another one"),
         (
@@ -163,7 +163,7 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["nested.former={guests=4,left=5,memory=\"1G\",granule=\"2M\"}"],
-            "nested.former: of 4 guests, 5 cannot be left",
+            "nested.former: of 4 guests, 5 cannot remain",
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1G\",granule=\"2M\"}", "nested.memory=2G"],
@@ -171,10 +171,13 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1M\",granule=\"2M\"}"],
-            "is no whole number of blocks of 2M",
+            "is not a whole number of blocks of 2M",
         ),
         (&["nested.spec_tlb.fill=marks"], "nested.spec_tlb.fill: the operating system sets no"),
-        (&["nested.spec_tlb.tagged=true"], "nested.spec_tlb.tagged: the host's walks find all"),
+        (
+            &["nested.spec_tlb.tagged=true"],
+            "nested.spec_tlb.tagged: the host has one address space",
+        ),
         (&["nested.spec_tlb.page_size=64K"], "nested.spec_tlb.page_size: the page table has no"),
     ] {
         let settings: Vec<String> = settings.iter().map(|one| (*one).to_owned()).collect();

@@ -352,7 +352,7 @@ fn what_is_wrong_is_said() {
         (&["os.place=heap=64K,heap=1M"], "overlaps"),
         (
             &["os.manager=base", "os.place=heap=64K"],
-            "the manager `base` takes no wishes for page sizes",
+            "the manager `base` takes no requests for page sizes",
         ),
         (
             &[
@@ -365,7 +365,7 @@ fn what_is_wrong_is_said() {
         (&["memory.allocator=slab"], "there is no allocator `slab`"),
         (
             &["os.coalesced={period_cycles=1,mild_share=2.0,strong_after=1,moves=1}"],
-            "a share of a chunk is from 0 to 1",
+            "write a share of a chunk from 0 to 1",
         ),
         (
             &[

@@ -234,7 +234,7 @@ fn what_the_kernel_would_refuse_is_refused() {
         (&["os.linux.watermark_scale_factor=0"], "the kernel refuses 0: write 1 to 3000"),
         (
             &["memory.size=64M", "os.linux.min_free_kbytes=65536"],
-            "os.linux.min_free_kbytes: of 16384 pages of memory.size 16384 are kept free",
+            "os.linux.min_free_kbytes: of 16384 pages of memory.size, 16384 are kept free",
         ),
         (
             &["page_table.format=x86-pae", "os.linux.hugepages-1048576kB.enabled=always"],
@@ -246,14 +246,14 @@ fn what_the_kernel_would_refuse_is_refused() {
             "os.hawkeye: `ingens` and `hawkeye` both choose the blocks that become large pages",
         ),
         (&["os.manager=ingens", "os.ingens.util_threshold=0"], "write 1 to 100"),
-        (&["os.manager=ingens", "os.ingens.deferred_mode=0"], "0 is os.manager = \"linux\""),
-        (&["os.manager=ingens", "os.ingens.hot_share=0"], "0 is no share of hot pages"),
-        (&["os.manager=ingens", "os.ingens.aggressive_below=2"], "2 is no share of free memory"),
-        (&["os.manager=hawkeye", "os.hawkeye.zero_share=1.5"], "1.5 is no share of memory"),
+        (&["os.manager=ingens", "os.ingens.deferred_mode=0"], "for 0, use os.manager = \"linux\""),
+        (&["os.manager=ingens", "os.ingens.hot_share=0"], "0 is not a share of hot pages"),
+        (&["os.manager=ingens", "os.ingens.aggressive_below=2"], "2 is not a share of free memory"),
+        (&["os.manager=hawkeye", "os.hawkeye.zero_share=1.5"], "1.5 is not a share of memory"),
         (&["os.manager=ca", "os.ca.offsets_max=0"], "os.ca.offsets_max: a region needs one"),
         (
             &["os.manager=ca", "memory.allocator=size-lists"],
-            "memory.allocator: its lists do not tell what is free side by side",
+            "memory.allocator: its lists do not show which free frames are adjacent",
         ),
         (&["os.manager=base", "os.ranger.moves=5"], "use os.manager = \"translation-ranger\""),
         (

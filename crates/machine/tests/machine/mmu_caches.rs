@@ -128,7 +128,11 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         ("opteron-2008", &["mmu_cache.design=utc"], "mmu_cache.entries: how many"),
         ("opteron-2008", &["mmu_cache.entries=24", "mmu_cache.ways=5"], "mmu_cache.ways: 24"),
         ("opteron-2008", &["mmu_cache.entries=0"], "mmu_cache.entries: it has no entries"),
-        ("opteron-2008", &["mmu_cache.entries=8", "mmu_cache.design=pwc"], "no MMU cache: write"),
+        (
+            "opteron-2008",
+            &["mmu_cache.entries=8", "mmu_cache.design=pwc"],
+            "not an MMU cache: write",
+        ),
         (
             "opteron-2008",
             &["mmu_cache.entries=8", "mmu_cache.l3_entries=4"],

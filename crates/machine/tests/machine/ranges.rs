@@ -138,7 +138,7 @@ fn what_is_wrong_is_said() {
         ("opteron-2008", &["os.manager=freebsd", "os.eager_paging=true"][..], "for reservations"),
         ("opteron-2008", &["os.manager=first-touch", "os.eager_paging=true"], "at the first touch"),
         ("opteron-2008", &["os.manager=irix", "os.eager_paging=true"], "sizes of pages alone"),
-        ("opteron-2008", &["os.manager=recorded", "os.eager_paging=true"], "that the trace tells"),
+        ("opteron-2008", &["os.manager=recorded", "os.eager_paging=true"], "of the trace"),
         ("opteron-2008", &["range_tlb.from=walk"], "range_tlb.from: there is no `walk`"),
         ("opteron-2008", &["range_tlb.entries=0"], "range_tlb.entries: it has no entries"),
         ("opteron-2008", &["range_tlb.replacement=best"], "range_tlb.replacement"),
@@ -146,10 +146,10 @@ fn what_is_wrong_is_said() {
         (
             "opteron-2008",
             &["range_tlb={}", "page_table.format=linear"],
-            "range_tlb: a linear page table is found through the TLB",
+            "range_tlb: a linear page table is read through the TLB",
         ),
-        ("r4700", &["range_tlb={}"], "range_tlb: ranges are read from a table by hardware"),
-        ("tlb-only", &["range_tlb={}"], "range_tlb: ranges are read from a table by hardware"),
+        ("r4700", &["range_tlb={}"], "range_tlb: a range TLB needs a hardware walker"),
+        ("tlb-only", &["range_tlb={}"], "range_tlb: a range TLB needs a hardware walker"),
     ] {
         let settings: Vec<String> = settings.iter().map(|one| (*one).to_owned()).collect();
         let error = Machine::load(name, &settings).err().unwrap().to_string();

@@ -304,7 +304,7 @@ fn what_cannot_be_is_refused() {
     has(refused(&["os.small.revoke=groups"]), &["os.small.groups", "info --switches"]);
     has(refused(&["os.small.everywhere=[\"1\"]"]), &["os.small.revoke"]);
     has(refused(&["os.small.revoke=never"]), &["os.small.revoke", "purge, versioned or groups"]);
-    has(refused(&["os.small.members=cat"]), &["os.small.members: ", "`cat` is no list"]);
+    has(refused(&["os.small.members=cat"]), &["os.small.members: ", "`cat` is not a list"]);
     has(refused(&["os.small.members=[true]"]), &["os.small.members", "the number of its space"]);
     has(refused(&["trace_cache.ways=7"]), &["trace_cache.ways"]);
     let wide = Machine::load("epyc-9005", &["os.small.slot=16M".to_owned()]);

@@ -43,7 +43,7 @@ impl Devices {
         let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.devices.{key}"), what));
         let most = (description.memory.size.0 >> description.os.frame().shift()) / 4;
         if asked.pages == 0 || u64::from(asked.pages) > most {
-            let what = format!("devices have 1 to {most} pages, a quarter of memory.size");
+            let what = format!("write 1 to {most} pages, at most a quarter of memory.size");
             return refuse("pages", what);
         }
         if asked.faults == 0 {

@@ -135,24 +135,27 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
             let asked = os.ingens.clone().unwrap_or_default();
             if !(1..=100).contains(&asked.util_threshold) {
                 let what =
-                    format!("{} is no share in per cent: write 1 to 100", asked.util_threshold);
+                    format!("{} is not a share in per cent: write 1 to 100", asked.util_threshold);
                 return refuse("os.ingens.util_threshold", what);
             }
             if !matches!(asked.deferred_mode, 1 | 2) {
                 let what = format!(
-                    "{} is not modelled: write 1, or 2 for samples of use; 0 is os.manager = \"linux\"",
+                    "{} is not modelled: write 1, or 2 for samples of use; for 0, use os.manager = \
+                     \"linux\"",
                     asked.deferred_mode
                 );
                 return refuse("os.ingens.deferred_mode", what);
             }
             if !(asked.hot_share > 0.0 && asked.hot_share <= 1.0) {
                 let what =
-                    format!("{} is no share of hot pages: write 0.001 to 1", asked.hot_share);
+                    format!("{} is not a share of hot pages: write 0.001 to 1", asked.hot_share);
                 return refuse("os.ingens.hot_share", what);
             }
             if !(0.0..=1.0).contains(&asked.aggressive_below) {
-                let what =
-                    format!("{} is no share of free memory: write 0 to 1", asked.aggressive_below);
+                let what = format!(
+                    "{} is not a share of free memory: write 0 to 1",
+                    asked.aggressive_below
+                );
                 return refuse("os.ingens.aggressive_below", what);
             }
             let util_threshold = (HUGE_PAGES * u64::from(asked.util_threshold) / 100).max(1);
@@ -173,7 +176,7 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
                 ("zero_share", asked.zero_share),
             ] {
                 if !(0.0..=1.0).contains(&share) {
-                    let what = format!("{share} is no share of memory: write 0 to 1");
+                    let what = format!("{share} is not a share of memory: write 0 to 1");
                     return refuse(&format!("os.hawkeye.{key}"), what);
                 }
             }
@@ -235,7 +238,8 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
     let step = (min / 4).max(pages * asked.watermark_scale_factor / 10_000);
     if min + 2 * step > pages {
         let what = format!(
-            "of {} pages of memory.size {min} are kept free, and pages leave until {} are: write less",
+            "of the {} pages of memory.size, {min} are kept free, and pages are evicted until {} \
+             are free: write less",
             pages,
             min + 2 * step
         );

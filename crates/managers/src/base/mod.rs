@@ -235,7 +235,7 @@ impl Base {
         let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
         let base = ram.page_sizes()[0];
         if description.page_table.is_none() {
-            let what = "a machine of TLBs alone has no frames that could be managed: choose \
+            let what = "a machine without a page table has no frames to manage: choose \
                         \"first-touch\", or give it a page_table";
             return refuse("os.manager", what.to_owned());
         }
@@ -245,7 +245,7 @@ impl Base {
                 "the manager `{name}` has base pages of {base}{}: write that",
                 match larger {
                     Larger::None => "",
-                    Larger::Wished => ", and larger ones where os.place wishes them",
+                    Larger::Wished => ", and larger ones where os.place requests them",
                     Larger::Reserved => ", and larger ones where reservations fill",
                     Larger::Promoted => ", and larger ones where they have missed often",
                     Larger::Transparent => ", and larger ones where os.linux allows them",
@@ -454,8 +454,8 @@ impl Base {
             bytes => format!(", {} were used before the run (memory.aged)", Bytes(bytes)),
         };
         format!(
-            "no page can leave memory. Of {}, {} are pages that have no file, and {swap}; {wired} are \
-             locked, {} are page tables{aged}",
+            "no page can be evicted. Of {} of memory, {} are anonymous pages, and {swap}; {wired} \
+             are wired, {} are page tables{aged}",
             Bytes(ram.frame_bytes().0),
             Bytes(anonymous + shared),
             Bytes(tables),

@@ -43,8 +43,8 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
     let (first, named) = rules.nodes();
     if let (Some(line), 1) = (first, nodes) {
         return Err(format!(
-            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave out \
-             what is said of nodes"
+            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave \
+             the node out"
         ));
     }
     if let Some((line, node)) = named.filter(|(_, node)| *node >= nodes) {
@@ -108,7 +108,7 @@ impl Sizes {
         };
         let moves_per_us = os.moves_per_us.unwrap_or(0.0);
         if !(moves_per_us >= 0.0 && moves_per_us.is_finite()) {
-            let what = "a number of pages per microsecond is 0 or more".to_owned();
+            let what = "write 0 or more pages per microsecond".to_owned();
             return Err(refuse("os.moves_per_us", what));
         }
         let promotes_to = sizes[1..].to_vec();
@@ -161,10 +161,7 @@ impl Daemon {
             Err(Refusal::new(format!("os.coalesced.{key}"), what.to_owned()))
         };
         if !(0.0..=1.0).contains(&coalesced.mild_share) {
-            return refuse(
-                "mild_share",
-                "a share of a chunk is from 0 to 1: write one, as in 0.25",
-            );
+            return refuse("mild_share", "write a share of a chunk from 0 to 1, as in 0.25");
         }
         if coalesced.period_cycles == 0 {
             return refuse("period_cycles", "write 1 or more: the daemon would run all the time");

@@ -13,14 +13,19 @@ pub(super) fn rules(os: &description::Os, held: &[PageSize]) -> Result<Rules, St
         return Ok(Rules::default());
     }
     if os.uniform {
-        return Err("os.uniform gives all pages one size: leave one of both out".to_owned());
+        return Err(
+            "os.uniform gives all pages one size: leave os.uniform or os.place out".to_owned()
+        );
     }
     let mut sizes = vec![os.base(), description::Os::ADVISED];
     sizes.retain(|size| held.contains(size));
     let rules = Rules::parse(&os.place, &sizes)?;
     if os.page_size.0 > os.base() && os.page_size.0 != description::Os::ADVISED {
         let advised = description::Os::ADVISED;
-        return Err(format!("beside wishes for {advised}, os.page_size is {advised} or smaller"));
+        return Err(format!(
+            "os.place requests pages of {advised}: set os.page_size to {advised} or to the base \
+             page"
+        ));
     }
     match rules.waits() {
         Some(line) => Err(format!(

@@ -57,13 +57,13 @@ impl Recorded {
     /// The manager `recorded`, as a machine file describes it. The error has the key that is wrong.
     pub(crate) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
         if description.page_table.is_none() {
-            let what = "a machine of TLBs alone has no frames that could be those of a trace: \
-                        choose \"first-touch\", or give it a page_table";
+            let what = "a machine without a page table has no frames that could be those of a \
+                        trace: choose \"first-touch\", or give it a page_table";
             return Err(Refusal::new("os.manager", what.to_owned()));
         }
         if description.memory.aged.is_some() {
-            let what = "the manager `recorded` has the frames of the trace, and none of them may \
-                        be in use before: leave memory.aged out";
+            let what = "the manager `recorded` uses the frames of the trace, all of which must be \
+                        free at the start: leave memory.aged out";
             return Err(Refusal::new("memory.aged", what.to_owned()));
         }
         let mut system = FirstTouch::new(&description.os, ram.page_sizes())
@@ -186,8 +186,9 @@ impl os::Recorded for Recorded {
         for row in rows.clone() {
             let (addr, paddr) = (batch.addr[row], batch.paddr.get(row).copied().unwrap_or(0));
             if paddr == 0 {
-                let what = "the row has no physical address, which the manager `recorded` maps \
-                            its page by: choose another os.manager, or a trace that has them";
+                let what = "the access has no physical address, which the manager `recorded` needs \
+                            to map its page: choose another os.manager, or a trace with physical \
+                            addresses";
                 return Err((row, what.to_owned()));
             }
             let (page, frame) = (addr >> shift, paddr >> shift);

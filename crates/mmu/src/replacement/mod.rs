@@ -333,7 +333,7 @@ pub struct ParsePolicyError {
 
 impl fmt::Display for ParsePolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no replacement policy: write ", self.text)?;
+        write!(f, "`{}` is not a replacement policy: write ", self.text)?;
         for (place, policy) in Policy::ALL.iter().enumerate() {
             let before = match place {
                 0 => "",

@@ -15,7 +15,7 @@ pub struct ParseDesignError {
 
 impl fmt::Display for ParseDesignError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no MMU cache: write none", self.text)?;
+        write!(f, "`{}` is not an MMU cache: write none", self.text)?;
         Design::ALL.iter().try_for_each(|design| write!(f, ", {}", design.name()))
     }
 }

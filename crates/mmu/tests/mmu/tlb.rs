@@ -487,7 +487,7 @@ fn policies_print_what_they_parse() {
     let error = "LRU".parse::<Policy>().unwrap_err().to_string();
     assert_eq!(
         error,
-        "`LRU` is no replacement policy: write lru, fifo, random, tree-plru, nru, lfu, srrip, \
+        "`LRU` is not a replacement policy: write lru, fifo, random, tree-plru, nru, lfu, srrip, \
          greedy-dual, fixed-insertion, vi-lru, greedy-dual-2d or vi-lru-2d"
     );
 }
@@ -507,14 +507,14 @@ fn a_tlb_that_cannot_be_is_refused_with_a_reason() {
         (vec![array(&[], 4, 4)], "the array holds no page size: name at least one"),
         (vec![array(&[small], 0, 1)], "it has no entries: give it at least one"),
         (vec![array(&[small], 64, 0)], "0 ways hold nothing: write 1 to 64"),
-        (vec![array(&[small], 64, 5)], "64 entries are no whole number of sets of 5 ways"),
+        (vec![array(&[small], 64, 5)], "64 entries do not divide into sets of 5 ways"),
         (
             vec![array(&[small, large], 64, 4), array(&[large], 8, 8)],
-            "pages of 2M would be held in two places: name each size once",
+            "the page size 2M is named twice: name each size once",
         ),
         (
             vec![array(&[small], u32::MAX, 1)],
-            "4294967295 entries are more than can be simulated: give it at most 16777216",
+            "4294967295 entries are too many to simulate: give it at most 16777216",
         ),
     ] {
         let error = Tlb::new(&TlbParams { arrays, paired: false, blocks: None }).unwrap_err();

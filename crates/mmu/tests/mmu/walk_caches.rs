@@ -424,5 +424,5 @@ fn a_cache_that_cannot_be_is_refused_with_the_array_that_is_wrong() {
         assert_eq!(AnyWalkCache::new(&params).is_err(), !design.is_split());
     }
     let error = "pwc".parse::<Design>().unwrap_err().to_string();
-    assert_eq!(error, "`pwc` is no MMU cache: write none, uptc, sptc, utc, stc, tpc");
+    assert_eq!(error, "`pwc` is not an MMU cache: write none, uptc, sptc, utc, stc, tpc");
 }

@@ -42,7 +42,7 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
         (description.tlb.present().any(|(_, _, tlb)| tlb.blocks.is_some()), "blocks of pages"),
     ];
     if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
-        return refuse("", format!("{what} and small spaces cannot be together: leave one out"));
+        return refuse("", format!("{what} and small spaces exclude each other: leave one out"));
     }
     let area = small.area.unwrap_or(Bytes(relocation.area));
     let slot = small.slot.unwrap_or(Bytes(relocation.slot));
@@ -59,7 +59,8 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
             (least, most) => format!("a power of two from {least} to {most}"),
         };
         let what = format!(
-            "a slot of {slot} is none: write {sizes}; an entry of a root of this table covers {}",
+            "a slot of {slot} is not possible: write {sizes}; an entry of a root of this table \
+             covers {}",
             Bytes(covers)
         );
         return refuse(".slot", what);

@@ -315,7 +315,7 @@ impl Run {
                 if table.rights.allows(place.kind) {
                     return Ok(());
                 }
-                format!("that it allows {} only", table.rights)
+                format!("that it allows only {}", table.rights)
             }
             (Some(phys), _) => phys.to_string(),
             (None, _) => "nothing".to_owned(),

@@ -233,7 +233,8 @@ impl Run {
     pub(super) fn failed(&self, failure: Failure, access: u64) -> Error {
         match failure {
             Failure::OutOfFrames if self.stack.guest.has_refused() => {
-                let what = "a frame was refused, as os.inject asks, and there is no other way on";
+                let what = "os.inject made the allocation of a frame fail, and the run cannot go \
+                            on without it";
                 Error::Access { access, what: what.to_owned() }
             }
             Failure::OutOfFrames => {

@@ -142,7 +142,8 @@ impl std::fmt::Display for StaleEntry {
         write!(
             f,
             "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
-             table does not have there: a flush was forgotten, and only a run by itself can follow",
+             table does not have there: a flush is missing, and only a run of this design alone \
+             can follow",
             walk.va, node.level, node.table
         )
     }

@@ -82,7 +82,7 @@ fn write_step(step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 pub fn parse(text: &str) -> Result<Skeleton, String> {
     if !text.starts_with(HEAD) {
         return Err(format!(
-            "no skeleton: the first line is not `{HEAD}`; make one with `pagewalk skeleton`"
+            "not a skeleton: the first line is not `{HEAD}`; make one with `pagewalk skeleton`"
         ));
     }
     let mut skeleton = Skeleton::default();
@@ -93,7 +93,7 @@ pub fn parse(text: &str) -> Result<Skeleton, String> {
             if text.lines().nth(number + 1).is_none() && !text.ends_with('\n') {
                 return CUT.to_owned();
             }
-            format!("line {} is no step of a skeleton: `{line:.40}`; make it anew", number + 1)
+            format!("line {} is not a step of a skeleton: `{line:.40}`; make it anew", number + 1)
         };
         if let Some(lines) = line.strip_prefix("end ") {
             return match lines.parse::<usize>() {

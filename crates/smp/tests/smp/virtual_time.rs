@@ -277,8 +277,8 @@ fn what_cannot_run_is_told() {
     let error = |plan: Plan| run(&plan).unwrap_err();
     let many = error(Plan { cpus: 1000, ..plan("monitor", "fault", 1) });
     assert!(many.contains("1 to 128"), "{many}");
-    assert!(error(plan("none", "fault", 1)).contains("`none` names no scheme of locks"));
-    assert!(error(plan("global", "none", 1)).contains("`none` names no load"));
+    assert!(error(plan("none", "fault", 1)).contains("`none` is not a locking scheme"));
+    assert!(error(plan("global", "none", 1)).contains("`none` is not a load"));
     let above = error(Plan { hat_only: true, ..plan("global", "mt-mmap-low", 1) });
     assert!(above.contains("without --hat-only"), "{above}");
     let small = error(Plan { pool_bytes: Some(4096), ..plan("global", "fault", 2) });

@@ -41,8 +41,8 @@ pub fn champsim(
 ) -> Result<Option<Summary>, Error> {
     if !source.header().fetches {
         return Err(Error::Parameters(
-            "the trace has no fetches, and a record of ChampSim's is an instruction with its \
-             address; record the program without --no-fetch"
+            "the trace has no instruction fetches, and each ChampSim record is an instruction with \
+             its address; record the program without --no-fetch"
                 .to_owned(),
         ));
     }
@@ -138,8 +138,8 @@ impl Export {
         let only = *self.thread.get_or_insert(thread);
         if only != thread && !self.named {
             return Err(Error::Parameters(
-                "the trace has several threads and ChampSim's format has none; export one with \
-                 --thread N"
+                "the trace has several threads, and ChampSim's format has only one; export one of \
+                 them with --thread N"
                     .to_owned(),
             ));
         }

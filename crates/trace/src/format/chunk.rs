@@ -86,7 +86,9 @@ impl Head {
         let mut count = |max: u32, name: &str| {
             let count = bytes.u32()?;
             if count > max {
-                return Err(Damage(format!("it claims {count} {name}, at most {max} can be")));
+                return Err(Damage(format!(
+                    "it claims {count} {name}, but at most {max} are possible"
+                )));
             }
             Ok(count)
         };
@@ -220,7 +222,9 @@ impl Head {
             let name = NAMES[index];
             let (raw, stored) = (table.u32()? as usize, table.u32()? as usize);
             if raw > max {
-                return Err(Damage(format!("its {name} claims {raw} bytes, at most {max} can be")));
+                return Err(Damage(format!(
+                    "its {name} claims {raw} bytes, but at most {max} are possible"
+                )));
             }
             let data = bytes.take(stored)?;
             let stream = &mut streams[index];

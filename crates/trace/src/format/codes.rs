@@ -108,7 +108,7 @@ pub(super) fn unpack(
     codes.clear();
     codes.extend(pairs.iter().flat_map(|&pair| [pair & 15, pair >> 4]));
     if pairs.len() != ops.div_ceil(2) || codes[ops..].iter().any(|&code| code != 0) {
-        return Err(Damage::new("it has another number of codes than of operations"));
+        return Err(Damage::new("its numbers of codes and of operations differ"));
     }
     codes.resize(ops.next_multiple_of(16) + WORD, 0);
     // Sixteen at a time, so that their sum fits into a byte and the compiler into a register.

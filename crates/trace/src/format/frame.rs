@@ -60,7 +60,9 @@ impl FrameHead {
         };
         let body_bytes = word(4) as usize;
         if body_bytes > max {
-            return Err(Damage(format!("a part of {body_bytes} bytes, at most {max} can be")));
+            return Err(Damage(format!(
+                "a part of {body_bytes} bytes, but at most {max} are possible"
+            )));
         }
         Ok(FrameHead { kind, body_bytes, crc: word(8) })
     }

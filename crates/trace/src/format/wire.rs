@@ -86,7 +86,7 @@ impl<'a> Bytes<'a> {
     pub(crate) fn varint_up_to(&mut self, max: u64, name: &str) -> Result<u64, Damage> {
         let value = self.varint()?;
         if value > max {
-            Err(Damage(format!("{value} {name}, at most {max} can be")))
+            Err(Damage(format!("{value} {name}, but at most {max} are possible")))
         } else {
             Ok(value)
         }

@@ -267,7 +267,7 @@ impl Pattern {
         for (what, bytes) in [(what, bytes), (part, each)] {
             if bytes == 0 || bytes % ACCESS_BYTES != 0 {
                 return Err(self.refuse(&format!(
-                    "a {what} of {bytes} bytes; accesses are of 8, so give a multiple of 8"
+                    "a {what} of {bytes} bytes; accesses have 8 bytes, so give a multiple of 8"
                 )));
             }
         }
@@ -300,7 +300,7 @@ impl Pattern {
                 let [region] = place(room, [("zipf", size_bytes)])?;
                 let Ok(ranks) = Zipf::new(items as f64, exponent) else {
                     return Err(
-                        self.refuse(&format!("an exponent of {exponent} is no distribution"))
+                        self.refuse(&format!("exponent={exponent}: write a number from 0 to 10"))
                     );
                 };
                 let order = Permutation::new(items, &mut random);
@@ -354,7 +354,7 @@ impl Pattern {
             Pattern::Syscall { linux, trap, work, code, data, copied_bytes, ipc } => {
                 if copied_bytes > COPIED_MAX || copied_bytes % 64 != 0 {
                     return Err(self.refuse(&format!(
-                        "copied={copied_bytes}: lines of 64 bytes can be, up to {COPIED_MAX}"
+                        "copied={copied_bytes}: write a multiple of 64 bytes, up to {COPIED_MAX}"
                     )));
                 }
                 let room = room.of_programs();
@@ -430,7 +430,7 @@ impl Field<'_> {
                 let value = with_unit(text, &["", "k", "M", "G", "T"], 1000)
                     .ok_or("write a number, as in 5000, 300k or 50M")?;
                 if value < *min || value > *max {
-                    return Err(format!("from {min} to {max} can be"));
+                    return Err(format!("write a number from {min} to {max}"));
                 }
                 **count = value;
             }
@@ -461,7 +461,7 @@ impl Parameters {
         fields.push(("bits", Field::Count(&mut bits, 25, 47)));
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let Some((_, field)) = fields.iter_mut().find(|(known, _)| *known == name) else {
-            return Err(format!("no parameter `{name}`; there are {}", names.join(", ")));
+            return Err(format!("no parameter `{name}`; the parameters are {}", names.join(", ")));
         };
         field.set(value).map_err(|what| format!("{name}={value}: {what}"))?;
         self.instructions = instructions as u32;
@@ -473,7 +473,7 @@ impl Parameters {
     pub(super) fn start(&self) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
         let room = Room::of(self.bits).ok_or_else(|| {
             let (name, bits) = (self.pattern.name(), self.bits);
-            Error::Parameters(format!("generate {name}: bits={bits}: 25, 32 or 47 can be"))
+            Error::Parameters(format!("generate {name}: bits={bits}: write 25, 32 or 47"))
         })?;
         self.pattern.start(self.seed, Metas::new(self.instructions), room)
     }
@@ -487,13 +487,13 @@ impl FromStr for Parameters {
         let name = parts.next().unwrap_or_default();
         let pattern = Pattern::named(name).ok_or_else(|| {
             let names = Pattern::NAMES.join(", ");
-            Error::Parameters(format!("generate: no pattern `{name}`; there are {names}"))
+            Error::Parameters(format!("generate: no pattern `{name}`; choose one of {names}"))
         })?;
         let mut parameters = Parameters::new(pattern);
         for part in parts {
             let set = match part.split_once('=') {
                 Some((name, value)) => parameters.set(name, value),
-                None => Err(format!("`{part}` sets nothing; write a name, = and a value")),
+                None => Err(format!("`{part}` is not a setting; write NAME=VALUE")),
             };
             set.map_err(|what| Error::Parameters(format!("generate {name}: {what}")))?;
         }

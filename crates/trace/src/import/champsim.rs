@@ -80,8 +80,8 @@ impl ChampSim {
     /// The header for a trace that starts with `bytes`.
     pub(crate) fn header(layout: Layout, bytes: &[u8], fetches: bool) -> Header {
         let mut notes = vec![
-            "ChampSim's format has no sizes of accesses, no threads and no calls of the system; \
-             each access counts one byte"
+            "ChampSim's format has no sizes of accesses, no threads and no system calls; each \
+             access counts one byte"
                 .to_owned(),
         ];
         let mut seen = ChampSim::new(layout);
@@ -132,13 +132,11 @@ impl ChampSim {
             return None;
         }
         if layout == CHAMPSIM && ChampSim::is(CLOUDSUITE, bytes) {
-            return Some(
-                "the records have 96 bytes, which are CloudSuite's; say so with --cloudsuite",
-            );
+            return Some("the records have 96 bytes, as in CloudSuite traces; give --cloudsuite");
         }
         if layout == CLOUDSUITE && ChampSim::is(CHAMPSIM, bytes) {
             return Some(
-                "the records have 64 bytes, which are ChampSim's own; leave --cloudsuite out",
+                "the records have 64 bytes, as in ChampSim's own traces; leave --cloudsuite out",
             );
         }
         let mut swapped = bytes[..bytes.len().min(SEEN_RECORDS * layout.bytes)].to_vec();
@@ -148,8 +146,9 @@ impl ChampSim {
             let words = layout.stores_count + LOADS_COUNT;
             operands.chunks_exact_mut(8).take(words).for_each(<[u8]>::reverse);
         }
-        ChampSim::is(layout, &swapped)
-            .then_some("the records are in big-endian byte order, which is not read")
+        ChampSim::is(layout, &swapped).then_some(
+            "the records are in big-endian byte order; only little-endian traces can be read",
+        )
     }
 
     /// Updates the largest addresses seen with those of `record`.
@@ -255,11 +254,11 @@ fn word(record: &[u8], at: usize) -> u64 {
 #[cold]
 fn not_a_record(at: usize, layout: Layout) -> Fault {
     let other =
-        if layout == CHAMPSIM { "; if it is a CloudSuite trace, say --cloudsuite" } else { "" };
+        if layout == CHAMPSIM { "; if it is a CloudSuite trace, give --cloudsuite" } else { "" };
     Fault::new(
         at,
         format!(
-            "no {}-byte record of ChampSim's: its branch flags are neither 0 nor 1{other}",
+            "not a {}-byte ChampSim record: its branch flags are neither 0 nor 1{other}",
             layout.bytes
         ),
     )

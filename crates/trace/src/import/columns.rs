@@ -64,7 +64,11 @@ impl RowImporter {
             Some(0) => Kind::Fetch,
             None | Some(1) => Kind::Load,
             Some(2) => Kind::Store,
-            Some(kind) => return Err(format!("kind {kind} is none of 0 fetch, 1 load, 2 store")),
+            Some(kind) => {
+                return Err(format!(
+                    "kind {kind} is unknown: it must be 0 (fetch), 1 (load) or 2 (store)"
+                ));
+            }
         };
         let size = row.size.unwrap_or(1);
         if size == 0 || size > u64::from(Meta::SIZE_MAX) {

@@ -50,7 +50,7 @@ impl Csv {
         let bom = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
         if end > LINE_BYTES_MAX {
-            return Err(Fault::new(0, "the first line is too long to be names of columns"));
+            return Err(Fault::new(0, "the first line is too long for a header line"));
         }
         let line = bytes[bom..end].trim_ascii();
         let separator = *b",;\t".iter().find(|&&byte| line.contains(&byte)).unwrap_or(&b',');
@@ -90,12 +90,12 @@ impl Csv {
                 0,
                 match is_headless {
                     true => format!(
-                        "the first line, `{first}`, has no names of columns: say by number which one holds \
-                     what, as in --column addr=1 --column size=2"
+                        "the first line, `{first}`, is not a header line: give the numbers of the \
+                         columns, as in --column addr=1 --column size=2"
                     ),
                     false => format!(
-                        "no column is called `addr`; the first line names {}. Say which one holds the \
-                     addresses with --column addr=NAME",
+                        "no column is called `addr`; the first line names {}. Name the one with \
+                         the addresses, as in --column addr=NAME",
                         shown(names[..names.len().min(8)].join(", ").as_bytes())
                     ),
                 },
@@ -175,9 +175,9 @@ fn find_columns(fields: &[&[u8]], named: &[(String, String)], columns: &mut [usi
 #[cold]
 fn no_value(column: usize, field: &[u8], at: usize) -> Fault {
     let why = if column == KIND {
-        "is none of fetch, load, store, R, W, 0, 1, 2"
+        "is unknown: it must be fetch, load, store, R, W, 0, 1 or 2"
     } else {
-        "is no number: write it in decimal, or in hexadecimal after 0x"
+        "is not a number: write it in decimal, or in hexadecimal after 0x"
     };
     Fault::new(at, format!("`{}` {why} (column {})", shown(field), COLUMNS[column]))
 }

@@ -22,8 +22,8 @@ use super::stream::{Decode, Fault};
 use crate::Batch;
 
 /// A note for readers of results.
-pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, all threads are one, and calls \
-     of the system are not in it";
+pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, all \
+                               threads are one, and system calls are not in it";
 
 /// The bytes of an access in the traditional form.
 const WORD_BYTES: u32 = 4;
@@ -75,7 +75,7 @@ impl Decode for Dinero {
                 Some(Record::Access(kind, addr, bytes)) => rows.access(batch, kind, addr, bytes),
                 Some(Record::Cache) => {}
                 None if line.trim_ascii().is_empty() => {}
-                None => return Err(foreign(line, "Dinero's, as in `0 7f12a0079d40`")),
+                None => return Err(foreign(line, "a trace for Dinero, as in `0 7f12a0079d40`")),
             }
             Ok(())
         })

@@ -47,7 +47,7 @@ impl Lackey {
             page_bytes: 4096,
             notes: vec![
                 "recorded by Valgrind's lackey: all threads are one, Valgrind laid out the memory, \
-                 and calls of the system are not in the trace"
+                 and system calls are not in the trace"
                     .to_owned(),
             ],
         }
@@ -152,7 +152,7 @@ fn foreign(line: &[u8]) -> Fault {
     Fault::new(
         0,
         format!(
-            "`{}` is no line of lackey's; keep the program's own output apart with Valgrind's \
+            "`{}` is not a line of lackey; write Valgrind's output to a file of its own with \
              --log-file, or leave such lines out with --keep-going",
             shown(line)
         ),

@@ -123,7 +123,7 @@ fn prefixed(text: &[u8]) -> Option<Option<(u64, &[u8])>> {
 /// The error that `line` does not belong to `format`.
 #[cold]
 pub(crate) fn foreign(line: &[u8], format: &str) -> Fault {
-    Fault::new(0, format!("`{}` is no line of {format}", shown(line)))
+    Fault::new(0, format!("`{}` is not a line of {format}", shown(line)))
 }
 
 /// The beginning of `bytes` in printable form.

@@ -140,7 +140,10 @@ impl FromStr for Format {
         let found = Format::ALL.iter().find(|(_, name)| *name == text);
         found.map(|&(format, _)| format).ok_or_else(|| {
             let names: Vec<&str> = Format::ALL.iter().map(|&(_, name)| name).collect();
-            Error::Parameters(format!("`{text}` is no format; there are {}", names.join(", ")))
+            Error::Parameters(format!(
+                "`{text}` is not a format; the formats are {}",
+                names.join(", ")
+            ))
         })
     }
 }
@@ -280,7 +283,8 @@ fn check_unwrapped(path: &Path) -> Result<(), Error> {
         (Some(what), _) => refused(what),
         (None, Codec::Plain) => Ok(()),
         (None, codec) => refused(&format!(
-            "packed by {}, where traces of its format are compressed within: unpack it first",
+            "compressed by {}, but traces of its format are compressed inside the file: unpack it \
+             first",
             codec.name()
         )),
     }
@@ -322,7 +326,10 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
         && !whole.exists()
     {
         if options.format.is_some_and(|other| other != format) {
-            return Err(Error::Parameters(format!("{spec}: two formats are named for one file")));
+            return Err(Error::Parameters(format!(
+                "{spec}: the format is given twice, here and with --format; leave one of the two \
+                 out"
+            )));
         }
         return Ok((Some(format), Path::new(path)));
     }

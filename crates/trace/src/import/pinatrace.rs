@@ -24,8 +24,8 @@ use super::stream::{Decode, Fault};
 use crate::Batch;
 
 /// A note for readers of results.
-pub(crate) const NOTE: &str = "recorded by a pintool like pinatrace: all threads are one, and there are no fetches, no counts \
-     of instructions and no calls of the system";
+pub(crate) const NOTE: &str = "recorded by a pintool like pinatrace: all threads are one, and \
+                               there are no fetches, no counts of instructions and no system calls";
 
 /// Decodes the lines.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Decode for Pinatrace {
             match row(line, is_hex) {
                 Some((kind, addr, bytes)) => rows.access(batch, kind, addr, bytes),
                 None if is_empty(line) => {}
-                None => return Err(foreign(line, "pinatrace's, as in `0x4005d0: R 0x7f12a0`")),
+                None => return Err(foreign(line, "pinatrace, as in `0x4005d0: R 0x7f12a0`")),
             }
             Ok(())
         })

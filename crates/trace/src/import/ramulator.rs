@@ -27,8 +27,8 @@ use super::stream::{Decode, Fault};
 use crate::Batch;
 
 /// A note for readers of results.
-pub(crate) const NOTE: &str = "requests that a trace for a simulator of memory holds: what caches answered is not among them, \
-     their addresses may be physical ones, and each counts one byte";
+pub(crate) const NOTE: &str = "requests to memory: accesses that hit in caches are missing, the \
+                               addresses may be physical ones, and each request counts one byte";
 
 /// The request in a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,7 +96,7 @@ impl Decode for Ramulator {
                     }
                 }
                 None if line.trim_ascii().is_empty() => {}
-                None => return Err(foreign(line, "Ramulator's, as in `0x12345680 R`")),
+                None => return Err(foreign(line, "a trace for Ramulator, as in `0x12345680 R`")),
             }
             Ok(())
         })

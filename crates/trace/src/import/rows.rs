@@ -41,7 +41,7 @@ pub(crate) const THREADS_MAX: usize = 1 << 20;
 /// The error for a trace with more than [`THREADS_MAX`] threads.
 #[cold]
 pub(crate) fn too_many_threads() -> String {
-    format!("more than {THREADS_MAX} threads: these are no threads' numbers")
+    format!("more than {THREADS_MAX} threads: the column does not have numbers of threads")
 }
 
 /// The largest size of an access, in bytes; it becomes at most 129 rows.

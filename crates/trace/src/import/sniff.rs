@@ -44,7 +44,7 @@ pub(crate) fn sniff(
             None => Ok(named),
         },
         (None, None) if input.ended() && has_no_record(bytes) => no(Pinatrace::empty(bytes)
-            .unwrap_or("the file has empty lines and comments alone, and no access in it")),
+            .unwrap_or("the file has only empty lines and comments, and no access")),
         (None, None) if is_text(bytes) => match text(bytes) {
             Ok(Some(format)) => Ok(format),
             Ok(None) => match Csv::new(bytes, &options.columns) {
@@ -55,10 +55,10 @@ pub(crate) fn sniff(
         },
         (None, None) if ChampSim::is(CHAMPSIM, bytes) => Ok(Format::ChampSim),
         (None, None) if ChampSim::is(CLOUDSUITE, bytes) => {
-            no("this looks like a CloudSuite trace; say so with --cloudsuite")
+            no("this looks like a CloudSuite trace; give --cloudsuite")
         }
         (None, None) => no(foreign::likely(bytes).unwrap_or(
-            "no known format; name it with --format if it is one of drmemtrace, champsim, \
+            "not a known format; name it with --format if it is one of drmemtrace, champsim, \
              cloudsuite, lackey, pinatrace, dinero, ramulator, usimm, perf, csv",
         )),
     }
@@ -82,8 +82,8 @@ fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
     if Ramulator::is(bytes) {
         if Dinero::could_be(bytes) {
             return Err(
-                "two numbers a line, as traces for Dinero and for Ramulator have: say which \
-                        with --format dinero or --format ramulator"
+                "two numbers per line, as in traces for Dinero and for Ramulator: choose with \
+                 --format dinero or --format ramulator"
                     .to_owned(),
             );
         }
@@ -96,9 +96,9 @@ fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
         return Ok(None);
     }
     Err(format!(
-        "text of no known format, which begins with `{}`; read are the lines of lackey, pinatrace, \
-         Dinero, Ramulator, USIMM and perf script, and tables with a line of names: \
-         `addr,kind`, and below it an access a line, as in `0x7f12a0079d40,load`",
+        "text of no known format, which begins with `{}`; the known formats are those of lackey, \
+         pinatrace, Dinero, Ramulator, USIMM and perf script, and tables with a header line such \
+         as `addr,kind` and an access per line, as in `0x7f12a0079d40,load`",
         shown(first)
     ))
 }
@@ -148,8 +148,8 @@ fn mistaken(named: Format, bytes: &[u8]) -> Option<&'static str> {
         | Format::Ramulator
         | Format::Usimm
         | Format::Perf
-        | Format::Csv => bytes.contains(&0).then_some("this is no text"),
-        Format::Parquet => Some("this is no Parquet file"),
+        | Format::Csv => bytes.contains(&0).then_some("this is not text"),
+        Format::Parquet => Some("this is not a Parquet file"),
         Format::Pagewalk | Format::DrMemTrace => None,
     }
 }

@@ -53,7 +53,12 @@ impl Decode for Usimm {
                     rows.access(batch, kind, addr, 1);
                 }
                 None if line.trim_ascii().is_empty() => {}
-                None => return Err(foreign(line, "USIMM's, as in `12 R 0x7f12a0079d40 0x4005d0`")),
+                None => {
+                    return Err(foreign(
+                        line,
+                        "a trace for USIMM, as in `12 R 0x7f12a0079d40 0x4005d0`",
+                    ));
+                }
             }
             Ok(())
         })

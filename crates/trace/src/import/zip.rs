@@ -108,10 +108,13 @@ impl<R: BufRead> ZipReader<R> {
             (member.crc, member.bytes)
         };
         if bytes != member.given {
-            return Err(wrong(&member, format!("holds {} bytes and says {bytes}", member.given)));
+            return Err(wrong(
+                &member,
+                format!("has {} bytes, but its header gives {bytes}", member.given),
+            ));
         }
         if crc != member.hash.clone().finalize() {
-            return Err(wrong(&member, "has another checksum than it says".to_owned()));
+            return Err(wrong(&member, "does not match its checksum".to_owned()));
         }
         self.state = State::Between(reader);
         Ok(())
@@ -126,7 +129,7 @@ impl Member {
         if !self.described && self.given > self.bytes {
             return Err(wrong(
                 self,
-                format!("expands to more than the {} bytes it says", self.bytes),
+                format!("expands to more than the {} bytes of its header", self.bytes),
             ));
         }
         Ok(bytes.len())
@@ -147,7 +150,7 @@ fn begin<R: BufRead>(mut reader: R) -> io::Result<State<R>> {
     }
     if signature != LOCAL_HEADER {
         return Err(invalid(format!(
-            "{signature:#010x} stands where a member of the zip should begin"
+            "a member of the zip should begin here, but there is {signature:#010x}"
         )));
     }
     let mut fixed = [0; 26];
@@ -224,7 +227,10 @@ fn descriptor<R: BufRead>(reader: &mut R, member: &Member) -> io::Result<(u32, u
     let long =
         member.zip64 || (second != member.given as u32 && u64::from(second) == member.packed >> 32);
     if packed_low != member.packed as u32 {
-        return Err(wrong(member, "has another compressed length than it says".to_owned()));
+        return Err(wrong(
+            member,
+            "has a compressed length that differs from its header".to_owned(),
+        ));
     }
     if !long {
         return Ok((crc, u64::from(second)));

@@ -125,8 +125,8 @@ impl KernelPath {
     fn merge(&mut self, batch: &mut Batch, more: bool) -> Result<(), Error> {
         let mut read = std::mem::take(&mut self.read);
         if !read.paddr.is_empty() {
-            let what =
-                "--kernel: this trace knows physical addresses, which a model of a kernel has not";
+            let what = "--kernel: this trace has physical addresses, which the model of a kernel \
+                        does not have; leave --kernel out";
             return Err(Error::Parameters(what.to_owned()));
         }
         let length = read.len() as u32;
@@ -201,7 +201,8 @@ impl KernelPath {
         for (index, placed) in events.iter().enumerate() {
             if let Event::Run { cpu, space } = placed.event {
                 if space == KERNEL {
-                    let what = "--kernel: this trace has what its kernel does; leave --kernel out";
+                    let what = "--kernel: this trace has its kernel's accesses already; leave \
+                                --kernel out";
                     return Err(Error::Parameters(what.to_owned()));
                 }
                 (self.cpu, self.space, last_run) = (cpu, space, Some(index));
@@ -399,7 +400,8 @@ impl Source for KernelPath {
             self.warnings = self.source.warnings().to_vec();
             if !self.has_calls {
                 self.warnings.push(
-                    "--kernel: the recording has no calls, only switches are known: record with --calls"
+                    "--kernel: the recording has no system calls, so that only switches are \
+                     modelled: record with --calls"
                         .to_owned(),
                 );
             }

@@ -66,12 +66,12 @@ impl Kernel {
 
     fn set(&mut self, part: &str) -> Result<(), String> {
         let Some((name, text)) = part.split_once('=') else {
-            return Err(format!("`{part}` sets nothing; write a name, = and a value"));
+            return Err(format!("`{part}` is not a setting; write NAME=VALUE"));
         };
         let mut fields = self.fields();
         let names: Vec<&str> = fields.iter().map(|(name, ..)| *name).collect();
         let Some((_, field, least, most)) = fields.iter_mut().find(|field| field.0 == name) else {
-            return Err(format!("no parameter `{name}`; there are {}", names.join(", ")));
+            return Err(format!("no parameter `{name}`; the parameters are {}", names.join(", ")));
         };
         let value = with_unit(text, &["", "k"], 1000);
         let value = value.filter(|value| (*least..=*most).contains(value));
@@ -99,9 +99,9 @@ impl Kernel {
             "a Linux in the kernel".to_owned()
         };
         format!(
-            "what the kernel does is no part of the recording but a model, {way}: for each call and \
-             switch {trap} cycles of entering and leaving, {work} instructions, {code} pages of code \
-             and {data} of data of {PAGE} bytes, and the buffers that calls name"
+            "what the kernel does is modelled, not recorded, {way}: for each call and switch \
+             {trap} cycles to enter and leave, {work} instructions, {code} pages of code and \
+             {data} of data of {PAGE} bytes, and the buffers that calls name"
         )
     }
 }
@@ -114,7 +114,7 @@ impl FromStr for Kernel {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
         let mut kernel = Kernel::named(name).ok_or_else(|| {
-            refuse(format!("no kernel `{name}`; there are {}", Kernel::NAMES.join(", ")))
+            refuse(format!("no kernel `{name}`; choose one of {}", Kernel::NAMES.join(", ")))
         })?;
         parts.try_for_each(|part| kernel.set(part)).map_err(refuse)?;
         Ok(kernel)

@@ -393,8 +393,8 @@ impl Mix {
                 && let Some(name) = own.next().map(|program| program.trace_name().to_owned())
             {
                 self.warnings.push(format!(
-                    "{name}: recorded without --calls: its processes take turns of a quantum, and \
-                     none waits for another but for a vfork"
+                    "{name}: recorded without --calls: its processes take turns by time slices, \
+                     and wait for each other only at a vfork"
                 ));
             }
         }
@@ -405,7 +405,7 @@ impl Mix {
 /// same kinds of accesses missing.
 fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
     let note = format!(
-        "programs run in the order `{}`, which the machine's time does not change",
+        "programs run in the order `{}`, whatever time they take on the machine",
         spec.order.name()
     );
     if let [Part { header, .. }] = parts {

@@ -95,7 +95,8 @@ impl Spec {
             "order" => {
                 let found = Order::ALL.into_iter().find(|order| order.name() == value);
                 let names = Order::ALL.map(Order::name).join(", ");
-                self.order = found.ok_or_else(|| format!("order={value}: there are {names}"))?;
+                self.order =
+                    found.ok_or_else(|| format!("order={value}: choose one of {names}"))?;
             }
             "quantum" => self.quantum = count(1 << 60)?,
             "slice" => self.slice = count(1 << 60)?,
@@ -134,11 +135,12 @@ impl Spec {
             _ => (part, "1"),
         };
         let times = times.parse().ok().filter(|times| (1..=PROGRAMS_MAX).contains(times));
-        let times =
-            times.ok_or_else(|| format!("{part}: write how often as a number, as in *3"))?;
+        let times = times.ok_or_else(|| format!("{part}: write the number of copies, as in *3"))?;
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         if name.starts_with(super::MIX) {
-            return Err(format!("{name}: a mix has no mix within; name its traces"));
+            return Err(format!(
+                "{name}: a mix cannot contain a mix; name the traces of the inner one"
+            ));
         }
         if name.ends_with(":-") || is_pipe(Path::new(name)) {
             return Err(format!("{name}: a pipe cannot be mixed: `pagewalk import` it first"));
@@ -161,7 +163,7 @@ impl FromStr for Spec {
         match programs {
             0 => Err(refuse("no trace is named; write mix:cpus=2,a.pwt,b.pwt".to_owned())),
             1..=PROGRAMS_MAX => Ok(spec),
-            _ => Err(refuse(format!("{programs} programs; {PROGRAMS_MAX} can be mixed"))),
+            _ => Err(refuse(format!("{programs} programs; at most {PROGRAMS_MAX} can be mixed"))),
         }
     }
 }

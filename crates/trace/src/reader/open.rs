@@ -32,7 +32,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     let before = input.before_chunks()?;
     let json = &before[PREAMBLE_BYTES + FRAME_BYTES..];
     let mut header: Header = serde_json::from_slice(json).map_err(|error| {
-        input.corrupt(PREAMBLE_BYTES as u64, &format!("its header is none: {error}"))
+        input.corrupt(PREAMBLE_BYTES as u64, &format!("its header is not valid: {error}"))
     })?;
 
     let start = before.len() as u64;

@@ -81,14 +81,14 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
     pub fn new(source: P, block: u64) -> Result<Spread<P>, Error> {
         if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
             return Err(Error::Parameters(format!(
-                "spread {block}: mappings are put apart by a power of two from 8K to 1G, as 2M"
+                "spread {block}: write a power of two from 8K to 1G, as 2M"
             )));
         }
         let mut header = source.header().clone();
         if header.filter != Filter::None {
             return Err(Error::Parameters(
-                "spread: the trace was recorded with a filter, which went by the addresses that the \
-                 program had; record it without --user-filter"
+                "spread: the trace was recorded with a filter, which depends on the program's own \
+                 addresses; record it without --user-filter"
                     .to_owned(),
             ));
         }
@@ -206,7 +206,8 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
         self.warnings.extend_from_slice(self.source.warnings());
         if self.astray > 0 {
             self.warnings.push(format!(
-                "spread: {} accesses that no event explains are where a mapping has moved to",
+                "spread: {} accesses outside of all known mappings have addresses to which a \
+                 mapping was moved",
                 self.astray
             ));
         }

@@ -69,7 +69,7 @@ fn a_table_may_have_no_line_of_names() {
     let error = rows("0x1000,8\n", &no).unwrap_err().to_string();
     assert!(error.contains("by number") && error.contains("`0x1000,8`"), "{error}");
     let error = rows("0x1000,R\nx,W\n", &no).unwrap_err().to_string();
-    assert!(error.contains("line 2: `x` is no number"), "{error}");
+    assert!(error.contains("line 2: `x` is not a number"), "{error}");
     refused(b"0x1000,R\n", &named(&[("addr", "3")]), "by number");
     refused(b"0x1000,8\n", &named(&[("addr", "1"), ("size", "3")]), "--column size=3: no column");
 }
@@ -106,13 +106,13 @@ fn wrong_tables_are_refused_with_line_and_byte() {
         ("addr,size,addr\n1,2,3\n", "two columns are `addr`", 0),
         ("addr,size\n1,2\n5\n", "line 3: fewer fields", 14),
         ("addr,size\n1,2\n5,6,7\n", "line 3: more fields", 18),
-        ("addr,size\n1,\n", "line 2: `` is no number", 12),
+        ("addr,size\n1,\n", "line 2: `` is not a number", 12),
         ("addr,size\n1,0\n", "line 2: size 0", 10),
         ("addr,size\n1,16384\n", "line 2: size 16384", 10),
         ("addr,kind\n1,jump\n", "line 2: `jump` is none of fetch, load, store", 12),
         ("addr,kind\n1,3\n", "kind 3", 10),
-        ("addr\n0x12345678901234567\n", "is no number", 5),
-        ("addr\n-1\n", "is no number", 5),
+        ("addr\n0x12345678901234567\n", "is not a number", 5),
+        ("addr\n-1\n", "is not a number", 5),
     ] {
         assert_eq!(refused(text.as_bytes(), &no, part), Some(at), "{text:?}");
     }

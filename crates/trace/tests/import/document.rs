@@ -36,7 +36,7 @@ fn every_key_is_read_and_a_path_need_not_be_text() {
 #[test]
 fn what_is_wrong_is_named() {
     for (key, value, complaint) in [
-        ("format", json!("pdf"), "`pdf` is no format; there are pagewalk"),
+        ("format", json!("pdf"), "`pdf` is not a format; the formats are pagewalk"),
         ("fetches", json!("some"), "fetches: unknown variant `some`, expected one of `blocks`"),
         ("interleave", json!("none"), "interleave: unknown variant `none`"),
         ("colour", json!(1), "unknown field `colour`"),

@@ -677,7 +677,7 @@ fn processes_are_told_and_one_can_be_taken() {
         assert_eq!(fetched(&one), [(0, 0x3000), (0, 0x3100)]);
         assert_eq!(source.processes().len(), 1);
         let error = open(spec, &only("cc")).err().unwrap().to_string();
-        assert!(error.contains("no process `cc`; it has 5 ("), "{error}");
+        assert!(error.contains("no process `cc`; its processes are 5 ("), "{error}");
     }
 }
 

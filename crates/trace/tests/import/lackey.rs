@@ -101,7 +101,7 @@ fn a_last_line_needs_no_end_and_trailing_instructions_are_counted() {
 #[test]
 fn foreign_lines_are_an_error_or_left_out() {
     let text = b"I  1000,4\nhello\n L 20,8\n";
-    assert_eq!(refused(text, &Options::default(), "`hello` is no line of lackey's"), Some(10));
+    assert_eq!(refused(text, &Options::default(), "`hello` is not a line of lackey;"), Some(10));
     let given = import(text, &Options { keep_going: true, ..Options::default() }).unwrap();
     assert_eq!(given.rows, [(0, F, 0x1000, 4, 1), (0, L, 0x20, 8, 0)]);
     assert_eq!(given.warnings, ["1 line is not lackey's: left out"]);

@@ -43,13 +43,13 @@ fn what_is_no_trace_is_refused_with_what_to_do() {
         (b"".as_slice(), "the file is empty"),
         (b"#eof\n", "pinatrace that has only its last line, #eof"),
         (b"# of a pintool\r\n\r\n#eof\r\n", "pinatrace that has only its last line, #eof"),
-        (b"# addresses\n\n", "empty lines and comments alone"),
-        (b" \n\t\r\n", "empty lines and comments alone"),
+        (b"# addresses\n\n", "only empty lines and comments"),
+        (b" \n\t\r\n", "only empty lines and comments"),
         (b"PAR1\x15\x04\x15", "read from a file, not from a pipe"),
         (&big, "big-endian"),
         (&short, "32-bit"),
         (&[raw, raw].concat(), "raw2trace"),
-        (&[7u8; 200], "no known format; name it with --format"),
+        (&[7u8; 200], "not a known format; name it with --format"),
         (b"hello, world\n", "--column addr=NAME"),
         (b"\x1f\x8b", "the gzip data is cut"),
     ] {
@@ -68,7 +68,7 @@ fn a_format_can_be_named_before_the_path() {
     }
     let message = |spec: &str, options: &Options| open(spec, options).err().unwrap().to_string();
     let lackey = Options { format: Some(Format::Lackey), ..Options::default() };
-    assert!(message(&format!("csv:{path}"), &lackey).contains("two formats"));
+    assert!(message(&format!("csv:{path}"), &lackey).contains("the format is given twice"));
     assert!(message("csv:", &no).contains("No such file"));
     assert!(matches!(open("/nonexistent", &no), Err(Error::Io { .. })));
     let text = folder.0.display().to_string();
@@ -183,11 +183,11 @@ fn a_name_that_the_bytes_contradict_is_refused() {
         (header, Format::Csv, "a file of format drmemtrace, not csv"),
         (b"PAR1....".to_vec(), Format::Parquet, "read from a file"),
         (b"PAR1....".to_vec(), Format::Lackey, "a file of format parquet, not lackey"),
-        (words(12, false), Format::ChampSim, "say so with --cloudsuite"),
+        (words(12, false), Format::ChampSim, "give --cloudsuite"),
         (words(8, false), Format::CloudSuite, "leave --cloudsuite out"),
         (words(8, true), Format::ChampSim, "big-endian"),
         (words(12, true), Format::CloudSuite, "big-endian"),
-        (vec![1, 0, 7], Format::Csv, "no text"),
+        (vec![1, 0, 7], Format::Csv, "not text"),
         (Vec::new(), Format::Csv, "the file is empty"),
         (b"PK\x05\x06".iter().copied().chain([0; 18]).collect(), Format::Csv, "the file is empty"),
     ] {

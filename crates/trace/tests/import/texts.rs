@@ -123,8 +123,8 @@ fn wrong_lines_are_refused_with_line_and_byte() {
     let no = Options::default();
     let prog = "a 1 1.5: e: 10\n";
     for (text, wrong, part) in [
-        ("0x1: R 0x10\n", "0x1: Q 0x10\n", "`0x1: Q 0x10` is no line of pinatrace's"),
-        ("0 7f\n", "9 7f\n", "`9 7f` is no line of Dinero's"),
+        ("0x1: R 0x10\n", "0x1: Q 0x10\n", "`0x1: Q 0x10` is not a line of pinatrace,"),
+        ("0 7f\n", "9 7f\n", "`9 7f` is not a line of a trace for Dinero"),
         ("r 7f 4\n", "r 7f\n", "is no line of Dinero's"),
         ("0x10 R\n", "0x10 Q\n", "is no line of Ramulator's"),
         ("17 64\n", "99999999999 64\n", "is no line of Ramulator's"),
@@ -237,9 +237,9 @@ fn a_trace_of_our_own_is_told_from_what_wraps_it() {
     for (name, bytes, part) in [
         ("a.pwt", pointer.clone(), "a pointer of Git LFS"),
         ("a.parquet", pointer, "a pointer of Git LFS"),
-        ("b.pwt", gzip(&stored), "packed by gzip"),
-        ("b.gz", gzip(&stored), "packed by gzip"),
-        ("c.parquet.gz", gzip(b"PAR1\x15\x04\x15"), "packed by gzip"),
+        ("b.pwt", gzip(&stored), "compressed by gzip"),
+        ("b.gz", gzip(&stored), "compressed by gzip"),
+        ("c.parquet.gz", gzip(b"PAR1\x15\x04\x15"), "compressed by gzip"),
         ("d.pwt", b"addr\n1\n".to_vec(), "not a Pagewalk trace"),
     ] {
         let path = folder.write(name, &bytes);

@@ -121,8 +121,8 @@ fn a_member_that_is_not_what_it_says_is_refused() {
     let no = Options::default();
     let good = archive(&[text], Lengths::Known);
     refused(&at(&good, 14, &[1, 2, 3, 4]), &no, "`chunk.0000` of the zip has another checksum");
-    refused(&at(&good, 22, &[3, 0, 0, 0]), &no, "expands to more than the 3 bytes it says");
-    refused(&at(&good, 22, &[99, 0, 0, 0]), &no, "holds 18 bytes and says 99");
+    refused(&at(&good, 22, &[3, 0, 0, 0]), &no, "expands to more than the 3 bytes of its header");
+    refused(&at(&good, 22, &[99, 0, 0, 0]), &no, "has 18 bytes, but its header gives 99");
     refused(&at(&good, 6, &[1, 0]), &no, "is encrypted");
     refused(&at(&good, 8, &[12, 0]), &no, "uses compression 12");
     refused(&at(&good, 8, &[0, 0]), &no, "zip");
@@ -130,7 +130,7 @@ fn a_member_that_is_not_what_it_says_is_refused() {
     refused(&at(&long, 8, &[0, 0]), &no, "is stored without its length");
     let end = good.len() - 46 - 22;
     refused(&good[..end], &no, "cut");
-    refused(&at(&good, end, b"what"), &no, "where a member of the zip should begin");
+    refused(&at(&good, end, b"what"), &no, "a member of the zip should begin here");
 }
 
 /// A member of a hundred megabytes of zeros in a few kilobytes: memory is what the window takes.

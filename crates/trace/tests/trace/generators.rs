@@ -206,7 +206,7 @@ fn nonsense_is_refused_with_what_to_write() {
     for (spec, wanted) in [
         ("", "there are uniform, zipf, strided, chase, join"),
         ("jion,table=1G", "no pattern `jion`"),
-        ("uniform,siz=8M", "no parameter `siz`; there are size, stores, accesses"),
+        ("uniform,siz=8M", "no parameter `siz`; the parameters are size, stores, accesses"),
         ("uniform,size=8", "as in 64B, 8K or 16G"),
         ("uniform,size=8m", "as in 64B, 8K or 16G"),
         ("uniform,size=-8M", "as in 64B, 8K or 16G"),
@@ -228,10 +228,10 @@ fn nonsense_is_refused_with_what_to_write() {
         ("uniform,accesses=.5M", "as in 5000, 300k or 50M"),
         ("uniform,accesses=1.M", "as in 5000, 300k or 50M"),
         ("uniform,accesses=99999999T", "as in 5000, 300k or 50M"),
-        ("uniform,accesses=2000000T", "can be"),
-        ("uniform,instructions=0", "from 1 to 65535 can be"),
-        ("uniform,bits=40", "25, 32 or 47 can be"),
-        ("uniform,bits=64", "from 25 to 47 can be"),
+        ("uniform,accesses=2000000T", "write a number from"),
+        ("uniform,instructions=0", "write a number from 1 to 65535"),
+        ("uniform,bits=40", "write 25, 32 or 47"),
+        ("uniform,bits=64", "write a number from 25 to 47"),
         ("uniform,bits=32,size=4G", "does not fit into 32 bits"),
         ("uniform,seed=x", "as in 5000, 300k or 50M"),
     ] {

@@ -192,8 +192,8 @@ fn parameters_are_taken_and_told() {
     assert_eq!((kernel.work, kernel.ipc), (2000, 300));
     assert_eq!(kernel.to_string().parse::<Kernel>().unwrap(), kernel);
     for (wrong, says) in [
-        ("exokernel", "no kernel `exokernel`; there are monolithic, microkernel"),
-        ("monolithic,ipc=3", "no parameter `ipc`; there are trap, work, code, data"),
+        ("exokernel", "no kernel `exokernel`; choose one of monolithic, microkernel"),
+        ("monolithic,ipc=3", "no parameter `ipc`; the parameters are trap, work, code, data"),
         ("microkernel,code=0", "code=0: write a number from 1 to 200"),
         ("microkernel,code", "`code` sets nothing"),
     ] {

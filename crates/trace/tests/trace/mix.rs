@@ -217,12 +217,12 @@ fn a_description_says_all_again() {
         ("colour=red,a", "`colour=red` is neither a file nor a setting"),
         ("order=chaos,a", "there are blocking, turns, stamps"),
         ("pipe=x,a", "write bytes with a unit"),
-        ("a*0", "write how often"),
-        ("a*99999", "write how often"),
+        ("a*0", "write the number of copies"),
+        ("a*99999", "write the number of copies"),
         ("a*4000,b*4000", "8000 programs"),
         ("[a", "a [ without its ]"),
         ("a]", "a ] without its ["),
-        ("mix:a", "no mix within"),
+        ("mix:a", "cannot contain a mix"),
         ("-", "a pipe cannot be mixed"),
     ] {
         let error = wrong.parse::<Spec>().unwrap_err().to_string();

@@ -24,7 +24,7 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
         cells = [numbers.value((of, column)) for of, column in row["cells"]]
         known = [cell for cell in cells if cell is not None]
         if not known and not small:
-            raise Error(f"{row['experiment']} has none of the numbers that `{name}` asks for")
+            raise Error(f"{row['experiment']} has none of the numbers that row `{name}` needs")
         table.rows["least"].append(min(known, default=None))
         table.rows["most"].append(max(known, default=None))
     return table

@@ -47,9 +47,9 @@ impl Small {
                     };
                     if before.is_some_and(is_elsewhere) {
                         let what = format!(
-                            "`{name}` is in more than one group: who talks to several goes into \
-                             os.small.everywhere alone; of several programs of one name, write the \
-                             numbers of their spaces"
+                            "`{name}` is in more than one group: write a program that communicates \
+                             with several groups only into os.small.everywhere; if several \
+                             programs have this name, write the numbers of their spaces"
                         );
                         return Err(Refusal::new("os.small.groups", what));
                     }

@@ -94,12 +94,15 @@ impl Small {
             (Revoke::Groups, false) => {
                 return refuse(
                     "groups",
-                    "who is in which group is missing: give os.small.groups, as in \
-                     groups = [[\"cat\", \"wc\"]]; `pagewalk info --switches FILE` proposes some",
+                    "the groups are missing: give os.small.groups, as in groups = [[\"cat\", \
+                     \"wc\"]]; `pagewalk info --switches FILE` proposes some",
                 );
             }
             (Revoke::Purge | Revoke::Versioned, true) => {
-                return refuse("revoke", "groups and everywhere need os.small.revoke = \"groups\"");
+                return refuse(
+                    "revoke",
+                    "os.small.groups and os.small.everywhere need os.small.revoke = \"groups\"",
+                );
             }
             (Revoke::Groups, true) | (Revoke::Purge | Revoke::Versioned, false) => {}
         }

@@ -176,7 +176,7 @@ impl Decoder {
         if self.sequence.len() != head.executions as usize
             || sequence.len() != self.sequence.len() * sequence_bytes(head.shapes)
         {
-            return Err(Damage::new("its sequence has another length than it has executions"));
+            return Err(Damage::new("the length of its sequence is not its number of executions"));
         }
         codes::unpack(codes, head.ops as usize, residual.len(), &mut self.codes)?;
 

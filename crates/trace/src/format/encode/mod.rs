@@ -432,7 +432,7 @@ impl Encoder {
         let json = serde_json::to_vec(&placed).map_err(|error| too_large(error.to_string()))?;
         if json.len() > EVENT_BYTES_MAX {
             return Err(too_large(format!(
-                "{} bytes, at most {EVENT_BYTES_MAX} can be",
+                "{} bytes, but at most {EVENT_BYTES_MAX} are possible",
                 json.len()
             )));
         }

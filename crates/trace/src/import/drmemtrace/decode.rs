@@ -251,7 +251,7 @@ impl Decoder {
                 let lengths = record.addr.to_le_bytes();
                 let count = usize::from(record.size);
                 let lengths = lengths.get(..count).ok_or_else(|| {
-                    format!("a bundle of {count} instructions, where 8 have room")
+                    format!("a bundle of {count} instructions; at most 8 are possible")
                 })?;
                 for &length in lengths {
                     let pc = self.pc.wrapping_add(self.pc_bytes);

@@ -71,9 +71,9 @@ impl Folder {
             let raw =
                 path.join("raw").is_dir() || path.file_name().is_some_and(|name| name == "raw");
             let advice = if raw {
-                "it holds a raw trace, which only DynamoRIO with the traced programs can read: \
-                 run `drrun -t drmemtrace -indir FOLDER -tool basic_counts` once, which makes the \
-                 final one"
+                "it holds a raw trace, which only DynamoRIO can read, where the traced programs \
+                 are: run `drrun -t drmemtrace -indir FOLDER -tool basic_counts` once, which makes \
+                 the final trace"
             } else {
                 "a file of accesses has a name like NAME.trace.zip or NAME.trace.gz"
             };

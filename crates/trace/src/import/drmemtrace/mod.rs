@@ -211,7 +211,7 @@ impl DrMemTrace {
         let other = self.lanes.iter().find(|lane| lane.decoder.arch() != given);
         other.map_or(Ok(()), |lane| {
             Err(Error::Parameters(format!(
-                "{}: --arch {}: the file says itself that it is of {}: leave it out",
+                "{}: --arch {}: the file itself records {}: leave --arch out",
                 lane.input.path().display(),
                 given.name(),
                 lane.decoder.arch().name()

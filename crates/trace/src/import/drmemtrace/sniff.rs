@@ -26,12 +26,15 @@ impl Sniffed {
         match self {
             Sniffed::Final | Sniffed::Other => None,
             Sniffed::Final32 => {
-                Some("a trace of a 32-bit DynamoRIO; only those of 64-bit ones are read")
+                Some("a trace of a 32-bit DynamoRIO; only traces of 64-bit versions can be read")
             }
-            Sniffed::BigEndian => Some("a trace in big-endian byte order, which is not read"),
-            Sniffed::Raw => {
-                Some("a raw trace of DynamoRIO; its raw2trace makes the final one that is read")
+            Sniffed::BigEndian => {
+                Some("a trace in big-endian byte order; only little-endian traces can be read")
             }
+            Sniffed::Raw => Some(
+                "a raw trace of DynamoRIO; convert it with raw2trace to a final trace, which can \
+                 be read",
+            ),
         }
     }
 
