@@ -18,7 +18,9 @@ use rand_xoshiro::{
     rand_core::{Rng, SeedableRng},
 };
 use serde::Serialize;
-use vm::{FileKey, How, Io, Kernel, Marks, POLICIES, Physical, Platform, Settings, Source, Vm};
+use vm::{
+    FileKey, How, Io, Kernel, Marks, POLICIES, Parts, Physical, Platform, Settings, Source, Vm,
+};
 
 use super::Line;
 use crate::Failure;
@@ -94,7 +96,7 @@ pub(super) fn run(replacement: &'static str) -> Result<Counted, Failure> {
 }
 
 struct Calls<'a> {
-    kernel: Kernel<'a, dyn Mounted, Buddy, Quiet>,
+    kernel: Kernel<'a, Parts<dyn Mounted, Buddy, Quiet>>,
     random: Xoshiro256PlusPlus,
     /// The space of each process; those that share one have the same.
     processes: Vec<HatSpace>,

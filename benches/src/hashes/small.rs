@@ -3,7 +3,7 @@
 //! There are more clients than slots, so that slots change hands; and several roots, so that a root which is not
 //! loaded keeps copies of a space that has lost its slot. The groups are found from who is switched to after whom.
 
-use smp::ClientsPlan;
+use smp::{ClientsPlan, ClientsPrices};
 
 use super::Line;
 
@@ -33,5 +33,6 @@ fn plan(revoke: &str, schedule: &str) -> ClientsPlan {
         revoke: revoke.to_owned(),
         schedule: schedule.to_owned(),
         seed: 1,
+        prices: ClientsPrices { root: 480, segments: 9, line: 200, entry: 2 },
     }
 }

@@ -211,11 +211,7 @@ impl Tracee {
 
 /// The registers with which a program's `syscall` instruction makes this call. `orig_rax` has no valid call
 /// number: the kernel would restart a call of that number after a signal.
-fn calling(
-    before: Registers,
-    number: u64,
-    [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
-) -> Registers {
+fn calling(before: Registers, number: u64, [rdi, rsi, rdx, r10, r8, r9]: [u64; 6]) -> Registers {
     let orig_rax = u64::MAX;
     Registers { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
 }

@@ -5,7 +5,7 @@ use smp::{ClientsPlan, ClientsPrices, run_clients};
 
 use crate::{
     error::{failed, refused},
-    machine::Machine,
+    machines::Machine,
 };
 
 /// Runs clients in small spaces, with more clients than slots, at the prices of `machine`. Returns the outcome as JSON.

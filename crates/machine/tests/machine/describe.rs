@@ -19,12 +19,7 @@ fn a_wrong_file_is_refused_at_its_line() {
     // What is replaced, by what, at which line's text the error points, and what it says.
     for (from, to, at, what) in [
         ("entries = 1024", "entires = 1024", "entires", "entires"),
-        (
-            "entries = 1024",
-            "entries = 1023",
-            "ways = 4",
-            "1023 entries do not divide into sets",
-        ),
+        ("entries = 1024", "entries = 1023", "ways = 4", "1023 entries do not divide into sets"),
         ("entries = 1024", "entries = 0", "entries = 0", "it has no entries"),
         (
             "entries = 1024",
