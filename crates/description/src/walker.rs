@@ -67,6 +67,10 @@ fn is_per_process(page_mask: &PageMask) -> bool {
 pub struct MmuCache {
     /// The design: `uptc`, `sptc`, `utc`, `stc`, `tpc`, or `none`.
     pub design: String,
+    /// Whether a machine whose page table has no upper levels is built without the MMU cache. Otherwise such
+    /// a machine is refused.
+    #[serde(skip_serializing_if = "is_false")]
+    pub optional: bool,
     /// The number of entries: of the array, or of each level's array in a split design; for a path
     /// cache, the number of paths.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +106,7 @@ impl Default for MmuCache {
     fn default() -> MmuCache {
         MmuCache {
             design: "utc".to_owned(),
+            optional: false,
             entries: None,
             l2_entries: None,
             l3_entries: None,

@@ -31,6 +31,8 @@ TEXT_LINES = 54
 
 FAILED_SHOWN = 8
 
+SEARCHES = "mmu_cache.searches"
+"""The count that every design with an MMU cache has."""
 TRACE_LETTERS = 20
 """Of a trace's name in a row of the text, if no more are needed to tell it apart."""
 
@@ -251,6 +253,7 @@ def sheet(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> S
             *dict.fromkeys(note for trace in traces for note in trace["notes"]),
             *(f"{_named(row, vary)}: {row['error']}" for row in failed[:FAILED_SHOWN]),
             *([f"{len(failed)} designs in all have no counts"] if failed else []),
+            *_without_cache(made),
         ],
         version=made["pagewalk"],
         document=made,
@@ -292,7 +295,23 @@ def summary(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) ->
         lines += [text.paragraph(one, "  ", "  ") for one in told]
     if len(failed) > FAILED_SHOWN:
         lines.append(f"  … and {len(failed) - FAILED_SHOWN} more")
+    lines += [text.paragraph(line, "", "  ") for line in _without_cache(made)]
     return "\n".join(lines)
+
+
+def _without_cache(made: Mapping[str, Any]) -> list[str]:
+    """A sentence about the designs that have no MMU cache, if others have one."""
+    counted = [row for row in made["designs"] if row.get("error") is None]
+    without = [row for row in counted if row.get(SEARCHES) is None]
+    if not without or len(without) == len(counted):
+        return []
+    keys = [key for key in made["vary"] if not key.startswith("mmu_cache.")]
+    names = dict.fromkeys(", ".join(f"{key}={row[key]}" for key in keys) for row in without)
+    shown = "; ".join(list(names)[:FAILED_SHOWN]) + ("; …" if len(names) > FAILED_SHOWN else "")
+    return [
+        f"{text.plural(len(without), 'design')} without an MMU cache, as their page tables have no "
+        f"upper levels that one could hold, or mmu_cache.design is none: {shown}"
+    ]
 
 
 def _measures(made: Mapping[str, Any]) -> list[Measure]:

@@ -64,14 +64,26 @@ class Task:
         return _native.sweep_trace(machines, trace.source, trace.reading, threads, progress)
 
 
+OPTIONAL = "mmu_cache.optional=true"
+"""The setting by which a machine without upper levels in its page table has no MMU cache."""
+
+
 def built(machine: str, base: Sequence[str], settings: dict[str, str]) -> Design | str:
-    """The design with `settings` after those of `base`, or why it cannot be built."""
-    name, assigned = described(machine, base, settings)
-    try:
-        made = Machine(name, assigned)
-    except _native.Error as error:
-        return str(error)
-    return Design(made.digest, settings, made, base)
+    """The design with `settings` after those of `base`, or why it cannot be built.
+
+    A design whose page table has no upper levels is built without its MMU cache, so that page
+    tables of all formats are in one sweep.
+    """
+    why = ""
+    for more in ((), (OPTIONAL,)):
+        name, assigned = described(machine, [*base, *more], settings)
+        try:
+            made = Machine(name, assigned)
+        except _native.Error as error:
+            why = why or str(error)
+        else:
+            return Design(made.digest, settings, made, [*base, *more])
+    return why
 
 
 def count(

@@ -231,6 +231,11 @@ fn dimension(
     let none = Dimension::new(AnyWalkCache::None, None, 0);
     let Some(described) = cache.filter(|cache| cache.design != "none") else { return Ok(none) };
     let own = |Refusal { key: part, what }| Refusal::new(format!("{key}.{part}"), what);
+    let tree = match upper_levels(page_table, tree) {
+        Ok(tree) => tree,
+        Err(_) if described.optional => return Ok(none),
+        Err(why) => return Err(own(Refusal::new("design", why))),
+    };
     let params = mmu_cache_params(described, page_table, tree).map_err(own)?;
     let params = WalkCacheParams { pages, ..params };
     let cache = AnyWalkCache::new(&params).map_err(|(array, error)| {
@@ -249,48 +254,47 @@ fn entries_key(cache: &description::MmuCache, array: WalkArray) -> &'static str 
     own.map_or("entries", |(_, key, _)| key)
 }
 
+/// The shape of the tree whose upper levels an MMU cache could hold, or why there are none.
+fn upper_levels(
+    page_table: Option<&description::PageTable>,
+    tree: Option<TreeShape>,
+) -> Result<TreeShape, String> {
+    let Some(table) = page_table else {
+        return Err("the machine has no page table, so that there are no walks".to_owned());
+    };
+    let format = Format::named(&table.format);
+    if format.is_some_and(|format| format.walked == Walked::ThroughTlb) {
+        return Err(
+            "the TLB itself holds the tables of a linear page table: set mmu_cache.design=none"
+                .to_owned(),
+        );
+    }
+    tree.filter(|tree| tree.levels > 1).ok_or_else(|| match table.software_tlb {
+        Some(_) => "walks look into the software TLB first, which has no upper levels: leave out \
+                    page_table.software_tlb, or set mmu_cache.design=none"
+            .to_owned(),
+        None => format!(
+            "a page table of format {} has no upper levels that it could hold: set mmu_cache.design=none",
+            table.format
+        ),
+    })
+}
+
 /// The parameters of the MMU cache `cache`, for walks of `tree`.
 fn mmu_cache_params(
     cache: &description::MmuCache,
     page_table: Option<&description::PageTable>,
-    tree: Option<TreeShape>,
+    tree: TreeShape,
 ) -> Result<WalkCacheParams, Refusal> {
     let refuse = |key: &str, what: String| Err(Refusal::new(key, what));
     let design: Design = match cache.design.parse() {
         Ok(design) => design,
         Err(error) => return refuse("design", format!("{error}")),
     };
-    let Some(table) = page_table else {
-        return refuse(
-            "design",
-            "the machine has no page table, so that there are no walks".to_owned(),
-        );
-    };
-    let format = Format::named(&table.format);
-    if format.is_some_and(|format| format.walked == Walked::ThroughTlb) {
-        let what = "the TLB itself holds the tables of a linear page table: \
-                    set mmu_cache.design=none";
-        return refuse("design", what.to_owned());
-    }
-    let Some(tree) = tree.filter(|tree| tree.levels > 1) else {
-        let format = &table.format;
-        return refuse(
-            "design",
-            match table.software_tlb {
-                Some(_) => "walks look into the software TLB first, which has no upper levels: \
-                            leave out page_table.software_tlb, or set mmu_cache.design=none"
-                    .to_owned(),
-                None => format!(
-                    "a page table of format {format} has no upper levels that it could hold: \
-                     set mmu_cache.design=none"
-                ),
-            },
-        );
-    };
     if tree.spans.is_none() && design.is_split() {
+        let format = page_table.map_or("", |table| &table.format);
         let what = format!(
-            "a page table of format {} has no fixed levels to split by: choose uptc, utc or tpc",
-            table.format
+            "a page table of format {format} has no fixed levels to split by: choose uptc, utc or tpc"
         );
         return refuse("design", what);
     }
