@@ -53,12 +53,12 @@ def open_table(
     except (pa.ArrowException, OSError, ValueError) as error:
         # Names of columns that are no text are a ValueError.
         raise _native.Error(
-            f"{name}: {_one_line(error).rstrip('.')}; if the file is damaged, copy it again"
+            f"{name}: {_one_line(error).rstrip('.')}; if it is damaged, get the file again"
         ) from error
     rows = file.metadata.num_rows
     if rows < 0:
         raise _native.Error(
-            f"{name}: its row count is {rows}, which cannot be: the file is damaged; copy it again"
+            f"{name}: its row count is {rows}, so that it is damaged; get the file again"
         )
     found = _found(name, schema, dict(columns))
     # One iterator over all row groups would keep what it has read of each to the end.

@@ -125,10 +125,10 @@ def test_a_claim_whose_spread_crosses_its_band_is_unstable(
 @pytest.mark.parametrize(
     ("stated", "complaint"),
     [
-        ({"says": "x"}, "has one of value, ratio"),
+        ({"says": "x"}, "exactly one of value, ratio"),
         ({"value": ["a", "1"], "within": [0, 1]}, "a claim needs the key `says`"),
         ({"says": "x", "value": ["a", "1"]}, "has no band"),
-        ({"says": "x", "value": ["a", "1"], "withing": [0, 1]}, "has no withing"),
+        ({"says": "x", "value": ["a", "1"], "withing": [0, 1]}, "has no key withing"),
         ({"says": "x", "value": ["a", "1"], "within": [0, 1]}, "write in `band` how"),
         ({"says": "x", "row": "a", "ascending": ["1"], "slack": 0.1}, "`slack` without a reason"),
         ({"says": "x", "value": ["a", "1"], "published": 1, "ties": True}, "only orders without"),
@@ -138,7 +138,7 @@ def test_a_claim_whose_spread_crosses_its_band_is_unstable(
         ),
         ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fit"}, "an unknown `kind`"),
         ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fitted"}, "what was fitted"),
-        ({"says": "x", "value": "1", "published": 1}, "names 1, which is no cell"),
+        ({"says": "x", "value": "1", "published": 1}, "names 1, which is not a cell"),
     ],
 )
 def test_a_claim_that_cannot_be_checked_is_refused(stated, complaint: str) -> None:
@@ -249,8 +249,8 @@ def test_experiments_are_found_by_name_and_by_paper() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[x]\nwhat = 'y'", "x: give `source` or `command`, not both"),
-        ("[x]\nsource = 'y'\nsizes = 3", "x: there is no key sizes"),
+        ("[x]\nwhat = 'y'", "x: give exactly one of `source` and `command`"),
+        ("[x]\nsource = 'y'\nsizes = 3", "x: unknown key sizes"),
         ("[x", "programs.toml: "),
     ],
 )
@@ -302,7 +302,10 @@ def test_a_recording_that_a_signal_cut_short_is_not_kept(tmp_path: Path) -> None
         "[killed]\ncommand = ['sh', '-c', 'kill -KILL $$']"
     )
     lab = Lab(folder, tmp_path / "cache")
-    for name, complaint in (("cut", "interrupted"), ("killed", "killed: signal 9 ended")):
+    for name, complaint in (
+        ("cut", "interrupted"),
+        ("killed", "killed: the program was ended by signal 9"),
+    ):
         with pytest.raises(WorkError, match=complaint):
             lab.trace(name, 10**9)
     assert not list((tmp_path / "cache" / "traces").iterdir())

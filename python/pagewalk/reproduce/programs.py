@@ -124,7 +124,7 @@ def load(path: Path) -> dict[str, Program]:
         if unknown := set(entry) - KEYS:
             raise Error(f"{path}: {name}: unknown key {', '.join(sorted(unknown))}: remove it")
         if ("source" in entry) == ("command" in entry):
-            raise Error(f"{path}: {name}: give `source` or `command`, not both")
+            raise Error(f"{path}: {name}: give exactly one of `source` and `command`")
         programs[name] = Program(
             name=name,
             what=entry.get("what", ""),
