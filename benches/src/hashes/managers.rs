@@ -48,7 +48,7 @@ const STEADY: Shape = Shape {
 /// All streams.
 pub(super) const SHAPES: [Shape; 4] = [ALONE, FAMILY, SCHEDULED, STEADY];
 
-/// Settings of every machine: two processors, and a clock that counts only instructions.
+/// Settings of every machine: two processors, and a clock that counts only instructions unless a way has another.
 const ALL: [&str; 3] = ["core.count=2", "os.clock=instructions", "swap.size=512M"];
 const PLENTY: &[&str] = &["memory.size=512M"];
 const SCARCE: &[&str] = &["memory.size=26M", "swap.io_cycles=3000", "swap.page_cycles=100"];
@@ -109,6 +109,12 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
             &["os.place=data=2M node 1 stay", "memory.numa={nodes=2}"],
             // Both pages of a pair have one size.
             &["tlb.l1d.paired=true", "os.place=heap=2M, mmap=2M"],
+            // The daemon's passes take time, and put off the next.
+            &[
+                "os.clock=full",
+                "os.coalesced={period_cycles=40000,watermarks={2M=\"64M\"},mild_share=0.3,strong_after=2,\
+                 moves=4000}",
+            ],
         ],
     ),
     (
@@ -145,6 +151,7 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
             &["os.utopia={size=\"8M\",large_size=\"8M\"}", "restseg={}"],
             &["os.place=heap=2M, site own.c:3=2M", "os.linux.enabled=madvise"],
             &["os.linux.khugepaged.max_ptes_shared=1", "os.linux.khugepaged.max_ptes_swap=0"],
+            &["os.clock=full"],
         ],
     ),
     (
