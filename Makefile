@@ -142,7 +142,7 @@ $(BENCH)/text: | tools
 reference: ## write the reference of results and their types from the Rust structures
 	python3 docs/generate.py
 
-scoreboard: build ## write the scoreboard of docs/experiments.md from the numbers beside the experiments
+scoreboard: build ## write the pages of docs/method/scoreboard from the numbers beside the experiments
 	$(BIN)/python docs/scoreboard.py
 
 site: build ## build the handbook as pages, in dist/site; broken links are errors

@@ -1,7 +1,7 @@
 r"""Writes the reference of results, and their types in Python, from the structures in Rust.
 
 ```
- crates/results/src/ -------------------+                 +--> docs/results.md
+ crates/results/src/ -------------------+                 +--> docs/reference/results
  crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
  what Python adds (ADDED) --------------+                 +--> python/pagewalk/plain.pyi
 ```
@@ -651,37 +651,156 @@ def unit(name: str, kind: str) -> str:
     return next((unit for unit, names in UNITS.items() if name in names.split()), "times")
 
 
-def page(found: dict[str, Structure]) -> str:
-    """The page of the handbook."""
+PAGES = {
+    "run": (
+        "Results of a run",
+        "The document that `pagewalk run --json` writes, what ran and where.",
+        "Results TraceSummary Process Program LiveSummary Switches MachineSummary",
+    ),
+    "tlbs": (
+        "Results: TLBs",
+        "What the TLBs looked up, hit and missed, and what stands beside them.",
+        "TlbCounts HitsAndMisses SizeCounts BlockCounts ByKind RangeTlbCounts SpecTlbCounts"
+        " SpecOutcome SpaceSwitches SmallSpaceCounts SwitchCycles TraceCacheCounts",
+    ),
+    "walks": (
+        "Results: walks and caches",
+        "What the walks of page tables referred to, and which cache served them.",
+        "Walks LevelCounts MmuCacheCounts MmuCacheArray MmuCacheLevel NestedCounts RestSegCounts"
+        " CacheCounts CacheTraffic CacheFlushes",
+    ),
+    "regions": (
+        "Results: regions, code and history",
+        "Where in the address space, in the code and in the run misses were.",
+        "RegionCounts MissOrigins CodePlace SiteCounts Timeline MissMap",
+    ),
+    "time": (
+        "Results: time and advice",
+        "What counts cost, the native run beside them, and what should be done.",
+        "Time Range KernelTime Estimate Native Peak Advice",
+    ),
+    "manager": (
+        "Results: the memory manager",
+        "What the operating system did: faults, page sizes and why, daemons.",
+        "Faults ManagerCounts SizeReasons SizeDecision DaemonCounts LevelPasses DaemonSample"
+        " DeviceCounts PromotionCounts PromotionsOfSize ReservationCounts ReservationsOfSize"
+        " ChangedSetting EndOfProgram RunsOfLength RegionSizes",
+    ),
+    "linux": (
+        "Results: Linux",
+        "What the managers `linux`, `ingens`, `hawkeye` and `translation-ranger` count besides.",
+        "LinuxCounts KhugepagedCounts CompactionCounts PageBlockCounts ChosenBlocks RangerCounts",
+    ),
+    "memory": (
+        "Results: memory and processors",
+        "How memory was used, nodes of memory, and what each processor did.",
+        "MemoryCounts KindBytes MemorySample ReservationSample NumaCounts NodeCounts"
+        " MigrationCounts ShootdownCounts ProcessorCounts",
+    ),
+    "stat": (
+        "Document of pagewalk stat",
+        "What `pagewalk stat --json` writes.",
+        "Stat StatEvent",
+    ),
+    "advise": (
+        "Document of pagewalk advise",
+        "What `pagewalk advise --json` writes.",
+        "Advised PlacedRun AdvisedRegion RegionsAtSize",
+    ),
+    "managers": (
+        "Document of pagewalk managers",
+        "What `pagewalk managers --json` writes.",
+        "Managed ManagerKind ManagedTrace ManagedRow",
+    ),
+    "hat": (
+        "Documents of pagewalk hat",
+        "What `pagewalk hat --json` writes, of virtual time and of this host.",
+        "Hat HatOutcome TimeUse LockShare Histogram ShootCounts ContextUse HatOnHost HostOutcome"
+        " HostPrices",
+    ),
+    "skeleton": (
+        "Document of pagewalk skeleton",
+        "What `pagewalk skeleton --json` writes.",
+        "SkeletonMade SkeletonProcess",
+    ),
+}
+"""Pages of the reference: title, what it is about, and its structures."""
+PLACE = {name: key for key, (_, _, names) in PAGES.items() for name in names.split()}
+"""On which page each structure is."""
+
+
+def pages(found: dict[str, Structure]) -> dict[Path, str]:
+    """The pages of the handbook: an index, and a page for each document or part of it."""
+    assert set(PLACE) == set(found), f"PAGES differs by {set(PLACE) ^ set(found)}"
+    folder = ROOT / "docs" / "reference"
+    made = {folder / "results" / f"{key}.md": page(key, found) for key in PAGES}
+    made[folder / "results.md"] = index()
+    return made
+
+
+def index() -> str:
+    """The page that says what is on which page."""
     lines = [
         "# Results, field by field",
         "",
-        "What `pagewalk run --json` writes and `Results.data` holds. The same names are attributes",
-        'in Python, with types: `results.tlbs["l1d"].misses`. Counts are exact. The unit `times`',
-        "is of numbers that say how often something came, `number` of those that name something,",
-        "`share` of those from 0 to 1. *Identity* is what holds for the field after every run.",
+        "What `pagewalk run --json` writes and `Results.data` holds, and the documents of other",
+        "commands. Fields are attributes in Python under the same names, with types:",
+        '`results.tlbs["l1d"].misses`. Counts are exact. The unit `times` is of numbers that say',
+        "how often something came, `number` of those that name something, `share` of those from 0",
+        "to 1. *Identity* is what holds for the field after every run.",
         "",
-        "This page is made from the structures in Rust by `make reference`.",
+        "| page | what it has | structures |",
+        "|---|---|---|",
     ]
-    for one in found.values():
-        title = "The document" if one.name == TOP else one.name
+    for key, (title, about, names) in PAGES.items():
+        listed = ", ".join(
+            f"[`{name}`](results/{key}.md#{_anchor(name)})" for name in names.split()
+        )
+        lines.append(f"| [{title}](results/{key}.md) | {about} | {listed} |")
+    lines += ["", "These pages are made from the structures in Rust by `make reference`."]
+    return "\n".join(lines) + "\n"
+
+
+def page(key: str, found: dict[str, Structure]) -> str:
+    """A page of the reference."""
+    title, about, names = PAGES[key]
+    lines = [f"# {title}", "", f"{about} [All of them](../results.md)."]
+    for one in (found[name] for name in names.split()):
         written = f" `{OTHERS[one.name]}` writes it." if one.name in OTHERS else ""
-        lines += ["", f"## {title}", "", one.meaning + written, ""]
+        lines += ["", f"## {_heading(one.name)}", "", one.meaning + written, ""]
         lines += ["| field | type | unit | meaning | identity |", "|---|---|---|---|---|"]
         for entry in one.fields:
             kind = python(entry.kind).replace("|", "or")
             identity = IDENTITIES.get(f"{one.name}.{entry.name}", "")
             meaning = entry.meaning.replace("|", "\\|")
-            row = [f"`{entry.name}`", f"`{kind}`", unit(entry.name, kind), meaning, identity]
+            shown = _linked(kind, key)
+            row = [f"`{entry.name}`", shown, unit(entry.name, kind), meaning, identity]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
+
+
+def _heading(name: str) -> str:
+    return "The document" if name == TOP else name
+
+
+def _anchor(name: str) -> str:
+    return _heading(name).lower().replace(" ", "-")
+
+
+def _linked(kind: str, key: str) -> str:
+    """A type, which leads to where its structure is."""
+    inner = next((part for part in re.findall(r"\w+", kind) if part in PLACE), None)
+    if inner is None:
+        return f"`{kind}`"
+    other = "" if PLACE[inner] == key else f"{PLACE[inner]}.md"
+    return f"[`{kind}`]({other}#{_anchor(inner)})"
 
 
 def made() -> dict[Path, str]:
     """The files and what should be in them."""
     found = structures()
     return {
-        ROOT / "docs/results.md": page(found),
+        **pages(found),
         ROOT / "python/pagewalk/document.py": module(found),
         ROOT / "python/pagewalk/plain.pyi": plain(found),
     }
@@ -693,6 +812,7 @@ def main() -> int:
     for path in stale:
         print(f"{path.relative_to(ROOT)} is not what `make reference` writes")
         if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(made()[path])
     return 1 if stale and "--check" in sys.argv else 0
 

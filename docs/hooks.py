@@ -1,6 +1,7 @@
 """What the site has besides the pages of this folder: the experiments' files that pages link to.
 
-In the repository they lie beside this folder, in the site below it.
+In the repository they lie beside this folder, in the site below it, so that a link
+has one `../` less there.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-_LINK = re.compile(r"\]\(\.\./(experiments/[^)#]+)\)")
+_LINK = re.compile(r"\]\(\.\./((?:\.\./)*)(experiments/[^)#]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -18,7 +19,7 @@ def on_files(files: Files, config: Any) -> Files:
     linked = {
         place
         for file in files.documentation_pages()
-        for place in _LINK.findall(file.content_string)
+        for _, place in _LINK.findall(file.content_string)
     }
     for place in sorted(linked):
         files.append(File.generated(config, place, abs_src_path=str(ROOT / place)))
@@ -27,4 +28,4 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Leads such links to where the files are in the site."""
-    return _LINK.sub(r"](\1)", markdown)
+    return _LINK.sub(r"](\1\2)", markdown)

@@ -196,7 +196,7 @@ def followed(page: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_the_tutorial_on_large_pages_ends_with_what_it_promises(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "tutorials" / "large-pages.md"
+    page = ROOT / "docs" / "howto" / "large-pages.md"
     promised = [line for _, lines in followed(page, tmp_path) for line in lines]
     assert any("Use pages of 2M for make_table (hash-join.c:" in line for line in promised)
     before, after = (
@@ -210,7 +210,7 @@ def test_the_how_to_ends_with_a_gain_that_was_measured(tmp_path: Path) -> None:
     """Its commands as they stand there: from nothing to the gain of a program with a hash table."""
     if not _native.may_trace():
         pytest.skip("ptrace is forbidden here")
-    blocks = [commands for commands, _ in followed(ROOT / "docs/tutorials/faster.md", tmp_path)]
+    blocks = [commands for commands, _ in followed(ROOT / "docs/howto/faster.md", tmp_path)]
     assert sum(commands.count("\n") for commands in blocks) == 4
     gained = json.loads((tmp_path / "gained.json").read_text())
     assert gained["rounds"] == 12 and gained["status"] == 0

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! "Shrank" is what the stream did in the chunk before, so that equal accesses are always stored equally. Any decoder of zstd
-//! reads all of these. docs/encoding.md has the measurements behind the limits.
+//! reads all of these. docs/method/encoding.md has the measurements behind the limits.
 //!
 //! Miri runs no C, so that under it streams are stored as they are, as the format allows, and the loops around them
 //! can be checked all the same.
