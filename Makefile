@@ -139,7 +139,7 @@ $(BENCH)/text: | tools
 	find /usr/include -name '*.h' | LC_ALL=C sort | xargs cat >$@
 	truncate -s '<4M' $@
 
-reference: ## write the reference of results and their types from the Rust structures
+reference: ## write the reference of results, keys and events, and the types of results, from the Rust types
 	python3 docs/generate.py
 
 scoreboard: build ## write the pages of docs/method/scoreboard from the numbers beside the experiments

@@ -1,4 +1,4 @@
-r"""Writes the reference of results, and their types in Python, from the structures in Rust.
+"""Writes the reference of results, and their types in Python, from the structures in Rust.
 
 ```
  crates/results/src/ -------------------+                 +--> docs/reference/results
@@ -9,6 +9,8 @@ r"""Writes the reference of results, and their types in Python, from the structu
 The structures are the JSON document, field by field, and their comments are its meanings, so that
 Rust, Python and the handbook cannot differ: a test compares what this writes with what is there.
 
+`keys.py` writes the keys of machine files and the events of traces, which are made in the same way.
+
 Run it as `make reference`, or `python docs/generate.py --check` to compare only.
 """
 
@@ -18,6 +20,10 @@ import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import keys
+import rust
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
@@ -446,11 +452,6 @@ IDENTITIES = {
     "ShootdownCounts.received": "`asked`, of all processors together",
 }
 
-_COMMENT = r"((?:[ \t]*///[^\n]*\n)+)"
-_ATTRIBUTES = r"((?:[ \t]*#\[[^\n]*\]\n)*)"
-_STRUCT = re.compile(_COMMENT + _ATTRIBUTES + r"pub struct (\w+)(?:<T>)? \{\n(.*?)\n\}", re.S)
-_FIELD = re.compile(_COMMENT + _ATTRIBUTES + r"[ \t]*pub (\w+): ([^\n]+),\n")
-
 
 @dataclass
 class Field:
@@ -473,18 +474,18 @@ class Structure:
 def structures() -> dict[str, Structure]:
     """The structures that results have, the document itself first."""
     text = "\n".join([*(path.read_text() for path in SOURCES), ADDED])
-    bodies = {name: (_said(meaning), body) for meaning, _, name, body in _STRUCT.findall(text)}
+    bodies = {name: (rust.said(said), body) for said, _, name, body in rust.STRUCT.findall(text)}
     made: dict[str, Structure] = {}
 
     def fields(name: str) -> list[Field]:
         found = []
-        for meaning, attributes, called, kind in _FIELD.findall(bodies[name][1] + "\n"):
+        for meaning, attributes, called, kind in rust.FIELD.findall(bodies[name][1] + "\n"):
             if "serde(skip)" in attributes:
                 continue
             if "flatten" in attributes:
                 found += fields(kind.split("::")[-1])
             else:
-                found.append(Field(called, kind, _said(meaning)))
+                found.append(Field(called, kind, rust.said(meaning)))
         return found + [Field(*extra) for extra in EXTRA.get(name, [])]
 
     def add(name: str) -> None:
@@ -498,11 +499,6 @@ def structures() -> dict[str, Structure]:
     for name in (TOP, *OTHERS):
         add(name)
     return made
-
-
-def _said(comment: str) -> str:
-    lines = [line.strip().removeprefix("///").strip() for line in comment.splitlines()]
-    return re.sub(r"\[`(\w+)`\]", r"`\1`", " ".join(line for line in lines if line))
 
 
 PLAIN = {
@@ -801,6 +797,7 @@ def made() -> dict[Path, str]:
     found = structures()
     return {
         **pages(found),
+        **keys.made(),
         ROOT / "python/pagewalk/document.py": module(found),
         ROOT / "python/pagewalk/plain.pyi": plain(found),
     }
