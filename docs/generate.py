@@ -49,11 +49,11 @@ NAMED = ("TlbCounts", "CacheCounts")
 """Structures that lists hold by name."""
 
 ADDED = """
-/// The native run of the program beside the recorded one: `--native`.
+/// The native run of the recorded program (`--native`).
 pub struct Native {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// What was run.
+    /// The command that was run.
     pub command: Vec<String>,
     /// Wall time in seconds.
     pub wall_seconds: f64,
@@ -61,162 +61,163 @@ pub struct Native {
     pub user_seconds: f64,
     /// Time in the kernel in seconds.
     pub system_seconds: f64,
-    /// Its exit status.
+    /// Exit status.
     pub exit_status: u64,
-    /// Most bytes of it that were resident.
+    /// Peak of its resident bytes.
     pub resident_bytes_max: u64,
     /// Exit status of the recorded run.
     pub recorded_status: u64,
-    /// Whether it had the standard input of the recorded run.
+    /// Whether it got the same standard input as the recorded run.
     pub stdin: bool,
-    /// Memory by page size when most was resident, if it was seen.
+    /// Memory by page size at the peak, if it was sampled.
     pub peak: Option<Peak>,
-    /// Milliseconds of the time in user mode that translation takes; `None` if they cannot be said.
+    /// Milliseconds of its user time that translation takes; `None` if they cannot be computed.
     pub translation_ms: Option<Range<f64>>,
-    /// Why they cannot.
+    /// Why they cannot be computed.
     pub no_ms: Option<String>,
 }
 
-/// Memory of a native run when most of it was resident.
+/// Memory of a native run at its peak.
 pub struct Peak {
     /// Resident bytes.
     pub resident_bytes: u64,
-    /// These resident bytes by page size.
+    /// Resident bytes by page size.
     pub by_page_size: BTreeMap<String, u64>,
 }
 
-/// What should be done about the misses, by curves of the whole run.
+/// Advice on how to reduce the misses, from LRU curves of the whole run.
 pub struct Advice {
-    /// In a sentence.
+    /// The advice in a sentence.
     pub sentence: String,
-    /// Misses per lookup that a large enough TLB has, first touches apart.
+    /// Target of `entries`: misses per lookup, not counting first touches.
     pub misses_share: f64,
     /// Loads and stores of the whole run.
     pub lookups: u64,
-    /// Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
-    /// 65536. An estimate, where `one_in` is not 1.
+    /// Entries that a fully associative LRU TLB needs to reach `misses_share`, by page size;
+    /// `None`: more than 65536. An estimate if `one_in` is not 1.
     pub entries: BTreeMap<String, Option<u64>>,
-    /// By page size: one in so many pages was in the sample from which that is known; 1: all.
+    /// Sampling rate by page size: the curve was computed from one in this many pages; 1: from all.
     pub one_in: BTreeMap<String, u64>,
 }
 
-/// The counts of a run with what each costs, as `pagewalk stat` shows them.
+/// Counts of a run and the cycles of each, as `pagewalk stat` shows them.
 pub struct Stat {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// Version of Pagewalk.
+    /// Version of Pagewalk that made the document.
     pub pagewalk: String,
-    /// The trace.
+    /// The trace that was run.
     pub trace: TraceSummary,
-    /// The machine.
+    /// The machine that ran the trace.
     pub machine: MachineSummary,
-    /// The events: those of the program, of translation, of the kernel.
+    /// Events of the program, of translation and of the kernel.
     pub events: Vec<StatEvent>,
-    /// Cycles of all events together; `None` if the machine's file has no latencies for them.
+    /// Cycles of all events together; `None` if the machine file leaves out latencies.
     pub cycles: Option<Range<f64>>,
-    /// Milliseconds of the native run's time in user mode that translation takes, where there was
-    /// one and they can be said.
+    /// Milliseconds of the native run's user time that translation takes, if there was a native run
+    /// and they can be computed.
     pub translation_ms: Option<Range<f64>>,
-    /// What the run left out.
+    /// What the run does not model.
     pub not_modelled: Vec<String>,
 }
 
-/// An event, how often it came, and what it costs.
+/// An event, how often it occurred, and its cycles.
 pub struct StatEvent {
-    /// What the cycles are a part of: `program`, `translation` or `kernel`.
+    /// Part that its cycles belong to: `program`, `translation` or `kernel`.
     pub part: String,
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// How often it came; `None` if only its cycles are known.
+    /// How often it occurred; `None` if only its cycles are known.
     pub count: Option<u64>,
-    /// Cycles that it takes; `None` if they are those of other events, or not known.
+    /// Its cycles; `None` if they belong to other events, or are not known.
     pub cycles: Option<Range<f64>>,
-    /// Its share of all cycles: its least beside the most of the others, to its most beside their
-    /// least.
+    /// Its share of all cycles: the lower bound combines its lower bound with the upper bounds of
+    /// the others, and the upper bound the reverse.
     pub share: Option<Range<f64>>,
 }
 
 /// Programs under every memory manager.
 pub struct Managed {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// Version of Pagewalk.
+    /// Version of Pagewalk that made the document.
     pub pagewalk: String,
-    /// The machine.
+    /// Name of the machine.
     pub machine: String,
-    /// What it is.
+    /// Title of the machine.
     pub title: String,
-    /// What was changed in it.
+    /// Settings that changed the machine.
     pub settings: Vec<String>,
-    /// Shares of memory that are free and wired before the runs; `None`: all is free.
+    /// Shares of memory that are free and that are wired before the runs (`--aged`); `None`: all
+    /// memory is free.
     pub aged: Option<Vec<f64>>,
-    /// How much memory was asked for; `None`: the machine's own.
+    /// Requested amount of memory (`--memory`); `None`: the machine's own.
     pub memory: Option<String>,
-    /// The managers.
+    /// The memory managers.
     pub kinds: Vec<ManagerKind>,
-    /// A table for each trace.
+    /// A table per trace.
     pub traces: Vec<ManagedTrace>,
-    /// What must be known of the tables.
+    /// Notes on the tables.
     pub notes: Vec<String>,
 }
 
 /// A memory manager.
 pub struct ManagerKind {
-    /// Its name in tables.
+    /// Name in the tables.
     pub name: String,
-    /// What it does.
+    /// What it does, in a sentence.
     pub what: String,
-    /// The settings that choose it.
+    /// Settings that select it.
     pub settings: Vec<String>,
-    /// The keys of a machine file that it has.
+    /// Keys of a machine file that belong to it.
     pub keys: Vec<String>,
 }
 
 /// A trace under every memory manager.
 pub struct ManagedTrace {
-    /// The trace.
+    /// The trace that was run.
     pub trace: TraceSummary,
-    /// What was changed in the machine, memory too.
+    /// Settings that changed the machine, including memory.
     pub settings: Vec<String>,
-    /// Most memory in use at once with base pages and the machine's own memory.
+    /// Peak of memory in use with base pages and the machine's own memory.
     pub base_peak_bytes: u64,
-    /// Whether the machine is of this computer's processor; `None` if nothing says so.
+    /// Whether the machine file is for this computer's processor; `None` if it is not known.
     pub here: Option<bool>,
-    /// What best estimates rest on; `None` if the machine's file has no latencies.
+    /// What the best estimates are based on; `None` if the machine file has no latencies.
     pub how: Option<String>,
-    /// The managers that ran it.
+    /// A row per manager that ran.
     pub rows: Vec<ManagedRow>,
-    /// The others, and why.
+    /// Managers that could not run, with the reason.
     pub refused: BTreeMap<String, String>,
 }
 
-/// A trace under one memory manager.
+/// A run of a trace under one memory manager.
 pub struct ManagedRow {
-    /// Its name.
+    /// Name of the row.
     pub manager: String,
-    /// The settings that choose it.
+    /// Settings that select the manager.
     pub settings: Vec<String>,
-    /// Mapped bytes by page size, at the fullest end of a program.
+    /// Mapped bytes by page size, at the end of a program at which most memory was mapped.
     pub mapped_by_size: BTreeMap<String, u64>,
-    /// The share of them in pages larger than 4K.
+    /// Share of these bytes in pages larger than 4K.
     pub large_share: f64,
     /// Pages loaded at faults, by the reason for their size.
     pub why: BTreeMap<String, u64>,
-    /// Memory in pages at that end.
+    /// Bytes of memory in pages, at the same point as `mapped_by_size`.
     pub memory_bytes: u64,
-    /// Memory in pages less that of the run with base pages; `None` if base pages did not run.
+    /// `memory_bytes` minus that of the run with base pages; `None` if base pages did not run.
     pub bloat_bytes: Option<i64>,
-    /// What was in swap at that end.
+    /// Bytes in swap, at the same point as `mapped_by_size`.
     pub swapped_bytes: u64,
     /// Misses of every TLB in the whole run.
     pub tlb_misses: u64,
-    /// References of their walks.
+    /// References of all walks.
     pub references: u64,
-    /// Cycles of translation; `None` if the machine's file has no latencies.
+    /// Cycles of translation; `None` if the machine file has no latencies.
     pub translation_cycles: Option<Range<f64>>,
-    /// The best estimate within `translation_cycles`, by how far misses are taken to overlap.
+    /// Best estimate within `translation_cycles`, by how far misses overlap.
     pub translation_best_cycles: Option<f64>,
-    /// Cycles of the kernel's work; `None` if it has no prices.
+    /// Cycles of the kernel's work; `None` if the machine has no prices for it.
     pub kernel_cycles: Option<u64>,
     /// Cycles of waiting for disks.
     pub io_cycles: u64,
@@ -224,232 +225,233 @@ pub struct ManagedRow {
     pub faults: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
-    /// Runs of adjacent pages in adjacent frames, at that end.
+    /// Runs of adjacent pages in adjacent frames, at the same point as `mapped_by_size`.
     pub runs: Vec<RunsOfLength>,
 }
 
-/// Loads on processors of virtual time, under schemes of locks.
+/// Loads on processors in virtual time, under several locking schemes.
 pub struct Hat {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// Version of Pagewalk.
+    /// Version of Pagewalk that made the document.
     pub pagewalk: String,
-    /// `model`.
+    /// Always `model`.
     pub on: String,
-    /// What was asked for.
+    /// Settings of the command.
     pub settings: serde_json::Value,
-    /// The runs.
+    /// The runs, one per combination of settings.
     pub runs: Vec<HatOutcome>,
-    /// What was left out.
+    /// What is not modelled.
     pub not_modelled: Vec<String>,
 }
 
-/// Loads on threads of this host, under schemes of locks.
+/// Loads on threads of this host, under several locking schemes.
 pub struct HatOnHost {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// Version of Pagewalk.
+    /// Version of Pagewalk that made the document.
     pub pagewalk: String,
-    /// `host`.
+    /// Always `host`.
     pub on: String,
-    /// What was asked for.
+    /// Settings of the command.
     pub settings: serde_json::Value,
-    /// The runs.
+    /// The runs, one per combination of settings.
     pub runs: Vec<HostOutcome>,
-    /// What was left out.
+    /// What is not modelled.
     pub not_modelled: Vec<String>,
 }
 
-/// A skeleton that was written: what recorded processes ask memory management for.
+/// A skeleton that was written: the memory-management requests of recorded processes.
 pub struct SkeletonMade {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// The file.
+    /// Path of the file.
     pub path: String,
     /// Bytes of the file.
     pub bytes: u64,
-    /// The processes, by their numbers.
+    /// The processes, in order of their numbers.
     pub processes: Vec<SkeletonProcess>,
-    /// Files that they map.
+    /// Files that the processes map.
     pub files: u64,
-    /// Calls, first touches, forks and stretches of work of all processes.
+    /// Calls, first touches, forks and intervals of work of all processes.
     pub steps: u64,
     /// Instructions of all processes.
     pub instructions: u64,
-    /// What was found out about the trace.
+    /// Warnings about the trace.
     pub warnings: Vec<String>,
 }
 
 /// A process of a skeleton.
 pub struct SkeletonProcess {
-    /// The program that it ran last.
+    /// Program that it ran last.
     pub name: String,
-    /// Its calls, first touches, forks and stretches of work.
+    /// Its calls, first touches, forks and intervals of work.
     pub steps: u64,
 }
 
-/// Which page sizes a program should have: `pagewalk advise` runs each that it names.
+/// Page sizes that a program should have, from runs by `pagewalk advise`.
 pub struct Advised {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// Version of Pagewalk.
+    /// Version of Pagewalk that made the document.
     pub pagewalk: String,
-    /// The trace.
+    /// The trace that was run.
     pub trace: TraceSummary,
-    /// The machine, without page sizes that are wished for.
+    /// The machine, without requested page sizes.
     pub machine: MachineSummary,
-    /// Most memory that the advice may add, as a share of `base.memory_bytes`.
+    /// How much memory the advice may add at most, as a share of `base.memory_bytes`.
     pub memory_added_max: f64,
     /// Whether each region was run alone at each size (`--exact`).
     pub exact: bool,
-    /// Runs of the trace, that with base pages included.
+    /// Number of runs of the trace, including the one with base pages.
     pub runs: u64,
-    /// Whether the machine is of this computer's processor; `None` if nothing says so.
+    /// Whether the machine file is for this computer's processor; `None` if it is not known.
     pub here: Option<bool>,
-    /// What best estimates rest on; `None` if the machine's file has no latencies.
+    /// What the best estimates are based on; `None` if the machine file has no latencies.
     pub how: Option<String>,
-    /// The run with base pages only.
+    /// The run with base pages alone.
     pub base: PlacedRun,
-    /// The regions that were tried, and those that nothing makes large on Linux; most misses first.
+    /// Regions that were tried, and regions that cannot have large pages on Linux; most misses
+    /// first.
     pub regions: Vec<AdvisedRegion>,
-    /// Regions that were not tried: each has, with those that are like it, fewer than 0.1 % of the
-    /// misses, lies in one that was tried, or has no room for a page of the second size.
+    /// Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
+    /// region that was tried, or they have no room for a page of the second size.
     pub regions_left_out: u64,
-    /// Misses of the regions that were not tried, first touches too.
+    /// Misses of the regions that were not tried, including first touches.
     pub misses_left_out: u64,
-    /// Runs with all regions that were tried at one size, by that size. Without `exact`, of more
-    /// than two sizes these are one in the middle and the largest.
+    /// Runs in which all tried regions have one page size, by that size. If there are more than two
+    /// larger sizes, only a middle one and the largest are run, unless `exact`.
     pub uniform: BTreeMap<String, PlacedRun>,
-    /// Sets of regions with their sizes that were run, by memory; each gains more than all that
-    /// need no more memory.
+    /// Sets of regions with page sizes that were run, in order of memory. Each set gains more than
+    /// all sets that need no more memory.
     pub sets: Vec<PlacedRun>,
-    /// What is advised; `None`: base pages.
+    /// The advised set; `None`: base pages.
     pub best: Option<PlacedRun>,
-    /// What must be known of the lines that are given to write.
+    /// Notes on the lines in `write`.
     pub notes: Vec<String>,
 }
 
-/// The best estimate of what translation takes, within `time.share`.
+/// Best estimate of translation's time, within `time.share`.
 pub struct Estimate {
     /// Share of the time in user mode.
     pub share: f64,
-    /// Milliseconds of the native run; `None` if there was none that counts.
+    /// Milliseconds of the native run; `None` without a usable native run.
     pub ms: Option<f64>,
-    /// What it rests on.
+    /// What the estimate is based on.
     pub how: String,
-    /// Whether the machine is of this computer's processor; `None` if nothing says so.
+    /// Whether the machine file is for this computer's processor; `None` if it is not known.
     pub here: Option<bool>,
 }
 
-/// A run with some page sizes.
+/// A run with a set of place rules.
 pub struct PlacedRun {
-    /// The place rules that it ran with.
+    /// The place rules of the run.
     pub rules: Vec<String>,
-    /// Misses of every TLB but first touches of a page.
+    /// Misses of every TLB, not counting first touches.
     pub misses: u64,
-    /// First touches of a page, which miss in every TLB.
+    /// First touches of a page, which miss every TLB.
     pub cold_misses: u64,
-    /// Most memory in use at once, page tables included.
+    /// Peak of memory in use, including page tables.
     pub memory_bytes: u64,
-    /// `memory_bytes` less that of base pages.
+    /// `memory_bytes` minus that of the run with base pages.
     pub memory_added_bytes: i64,
-    /// Cycles of translation; `None` if the machine's file has no latencies.
+    /// Cycles of translation; `None` if the machine file has no latencies.
     pub translation_cycles: Option<Range<f64>>,
-    /// Translation cycles that it takes less than base pages.
+    /// Translation cycles saved, compared with base pages.
     pub gain_cycles: Option<Range<f64>>,
-    /// Translation cycles saved, in milliseconds of the native run; `None` if there was none.
+    /// Translation cycles saved, in milliseconds of the native run; `None` without a native run.
     pub gain_ms: Option<Range<f64>>,
-    /// The share of the time in user mode with base pages that it saves.
+    /// Share of the user time with base pages that is saved.
     pub gain_share: Option<Range<f64>>,
-    /// The best estimate within `gain_share`, by how far misses are taken to overlap.
+    /// Best estimate within `gain_share`, by how far misses overlap.
     pub gain_best: Option<f64>,
-    /// `gain_best` in milliseconds of the native run; `None` if there was none.
+    /// `gain_best` in milliseconds of the native run; `None` without a native run.
     pub gain_best_ms: Option<f64>,
-    /// Cycles of the kernel for faults, switches and shootdowns that it takes less.
+    /// Kernel cycles saved in faults, switches and shootdowns.
     pub kernel_gain_cycles: Option<f64>,
-    /// Pages by why they have the size that they have, where a size was wished for.
+    /// Pages for which a size was requested, by the reason for their actual size.
     pub why: BTreeMap<String, u64>,
 }
 
-/// What a group of regions counted in the run in which all groups had one page size.
+/// Counts of a group of regions in the run in which all groups had one page size.
 pub struct RegionsAtSize {
-    /// Their misses of every TLB, first touches apart.
+    /// Misses of every TLB, not counting first touches.
     pub misses: u64,
-    /// Their first touches of a page.
+    /// First touches of a page.
     pub cold_misses: u64,
-    /// Pages larger than base pages that were first touched in them.
+    /// Pages larger than base pages that were first touched in the group.
     pub large_pages: u64,
-    /// Memory that they took more than with base pages, estimated from the pages touched.
+    /// Memory added compared with base pages, estimated from the touched pages.
     pub memory_added_bytes: i64,
-    /// Share of the translation of base pages that they took less.
+    /// Share of the translation time with base pages that the group saves.
     pub saved_share: f64,
 }
 
 /// A region, and the page size that is advised for it.
 pub struct AdvisedRegion {
-    /// As results call it.
+    /// Name of the region in results.
     pub name: String,
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// Its size.
+    /// Length in bytes.
     pub bytes: u64,
-    /// What a place rule calls it.
+    /// How a place rule names the region.
     pub place: String,
-    /// What stands behind it, as in `RegionCounts`.
+    /// What backs the region, as in `RegionCounts`.
     pub backing: Option<String>,
-    /// Its misses of every TLB with base pages, first touches apart.
+    /// Its misses of every TLB with base pages, not counting first touches.
     pub misses: u64,
     /// Its first touches of base pages.
     pub cold_misses: u64,
-    /// Number of its group: regions of one group are alike (length, allocation site, backing) and
-    /// have one size. `None` where nothing on Linux makes it large.
+    /// Number of its group. Regions of a group have equal length, allocation site and backing, and
+    /// get one page size. `None` if it cannot have large pages on Linux.
     pub group: Option<u64>,
-    /// What its group counted in the run in which all groups had a size, by that size; none with
-    /// `exact`.
+    /// Counts of its group in the runs in which all groups had one page size, by that size; empty
+    /// with `exact`.
     pub together: BTreeMap<String, RegionsAtSize>,
-    /// Runs with this region alone at a size, by that size; none without `exact`, and where nothing
-    /// on Linux makes it large.
+    /// Runs in which this region alone had a larger size, by that size; empty without `exact`, and
+    /// if it cannot have large pages on Linux.
     pub alone: BTreeMap<String, PlacedRun>,
-    /// The size that is advised; `None`: base pages.
+    /// The advised size; `None`: base pages.
     pub size: Option<String>,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// What a user would write for that size, and where, if one is advised.
+    /// What to write in the program for that size, and where, if a size is advised.
     pub write: Option<String>,
-    /// A function in C or a class in C++ that this uses, where it is more than a call.
+    /// A C function or C++ class that `write` uses, if it needs more than a call.
     pub code: Option<String>,
 }
 """
 EXTRA = {
     "Results": [
-        ("native", "Option<Native>", "The native run of the same program, if there was one."),
-        ("advice", "Option<Advice>", "What should be done, if it was asked for."),
+        ("native", "Option<Native>", "The native run of the recorded program, if there was one."),
+        ("advice", "Option<Advice>", "Advice on how to reduce the misses, if it was requested."),
         (
             "estimate",
             "Option<Estimate>",
-            "One number for what translation takes; `None` if the machine's file has no latencies.",
+            "Best estimate of translation's time; `None` if the machine file has no latencies.",
         ),
     ],
-    "TraceSummary": [("name", "String", "The name by which the trace was given.")],
+    "TraceSummary": [("name", "String", "Name of the trace as given on the command line.")],
 }
 
 IDENTITIES = {
     "HitsAndMisses.lookups": "`hits + misses`",
     "HatOutcome.time": "the sum of its fields is `cpus * cycles`",
-    "TlbCounts.lookups": "`hits + misses`; of a second level: the misses of the first level that "
-    "it serves",
-    "Walks.walks": "misses of the last level's TLBs",
-    "Walks.references": "sum of `by_level[].references`, the host's included",
+    "TlbCounts.lookups": "`hits + misses`; for a second-level TLB: the misses of the first-level "
+    "TLBs in front of it",
+    "Walks.walks": "misses of the last-level TLBs",
+    "Walks.references": "sum of `by_level[].references`, including the host's",
     "LevelCounts.references": "sum of `served`",
-    "RegionCounts.misses": "summed over regions: misses of the last level's TLBs; sum of the "
-    "region's `map.owners`",
-    "RegionCounts.lookups": "sum of `by_kind`; summed over regions: lookups of the first level",
+    "RegionCounts.misses": "summed over regions: misses of the last-level TLBs; sum of the "
+    "region's rows in `map.owners`",
+    "RegionCounts.lookups": "sum of `by_kind`; summed over regions: lookups of first-level TLBs",
     "MissOrigins.misses": "misses summed by region: the region's `misses`",
     "SiteCounts.misses": "sum over the rows of `origins.misses` of this site",
-    "Timeline.misses": "sum: misses of the last level's TLBs",
+    "Timeline.misses": "sum: misses of the last-level TLBs",
     "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes + aged_bytes`",
-    "Faults.first_touch": "`walks.cold` where a page table is walked",
-    "ShootdownCounts.received": "`asked`, of all processors together",
+    "Faults.first_touch": "`walks.cold`, if the machine has a page table",
+    "ShootdownCounts.received": "summed over all processors: `asked`",
 }
 
 
@@ -741,9 +743,9 @@ def index() -> str:
         "",
         "What `pagewalk run --json` writes and `Results.data` holds, and the documents of other",
         "commands. Fields are attributes in Python under the same names, with types:",
-        '`results.tlbs["l1d"].misses`. Counts are exact. The unit `times` is of numbers that say',
-        "how often something came, `number` of those that name something, `share` of those from 0",
-        "to 1. *Identity* is what holds for the field after every run.",
+        '`results.tlbs["l1d"].misses`. Counts are exact. The unit `times` marks a count of',
+        "occurrences, `number` an index or identifier, and `share` a value from 0 to 1. *Identity*",
+        "is an equation that holds after every run.",
         "",
         "| page | what it has | structures |",
         "|---|---|---|",
@@ -753,7 +755,7 @@ def index() -> str:
             f"[`{name}`](results/{key}.md#{_anchor(name)})" for name in names.split()
         )
         lines.append(f"| [{title}](results/{key}.md) | {about} | {listed} |")
-    lines += ["", "These pages are made from the structures in Rust by `make reference`."]
+    lines += ["", "These pages are generated from the structures in Rust by `make reference`."]
     return "\n".join(lines) + "\n"
 
 
@@ -762,7 +764,7 @@ def page(key: str, found: dict[str, Structure]) -> str:
     title, about, names = PAGES[key]
     lines = [f"# {title}", "", f"{about} [All of them](../results.md)."]
     for one in (found[name] for name in names.split()):
-        written = f" `{OTHERS[one.name]}` writes it." if one.name in OTHERS else ""
+        written = f" `{OTHERS[one.name]}` writes this document." if one.name in OTHERS else ""
         lines += ["", f"## {_heading(one.name)}", "", one.meaning + written, ""]
         lines += ["| field | type | unit | meaning | identity |", "|---|---|---|---|---|"]
         for entry in one.fields:

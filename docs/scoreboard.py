@@ -124,9 +124,9 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
 CELLS = """
 ## Cell by cell
 
-Averages can agree where no cell does. Of the cells that a paper's table and ours have in common,
-rows that average others left out: how many, the paper's mean, by how much ours differ from the
-paper's on average, and the rank correlation of both.
+Averages can agree although no cell does. This table compares the cells that a paper's table and
+ours have in common, without rows that are averages: their number, the mean of the paper's cells,
+the mean absolute difference of our cells to the paper's, and the rank correlation of the two.
 
 | experiment | cells | paper's mean | mean difference | rank correlation |
 |---|---|---|---|---|"""
@@ -166,7 +166,7 @@ def _cells(name: str, cells: dict[str, Any]) -> str:
 def _missed(name: str, claim: dict[str, Any], reason: str | None) -> str:
     verdict = claim["verdict"].capitalize()
     why = f" {reason or claim['reason']}".rstrip()
-    said = f"{verdict}: ours {claim['ours']}; paper {claim['paper']}.{why}"
+    said = f"{verdict}. Ours: {claim['ours']}. Paper: {claim['paper']}.{why}"
     return f"* **{name}**: {claim['says']}. {said}"
 
 

@@ -192,6 +192,7 @@ def world(name: str) -> list[tuple[str, int]]:
 
 def small_clients(
     *,
+    machine: Machine,
     clients: int,
     ring: int,
     large: int,
@@ -203,7 +204,7 @@ def small_clients(
     schedule: str,
     seed: int,
 ) -> str:
-    """Clients in small spaces, more than slots; the outcome as JSON. Releases the GIL."""
+    """Clients in small spaces, more than slots, at a machine's prices; JSON. Releases the GIL."""
 
 def hat_run(
     *,

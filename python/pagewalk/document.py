@@ -60,87 +60,87 @@ class Process(Record):
 
 
 class LiveSummary(Record):
-    """How the accesses of a program came to the machine that ran beside."""
+    """How the recorder of a live program reported its accesses to the machine."""
 
     counted_accesses: int
-    """Accesses that were counted where the program runs, since they surely hit; all others were
-    told. The results are the same.
+    """Accesses that the recorder counted as guaranteed TLB hits; all others were reported one by
+    one. Counting does not change the results.
     """
 
     because: str | None
-    """Why none was counted."""
+    """Why no access was counted as a guaranteed hit; `None` if some were."""
 
     lost: list[str]
-    """What of the program is missing from all counts, and why."""
+    """Which parts of the program are missing from all counts, and why."""
 
 
 class TraceSummary(Record):
-    """The trace that ran."""
+    """The trace that was run."""
 
     digest: str | None
-    """SHA-256 of its contents, where it has one."""
+    """SHA-256 of the trace's contents; `None` if it has none, as a live program."""
 
     producer: str
-    """Who made it."""
+    """Program that made the trace."""
 
     command: list[str]
-    """The command or the generator's parameters."""
+    """The recorded command, or the generator's parameters."""
 
     arch: str
     """The instruction set."""
 
     fetches: bool
-    """Whether it has fetches."""
+    """Whether the trace has fetches."""
 
     filter: str
-    """What was dropped before it was stored."""
+    """What was left out of the trace when it was recorded."""
 
     notes: list[str]
-    """What its maker wants known."""
+    """Notes of the program that made the trace."""
 
     processes: list[Process]
     """The processes of a recording, those with most accesses first."""
 
     live: LiveSummary | None
-    """How the accesses of a program came that ran beside."""
+    """For a live program: how its accesses were reported to the machine."""
 
     name: str
-    """The name by which the trace was given."""
+    """Name of the trace as given on the command line."""
 
 
 class MachineSummary(Record):
-    """The machine that ran it."""
+    """The machine that ran the trace."""
 
     name: str
-    """Its name."""
+    """Name of the machine."""
 
     title: str
-    """Its title."""
+    """Title of the machine."""
 
     source: str
-    """Where it is described."""
+    """Where the machine is documented."""
 
     digest: str
     """SHA-256 of the description."""
 
     settings: list[str]
-    """The settings that changed it."""
+    """Settings that changed the machine, as `--set` takes them."""
 
     description: dict[str, Any]
-    """The description after the settings."""
+    """The machine's description with these settings."""
 
 
 class ByKind(Record, Generic[T]):
     """One value for each kind of access."""
 
     fetch: T
-    """Of fetches."""
+    """For fetches."""
 
     load: T
-    """Of loads."""
+    """For loads."""
 
     store: T
-    """Of stores."""
+    """For stores."""
 
 
 class Switches(Record):
@@ -165,277 +165,290 @@ class Switches(Record):
 
 
 class BlockCounts(Record):
-    """Entries for several adjacent pages of the smallest size."""
+    """TLB entries for several adjacent pages of the smallest size."""
 
     kind: str
-    """What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced` or `whole`."""
+    """What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
+    `mosaic`.
+    """
 
     pages: int
-    """Pages of a block."""
+    """Pages per block."""
 
     fills: int
-    """Entries that were filled in."""
+    """Entries filled."""
 
     pages_filled: int
-    """Pages that these translated when they were filled in.
+    """Pages that the filled entries translated at the time of their fill.
 
-    Per fill this is what an entry covers.
+    Divided by `fills`, this is how many pages an entry covers.
     """
 
     tag_hits: int
-    """Misses that found an entry of the block which did not translate the page."""
+    """Misses that found an entry of the block without a translation of the page."""
 
 
 class HitsAndMisses(Record):
-    """Lookups and what became of them."""
+    """Lookups and their results."""
 
     lookups: int
     """Lookups."""
 
     hits: int
-    """Those that found a translation."""
+    """Lookups that found a translation."""
 
     misses: int
-    """Those that did not."""
+    """Lookups that found no translation."""
 
 
 class SizeCounts(Record):
     """Hits and misses of one page size."""
 
     hits: int
-    """Hits on entries of the size."""
+    """Hits on entries of this page size."""
 
     misses: int
-    """Misses after which an entry of the size was filled in."""
+    """Misses after which an entry of this page size was filled."""
 
 
 class TlbCounts(Record):
-    """What one TLB counted."""
+    """Counts of one TLB."""
 
     name: str
-    """Its name in the machine file."""
+    """Name of the TLB in the machine file."""
 
     level: int
-    """Its level, from 1."""
+    """Level of the TLB, from 1."""
 
     serves: list[str]
-    """The kinds of access that look it up."""
+    """The kinds of access that look up this TLB."""
 
     entries: int
-    """Entries of all its arrays."""
+    """Entries of all arrays together."""
 
     ways: list[int]
-    """Ways of each of its arrays."""
+    """Ways of each array."""
 
     replacement: list[str]
-    """Replacement policy of each of its arrays."""
+    """Replacement policy of each array."""
 
     lookups: int
     """Lookups."""
 
     hits: int
-    """Those that found a translation."""
+    """Lookups that found a translation."""
 
     misses: int
-    """Those that did not."""
+    """Lookups that found no translation."""
 
     cold_misses: int
     """Misses that ended in a first-touch fault."""
 
     denied: int
-    """Misses that found an entry which does not allow the access. The entry goes."""
+    """Misses that found an entry which forbids the access; the entry was then removed."""
 
     invalid: int
-    """Misses on a page that is the invalid half of a pair in the TLB."""
+    """Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page."""
 
     evictions: int
-    """Entries that made room for others."""
+    """Entries evicted by others."""
 
     flushed: int
     """Entries that the operating system flushed."""
 
     table_hits: int
-    """Lookups of the walker for the page table itself that hit, apart from all others."""
+    """Hits of the walker's own lookups for pages of a linear page table; no other field counts
+    these.
+    """
 
     blocks: BlockCounts | None
-    """Its entries of blocks of pages, if it has such."""
+    """Counts of entries for blocks of pages, if the TLB has such entries."""
 
     by_kind: ByKind[HitsAndMisses]
     """Hits and misses by kind of access."""
 
     by_page_size: dict[str, SizeCounts]
-    """Hits by the size of the translation found, misses by that of the one then filled in."""
+    """Hits by the page size of the entry that hit; misses by the page size of the entry that was
+    then filled.
+    """
 
 
 class SpaceSwitches(Record):
-    """Changes of the space that runs, on all processors. What each ran first is none."""
+    """Switches of address space, summed over all processors.
+
+    The first space of a processor is no switch.
+    """
 
     switches: int
     """Switches."""
 
     root_loads: int
-    """Loads of the base register, of CR3: at switches, and for small spaces that became large."""
+    """Loads of the page-table base register (CR3): at switches, and when small spaces became large.
+    """
 
     emptying: int
-    """Switches after which TLBs held nothing of before but global entries, or nothing of a context
-    that was taken over.
+    """Switches that flushed all TLB entries except global ones, or all entries of a reassigned
+    context.
     """
 
     segment_loads: int
-    """Loads of the segment registers."""
+    """Switches that loaded the segment registers."""
 
     cycles: int | None
-    """Cycles of all that, where the machine has prices."""
+    """Cycles of the switches, if the machine has prices for them."""
 
 
 class SwitchCycles(Record):
-    """Cycles of a switch."""
+    """Cycles per switch."""
 
     mean: float
-    """Of all of them."""
+    """Mean over all switches."""
 
     worst: int
-    """Of the dearest."""
+    """Cycles of the most expensive switch."""
 
 
 class SmallSpaceCounts(Record):
-    """Small address spaces: what was done for them (U02 sections 2.2 and 5)."""
+    """Operations on small address spaces (U02 sections 2.2 and 5)."""
 
     slots: int
-    """Slots."""
+    """Number of slots."""
 
     slot_bytes: int
-    """Bytes of each."""
+    """Bytes per slot."""
 
     spaces: int
     """Spaces that ran."""
 
     small: int
-    """Those that had a slot at some time."""
+    """Spaces that had a slot at some time."""
 
     switches: int
-    """Switches."""
+    """Switches of address space."""
 
     root_loads: int
-    """Loads of the base register: at switches, and for spaces that became large."""
+    """Loads of the page-table base register: at switches, and when small spaces became large."""
 
     segment_loads: int
     """Switches that loaded segment registers."""
 
     copies: int
-    """Entries of roots that were copied, at a fault each."""
+    """Root entries copied from a small space's own root, one per fault."""
 
     promoted: int
-    """Spaces that reached beyond their slot and became large."""
+    """Spaces that became large because they accessed an address beyond their slot."""
 
     revoked: int
-    """Slots that were taken from a space for another."""
+    """Slots taken from one space and given to another."""
 
     no_slot: int
-    """Switches to spaces that would be small and got no slot."""
+    """Switches to spaces that should be small but got no slot."""
 
     roots_purged: int
-    """Roots that were looked through for copies."""
+    """Roots searched for copied entries."""
 
     entries_purged: int
-    """Copies that were emptied."""
+    """Copied entries removed."""
 
     versions_compared: int
     """Slots whose version was compared when a root was loaded."""
 
     switch_cycles: SwitchCycles | None
-    """Cycles of a switch with all that it had to do first, where the machine has prices."""
+    """Cycles per switch, with all work before it, if the machine has prices for it."""
 
 
 class TraceCacheCounts(Record):
-    """What the trace cache is and did."""
+    """The trace cache and its counts."""
 
     uops: int
-    """Micro-ops that it has room for."""
+    """Capacity in micro-ops."""
 
     ways: int
     """Ways."""
 
     fetches: int
-    """Fetches; those that went on to a TLB are `accesses.fetch`."""
+    """Fetches that looked up the trace cache; the fetches that continued to a TLB are
+    `accesses.fetch`.
+    """
 
     delivered: int
-    """Those that it delivered whole, so that neither TLB nor caches were asked."""
+    """Fetches that the trace cache served entirely, without a lookup of TLBs or caches."""
 
     lines_delivered: int
-    """Lines that were there."""
+    """Lines that hit."""
 
     lines_built: int
-    """Lines that were built."""
+    """Lines built after a miss."""
 
     emptied: int
-    """How often it was emptied."""
+    """Times that the trace cache was emptied."""
 
     lines_emptied: int
-    """Lines that went with that."""
+    """Lines removed when it was emptied."""
 
     build_cycles: int
-    """Cycles of building lines, beyond what fetching their bytes takes."""
+    """Cycles for building lines, besides the fetches of their bytes."""
 
 
 class LevelCounts(Record):
-    """The walk references to one level of the page table."""
+    """Walk references to one level of the page table."""
 
     level: int
-    """The level; 1 is the leaf that maps base pages."""
+    """The level; 1 is the level that maps base pages."""
 
     references: int
     """References."""
 
     served: dict[str, int]
-    """How many each cache, or memory, served."""
+    """References by the cache, or memory, that served them."""
 
 
 class Walks(Record):
-    """What the walker counted."""
+    """Counts of the walker."""
 
     walks: int
-    """Walks, one for each lookup that missed every TLB; without a page table each has no
-    references.
+    """Walks, one for each lookup that missed every TLB.
+
+    On a machine without a page table they make no references.
     """
 
     cold: int
-    """Of these, the ones that ended in a first-touch fault and were walked again."""
+    """Walks that ended in a first-touch fault and were repeated after it."""
 
     references: int
     """References of all walks."""
 
     dirty_assists: int
-    """Stores to a clean page that a TLB had, for which hardware set the dirty bit; the machine
-    tracks dirty pages.
+    """Stores to a clean page in the TLB for which hardware set the dirty bit, on machines that
+    track dirty pages.
     """
 
     modify_traps: int
-    """Stores to a clean page for which a handler in software was trapped to."""
+    """Stores to a clean page in the TLB that trapped to a software handler."""
 
     cold_references: int
-    """References of the cold ones, of both their walks."""
+    """References of cold misses: of the walk that faulted and of the one after it."""
 
     references_per_walk: list[list[int]]
-    """How many of the walks that were not cold took how many references."""
+    """Number of walks by how many references they made, without cold ones."""
 
     by_level: list[LevelCounts]
-    """References by level of the table (in a virtual machine the guest's), root first, and by what
-    served them.
+    """References by level of the page table (in a virtual machine the guest's), root first, and by
+    what served them.
     """
 
     handler_instructions: int | None
-    """Instructions of the refill handler; none if hardware walks."""
+    """Instructions of the software refill handler; 0 if hardware walks."""
 
     nested_misses: list[list[int]]
-    """Misses of the TLB on the page table itself, by level of the table, where that is linear."""
+    """TLB misses on pages of a linear page table itself, by level."""
 
 
 class MmuCacheArray(Record):
     """One array of an MMU cache."""
 
     level: int | None
-    """The level whose entries it holds; `None` if those of all."""
+    """Level whose entries the array holds; `None` if it holds entries of all levels."""
 
     entries: int
     """Entries."""
@@ -444,83 +457,85 @@ class MmuCacheArray(Record):
     """Ways."""
 
     tag_bits: int | None
-    """Bits of a tag, where tags have one length."""
+    """Bits per tag; `None` if tags differ in length."""
 
     data_bits: int | None
-    """Bits of data of an entry, likewise."""
+    """Bits of data per entry; `None` if entries differ in length."""
 
 
 class MmuCacheLevel(Record):
-    """The entries of one level that lead to further tables."""
+    """Page-table entries of one level that point to further tables."""
 
     level: int
-    """The level; 0 for pages, where the cache holds those too (`nested.shared`)."""
+    """The level; 0 for pages, if the cache holds pages too (`nested.shared`)."""
 
     needed: int
-    """How many were on the way of a walk.
+    """Entries that walks needed at this level.
 
-    One that is repeated after a fault counts once, as it finds what it left there.
+    A walk that is repeated after a fault is left out, as it finds what the first walk inserted.
     """
 
     held: int
-    """Of these, how many were held, or skipped because a lower one was."""
+    """Needed entries that were in the cache, or that a lower-level entry in the cache let the walk
+    skip.
+    """
 
 
 class MmuCacheCounts(Record):
-    """What the MMU cache is and did. What it saved is in `Walks`: references that were not made."""
+    """The MMU cache and its counts. The references that it saved are those missing in `Walks`."""
 
     design: str
-    """Its design's name."""
+    """Name of the design."""
 
     replacement: str
     """Replacement policy."""
 
     arrays: list[MmuCacheArray]
-    """Its arrays, the lowest level first."""
+    """The arrays, lowest level first."""
 
     latency_cycles: int
-    """Cycles of a search."""
+    """Cycles per search."""
 
     searches: int
-    """Searches; each level that is looked for counts."""
+    """Searches; looking for several levels one after the other counts once per level."""
 
     by_level: list[MmuCacheLevel]
-    """By level, the highest first."""
+    """Counts by level, highest level first."""
 
 
 class SpecOutcome(Record):
-    """Walks of one outcome of their prediction."""
+    """Walks with one outcome of their prediction."""
 
     outcome: str
-    """`right`, `broken`, `chance` or `none` of walks that found their page; `absent`, `denied` or
-    `none-faulted` of those that faulted.
+    """For walks that found their page `right`, `broken`, `chance` or `none`; for walks that faulted
+    `absent`, `denied` or `none-faulted`.
     """
 
     walks: int
-    """How many."""
+    """Walks with this outcome."""
 
     references: dict[str, int]
-    """Their references by what served them."""
+    """References of these walks by the cache or memory that served them."""
 
     ptes: dict[str, int]
-    """The last page-table entry that each of these walks read, by what served it.
-
-    Of a walk that found its page, this is the page's entry.
+    """The last page-table entry read by each of these walks, by the cache or memory that served it.
+    If the walk found its page, this is the page's entry.
     """
 
     accesses: ByKind[dict[str, int]]
-    """The accesses that they were for, by kind and by what served them; empty without data caches.
+    """The accesses that caused these walks, by kind and by the cache or memory that served them;
+    empty without data caches.
     """
 
 
 class SpecTlbCounts(Record):
-    """What a SpecTLB is and said.
+    """The SpecTLB and its counts.
 
-    It is asked for each walk: a miss whose walk faults has another one.
+    It is looked up for each walk; if a walk faults, the repeated walk is a second lookup.
     """
 
     entries: int
-    """Large pages, or instructions, that it remembers."""
+    """Entries, one per large page or instruction."""
 
     ways: int
     """Ways."""
@@ -529,74 +544,75 @@ class SpecTlbCounts(Record):
     """Replacement policy."""
 
     page_size: str
-    """The size of the large pages; `any` with `offsets`."""
+    """Size of the large pages; `any` with `fill = "offsets"`."""
 
     fill: str
-    """What makes an entry: `heuristic`, `marks` or `offsets`."""
+    """Which pages make an entry: `heuristic`, `marks` or `offsets`."""
 
     attempts: int
-    """Predictions."""
+    """Predictions made."""
 
     right: int
-    """Those that named the place that the walk has found."""
+    """Predictions of the frame that the walk found."""
 
     denied: int
-    """Those that named the place of a page whose rights do not allow the access: the walk faulted.
+    """Predictions of the right frame for an access that the page's rights forbid, so that the walk
+    faulted.
     """
 
     wrong: dict[str, int]
-    """Those that named another place, by cause: `absent`, the walk faulted; `broken`, the page was
-    placed when its reservation was broken; `chance`, addresses of a page that was in none had
-    agreed by chance, or with `offsets` the page has another offset.
+    """Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed when
+    its reservation was broken), `chance` (the entry was made by a page in no reservation, whose
+    addresses agreed by chance; with `offsets`: the page has another offset).
     """
 
     none: int
-    """Walks that found their page, for which there was no prediction.
+    """Walks that found their page without a prediction.
 
-    With those that were right, broken and by chance these are all walks.
+    Together with `right`, `broken` and `chance` these are all walks that found their page.
     """
 
     none_faulted: int
-    """Walks that faulted, for which there was no prediction.
+    """Walks that faulted without a prediction.
 
-    With those that were absent or denied these are all faults.
+    Together with `absent` and `denied` these are all walks that faulted.
     """
 
     overlapped: dict[str, int]
-    """References of walks that were rightly predicted, which need not be waited for, by what served
-    them: caches and memory.
+    """References of correctly predicted walks, for which the access need not wait, by the cache or
+    memory that served them.
     """
 
     overlapped_cycles: int | None
-    """Cycles of these references; `None` if the machine leaves a latency out."""
+    """Cycles of the references in `overlapped`; `None` if the machine leaves a latency out."""
 
     devices: int
-    """Predictions that named a place which a device had (`os.devices`)."""
+    """Predictions of a frame that was lent to a device (`os.devices`)."""
 
     devices_reached: int
-    """Of these, how many were followed: none where requests say that they are guesses
-    (`spec_tlb.tagged`).
+    """Predictions in `devices` whose access reached the device; 0 if requests are marked as
+    speculative (`spec_tlb.tagged`).
     """
 
     outcomes: list[SpecOutcome]
-    """Walks by what became of the prediction."""
+    """Walks by the outcome of their prediction."""
 
 
 class RangeTlbCounts(Record):
-    """What a range TLB is and counted.
+    """The range TLB and its counts.
 
-    It is asked for each miss of the last level, and its hits are no walks.
+    It is looked up for each miss of the last-level TLB; its hits need no walk.
     """
 
     entries: int
-    """Ranges that it holds."""
+    """Number of entries, one per range."""
 
     replacement: str
     """Replacement policy."""
 
     from_: str
-    """What its entries are made of: the operating system's `table`, or the `line` of entries that a
-    walk reads.
+    """Source of the entries: the operating system's range `table`, or the `line` of page-table
+    entries that a walk reads.
     """
 
     lookups: int
@@ -605,57 +621,57 @@ class RangeTlbCounts(Record):
     hits: int
     """Lookups that found a range which allows the access.
 
-    Where the machine tracks dirty pages, first stores to clean pages are not among them.
+    If the machine tracks dirty pages, first stores to clean pages are not hits.
     """
 
     misses: int
-    """Lookups that did not. Each is a walk."""
+    """Lookups that did not hit; each causes a walk."""
 
     fills: int
-    """Ranges put in."""
+    """Ranges inserted."""
 
     evictions: int
-    """Ranges that made room for others."""
+    """Ranges evicted by others."""
 
     flushed: int
     """Ranges that the operating system flushed."""
 
     ranges: int
-    """Ranges in the operating system's table at the end: adjacent pages in adjacent frames with
-    equal rights. None without such a table.
+    """Ranges (adjacent pages in adjacent frames with equal rights) in the operating system's table
+    at the end; 0 without such a table.
     """
 
     range_bytes: int
-    """Their bytes."""
+    """Bytes of these ranges."""
 
 
 class RestSegCounts(Record):
-    """What looks for pages in restrictive segments, and what it counted.
+    """Lookups of pages in restrictive segments.
 
-    It looks for each page that is walked for; its references are those of level 0 in `Walks`, and a
-    page that is found takes no others.
+    There is one before each walk; its references are those of level 0 in `Walks`. A page that is
+    found needs no walk.
     """
 
     filter_lines: int
-    """Lines of the set filter that it keeps."""
+    """Lines of the set filter that are cached."""
 
     tag_lines: int
-    """Lines of the tag array that it keeps."""
+    """Lines of the tag array that are cached."""
 
     ways: int
-    """Ways of both."""
+    """Ways of both caches."""
 
     lookups: int
-    """Lookups: one before each walk, and one more after each fault."""
+    """Lookups: one before each walk, and one after each fault."""
 
     hits: int
     """Lookups that found the page."""
 
     misses: int
-    """Lookups that did not. Each is a walk."""
+    """Lookups that did not find the page; each causes a walk."""
 
     filtered: int
-    """Sets whose tags were not looked at, as the filter knows of no page there."""
+    """Lookups in sets without any page, for which the filter saved reading the tags."""
 
     filter_reads: int
     """References to the filter."""
@@ -668,40 +684,41 @@ class ReservationsOfSize(Record):
     """Reservations of one size."""
 
     size: str
-    """Their size."""
+    """Size of these reservations."""
 
     made: int
-    """How many were made."""
+    """Reservations made."""
 
     filled: int
-    """How often one became full."""
+    """Times that a reservation became full."""
 
     emptied: int
-    """How many were given back whole, since their last page was freed."""
+    """Reservations freed as a whole, because their last page was freed."""
 
     broken: dict[str, int]
-    """How many were broken, by reason: `frame`, a base frame was wanted; `block`, several in a row;
-    `wanted`, just these.
+    """Reservations broken, by what was requested: `frame` (a base frame), `block` (several adjacent
+    frames), `wanted` (frames of this reservation).
     """
 
     broken_bytes: int
-    """Bytes that this made free."""
+    """Bytes freed by breaking reservations."""
 
     placed: int
-    """Base pages that were placed in one."""
+    """Base pages placed in a reservation."""
 
     unplaced: dict[str, int]
-    """Base pages that were not, by reason: `start`, `end`, it would begin before its object or
-    reach beyond its end; `neighbor`, another page or reservation of the object is there;
-    `taken`, its own frame is; `no-block`, there was no free block of the size.
+    """Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
+    or extend beyond its object), `neighbor` (it would overlap another page or reservation of the
+    object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
+    free).
     """
 
 
 class ReservationCounts(Record):
-    """What has become of reservations."""
+    """Reservations of large pages."""
 
     sizes: list[ReservationsOfSize]
-    """By size, the largest first."""
+    """Counts by size, largest first."""
 
     marks_cleared: int
     """Marked frames whose marks were cleared when their reservation was broken
@@ -712,8 +729,8 @@ class ReservationCounts(Record):
 class NestedCounts(Record):
     """The host of a virtual machine.
 
-    References of `Walks` by level are the guest's; those of the host are here, and in the sums
-    there.
+    The levels in `Walks` are those of the guest's page table; the host's references by level are
+    here, and both are in the sums of `Walks`.
     """
 
     page_size: str
@@ -723,97 +740,99 @@ class NestedCounts(Record):
     """Walks of the host's page table."""
 
     references: int
-    """Their references."""
+    """References of these walks."""
 
     by_level: list[LevelCounts]
-    """References of these walks by level of the host's table, root first."""
+    """References of these walks by level of the host's page table, root first."""
 
     tlb: HitsAndMisses | None
     """The nested TLB, if there is one."""
 
     mmu_cache: MmuCacheCounts | None
-    """The MMU cache of the host's walks, if there is one.
+    """MMU cache of the host's walks, if there is one.
 
-    One that is shared with the guest has the guest's shape here again, and its searches are counted
-    there.
+    If it is shared with the guest, this repeats the shape of the guest's cache, and searches are
+    counted there.
     """
 
     spec_tlb: SpecTlbCounts | None
-    """What predicts where walks of the host end, if there is such.
+    """SpecTLB for the host's walks, if there is one.
 
-    Predictions are per walk of the host.
+    Predictions are counted per walk of the host.
     """
 
     critical_references: int | None
-    """References of walks in both dimensions that are waited for, as no right prediction of guest
-    or host overlaps them; `None` where nothing predicts.
+    """References of both dimensions that the access waits for, as no right prediction of guest or
+    host overlaps them; `None` without a SpecTLB.
     """
 
     reservations: ReservationCounts | None
-    """Room that the host keeps for large pages, if it does."""
+    """Reservations of the host, if it makes any."""
 
     reserved_bytes: int
-    """Bytes that are reserved and not in use."""
+    """Bytes of the host that are reserved and not in use."""
 
     former_bytes: int
-    """Bytes that guests of before still have (`nested.former`)."""
+    """Bytes that former guests still use (`nested.former`)."""
 
     first_touches: int
-    """Pages of the host that were first needed."""
+    """Pages of the host at their first use."""
 
     splintered: int
-    """Walks whose page is larger than the host's, so that the TLB was given a part of it."""
+    """Walks whose guest page is larger than the host's page, so that the TLB was filled with a part
+    of it.
+    """
 
     used_bytes: int
-    """Frames of the host in use, in bytes."""
+    """Bytes of the host's frames in use."""
 
     table_bytes: int
-    """Frames that hold its page table, in bytes."""
+    """Bytes of frames that hold the host's page table."""
 
 
 class CacheTraffic(Record):
-    """Reads and writes of a cache by one requester."""
+    """Reads and writes of a cache by the program or by the walker."""
 
     reads: int
     """Lines read."""
 
     read_misses: int
-    """Of these, not there."""
+    """Lines read that were not in the cache."""
 
     writes: int
     """Lines written."""
 
     write_misses: int
-    """Of these, not there."""
+    """Lines written that were not in the cache."""
 
 
 class CacheFlushes(Record):
-    """What was flushed from a cache that holds lines by virtual addresses."""
+    """Flushes of a cache that holds lines by virtual addresses."""
 
     times: int
-    """How often something was flushed: all of it, or what it held of some pages."""
+    """Number of flushes, of the whole cache or of the lines of some pages."""
 
     looked: int
-    """Lines that were looked at for that."""
+    """Lines checked in flushes."""
 
     lines: int
-    """Lines that went."""
+    """Lines removed."""
 
     written: int
-    """Those of them that had been stored to, and were written to memory."""
+    """Removed lines that were dirty and were written to memory."""
 
 
 class CacheCounts(Record):
-    """What one data cache counted."""
+    """Counts of one data cache."""
 
     name: str
-    """Its name in the machine file."""
+    """Name of the cache in the machine file."""
 
     size_bytes: int
-    """Bytes of data it holds."""
+    """Bytes of data that it holds."""
 
     line_bytes: int
-    """Bytes of a line."""
+    """Bytes per line."""
 
     ways: int
     """Ways."""
@@ -822,60 +841,62 @@ class CacheCounts(Record):
     """Replacement policy."""
 
     program: CacheTraffic
-    """What the program asked of it, a line at a time."""
+    """Accesses by the program, counted per line."""
 
     walker: CacheTraffic
-    """What the walker asked of it."""
+    """Accesses by the walker, counted per line."""
 
     writebacks: int
-    """Dirty lines that it wrote to the next level."""
+    """Dirty lines written to the next level."""
 
     flushes: CacheFlushes | None
-    """What was flushed, if it holds lines by virtual addresses."""
+    """Flushes, if the cache holds lines by virtual addresses."""
 
 
 class Faults(Record):
-    """What the operating system was called for."""
+    """Page faults that the operating system handled."""
 
     first_touch: int
     """First touches of a page."""
 
     returned: int
-    """Pages that were there before and came back: from swap, or only their translations."""
+    """Pages that had been in memory before and were mapped again: read from swap, or with only
+    their translation missing.
+    """
 
     protection: int
-    """Accesses that a page's rights did not allow, found on a walk and then granted."""
+    """Accesses that a page's rights forbade when it was walked for, and that were then allowed."""
 
 
 class SizeReasons(Record):
-    """Pages loaded at faults in one region, by why they have their size."""
+    """Pages loaded at faults in one region, by the reason for their size."""
 
     region: str
-    """The region's name in `regions`."""
+    """Name of the region in `regions`."""
 
     pages: dict[str, int]
-    """Pages by reason."""
+    """Pages by the reason for their size."""
 
 
 class SizeDecision(Record):
-    """Pages of which a size was wished."""
+    """Pages for which a size was requested."""
 
     region: str
-    """Their region's name in `regions`: that in which the fault was, or in which a large page that
-    was asked for begins.
+    """Name of the region in `regions`: that of the fault, or for an upgrade that in which the large
+    page begins.
     """
 
     wanted: str
-    """The size that was wished."""
+    """The requested size."""
 
     got: str
-    """The size that they have."""
+    """The obtained size."""
 
     why: str
-    """Why it is not the one that was wished, or `obtained`."""
+    """Why the requested size was not obtained, or `obtained`."""
 
     pages: int
-    """How many pages, each of the size that they have."""
+    """Number of pages, in units of the obtained size."""
 
 
 class LevelPasses(Record):
@@ -885,163 +906,163 @@ class LevelPasses(Record):
     """Passes."""
 
     made: int
-    """Large free pages that they made."""
+    """Large free pages made by these passes."""
 
 
 class DaemonSample(Record):
-    """What the daemon did between two samples."""
+    """Work of the coalescing daemon between two samples."""
 
     access: int
-    """The access of the trace at which the last of them was over."""
+    """Index of the access at which the last pass of this sample ended."""
 
     passes: int
     """Passes."""
 
     made: int
-    """Large free pages that were made."""
+    """Large free pages made."""
 
     moved: int
-    """Base pages that were moved for them."""
+    """Base pages moved."""
 
     flushes: int
-    """Shootdowns for that."""
+    """Shootdowns for these moves."""
 
 
 class DaemonCounts(Record):
-    """What the coalescing daemon has done."""
+    """Work of the coalescing daemon."""
 
     levels: dict[str, LevelPasses]
     """Passes by level: `weak`, `mild`, `strong`."""
 
     over_time: list[DaemonSample]
-    """What the daemon has done over time, at most a few hundred samples."""
+    """Work over time, a few hundred samples at most."""
 
 
 class DeviceCounts(Record):
-    """Frames that devices had (`os.devices`)."""
+    """Frames lent to devices (`os.devices`)."""
 
     pages: int
-    """How many they have at the end."""
+    """Frames lent at the end."""
 
     lent: int
-    """How many they were lent."""
+    """Frames lent in total."""
 
     returned: int
-    """How many came back."""
+    """Frames returned."""
 
     refused: int
-    """How often no frame was free, or no block of 2M where they have blocks of their own."""
+    """Requests for which no frame was free (with `apart`: no block of 2M)."""
 
     blocks: int
-    """Blocks of 2M that are theirs alone."""
+    """Blocks of 2M used by devices alone."""
 
     marks_cleared: int
-    """Marked frames beside those that they were lent, whose marks were cleared for that."""
+    """Marked pages whose marks were cleared because a device got a frame in their block."""
 
 
 class KhugepagedCounts(Record):
-    """What `khugepaged` has done."""
+    """Work of `khugepaged`."""
 
     passes: int
-    """Times that it ran."""
+    """Number of passes."""
 
     results: dict[str, int]
-    """Blocks of 2M that it looked at, by what it found, under the kernel's names."""
+    """Blocks of 2M scanned, by the result, under the kernel's names."""
 
 
 class CompactionCounts(Record):
-    """What compaction has done."""
+    """Runs of memory compaction."""
 
     results: dict[str, int]
-    """Runs by what they came to, under the kernel's names."""
+    """Runs by their result, under the kernel's names."""
 
     woken: int
-    """Of these, runs by the daemon when it was woken ..."""
+    """Runs by the daemon after it was woken; included in `results`."""
 
     proactive: int
-    """... and of its own accord."""
+    """Runs that the daemon started by itself; included in `results`."""
 
     blocks: int
-    """Page blocks that were looked at for pages to move."""
+    """Page blocks scanned for pages to move."""
 
     moved: int
     """Base pages moved."""
 
 
 class PageBlockCounts(Record):
-    """What has become of page blocks."""
+    """Page blocks, which separate movable from unmovable frames."""
 
     by_type: dict[str, int]
-    """Page blocks at the end, by what their frames are for."""
+    """Page blocks at the end, by the type of their frames."""
 
     claimed: int
-    """Page blocks that went over to another type."""
+    """Page blocks that changed their type."""
 
     stolen: int
-    """Base frames that were taken out of page blocks of another type, which stayed what they were.
-    """
+    """Base frames taken from page blocks of another type, which kept their type."""
 
 
 class ChosenBlocks(Record):
-    """What the daemons of Ingens and HawkEye have done."""
+    """Work of the daemons of `ingens` and `hawkeye`."""
 
     filled: int
-    """Blocks that filled (`ingens`)."""
+    """Blocks that reached `util_threshold` (`ingens`)."""
 
     samples: int
-    """Times that bits of use were read (`hawkeye`, and `ingens` with `deferred_mode` 2)."""
+    """Times that accessed bits were read (`hawkeye`, and `ingens` with `deferred_mode` 2)."""
 
     sampled: int
-    """Base pages whose bits were read (`ingens`)."""
+    """Base pages whose accessed bits were read (`ingens`)."""
 
     hot: int
-    """Base pages that were hot before the last of these times: used at six of eight (`ingens`)."""
+    """Base pages that were hot, that is, used in six of eight scans, at the last sample (`ingens`).
+    """
 
     bins: list[int]
-    """Blocks by log2 of how many of their base pages were used, at the last of them."""
+    """Blocks at the last sample, by log2 of the number of their base pages that were used."""
 
     prezeroed: int
-    """Free blocks that were filled with zeros ahead."""
+    """Free blocks zeroed in advance."""
 
     recovered: int
-    """Base pages of zeros that were given back."""
+    """Base pages of zeros that were freed."""
 
 
 class RangerCounts(Record):
-    """What the daemon has done that moves pages side by side."""
+    """Work of the daemon that moves pages into adjacent frames (`os.ranger`)."""
 
     passes: int
-    """Times that it ran."""
+    """Number of passes."""
 
     moved: int
-    """Base pages that were moved to free frames ..."""
+    """Base pages moved to free frames."""
 
     exchanged: int
-    """... and that changed places with others."""
+    """Base pages swapped with other pages."""
 
     anchors: int
     """Anchors that were set."""
 
     promoted: int
-    """Blocks that became large pages where they were."""
+    """Blocks that became large pages in place."""
 
 
 class LinuxCounts(Record):
     """Transparent huge pages."""
 
     held_bytes: int
-    """Bytes of frames that nobody maps any more and that are not free, as the large page is not
-    split that they were part of, at the end. `bytes.anonymous` has them.
+    """Bytes of frames at the end that nobody maps but that are not free, because the large page
+    that contains them has not been split. `bytes.anonymous` includes them.
     """
 
     folios_split: int
-    """Such pages that were split."""
+    """Large pages with unmapped parts that were split."""
 
     khugepaged: KhugepagedCounts
-    """The daemon that makes large pages of what is there."""
+    """The daemon that collapses base pages into large pages."""
 
     zero_bytes: int
-    """Bytes of frames that hold the page of zeros."""
+    """Bytes of frames that hold the shared zero page."""
 
     compaction: CompactionCounts
     """Compaction."""
@@ -1050,355 +1071,357 @@ class LinuxCounts(Record):
     """Page blocks."""
 
     chosen: ChosenBlocks | None
-    """How blocks were chosen, with `ingens` and `hawkeye`."""
+    """How `ingens` and `hawkeye` chose blocks."""
 
     ranger: RangerCounts | None
-    """The daemon that moves pages side by side."""
+    """The daemon of `translation-ranger`, which moves pages into adjacent frames."""
 
 
 class RunsOfLength(Record):
     """Runs of adjacent pages in adjacent frames."""
 
     bytes_min: int
-    """They have at least so many bytes, and less than twice as many."""
+    """Minimum length of these runs in bytes; they are shorter than twice this."""
 
     runs: int
-    """How many there are."""
+    """Number of these runs."""
 
     bytes: int
-    """All of their bytes."""
+    """Total bytes of these runs."""
 
 
 class RegionSizes(Record):
     """A region at the end of a program."""
 
     space: int
-    """The number of its space."""
+    """Number of the region's address space."""
 
     name: str
-    """What it is called."""
+    """Name of the region."""
 
     start: int
-    """Its first byte."""
+    """Address of the first byte."""
 
     bytes: int
-    """Its length."""
+    """Length in bytes."""
 
     mapped_by_size: dict[str, int]
     """Mapped bytes by page size."""
 
 
 class EndOfProgram(Record):
-    """What memory was like at the fullest end of a program."""
+    """Memory at the end of the program at which most memory was mapped."""
 
     access: int
-    """The access of the trace at which it ended; where the trace does not tell of ends, 0."""
+    """Index of the access at which the program ended; 0 if the trace does not record ends of
+    programs.
+    """
 
     anonymous: int
-    """Pages that a space has stored to and that are its own, in bytes."""
+    """Private pages of spaces that were stored to, in bytes."""
 
     file: int
     """Pages of files, in bytes."""
 
     shared: int
-    """Pages of memory that spaces share, in bytes."""
+    """Pages of shared memory, in bytes."""
 
     tables: int
     """Page tables, in bytes."""
 
     free: int
-    """Nothing: bytes that are free."""
+    """Free memory in bytes."""
 
     reserved: int
-    """Nothing yet: bytes that are held back in reservations, and free where memory runs out."""
+    """Reserved and not yet used frames in bytes; they are freed when memory runs out."""
 
     swapped: int
-    """Not in memory but in swap, in bytes."""
+    """Pages in swap, not in memory, in bytes."""
 
     mapped_by_size: dict[str, int]
-    """Mapped bytes by page size, a frame that several pages have counted for each."""
+    """Mapped bytes by page size; a frame that several pages map counts for each of them."""
 
     runs: list[RunsOfLength]
     """Runs of adjacent pages in adjacent frames, by length."""
 
     regions: list[RegionSizes]
-    """Regions of which something is mapped, by address.
+    """Regions with mapped pages, by address.
 
-    The page of zeros that all share counts as not mapped, here and above.
+    The shared zero page counts as not mapped, here and in the fields above.
     """
 
 
 class KindBytes(Record):
-    """Memory by what it is used for, in bytes."""
+    """Bytes of memory by what they are used for."""
 
     anonymous: int
-    """Pages that a space has stored to and that are its own, in bytes."""
+    """Private pages of spaces that were stored to, in bytes."""
 
     file: int
     """Pages of files, in bytes."""
 
     shared: int
-    """Pages of memory that spaces share, in bytes."""
+    """Pages of shared memory, in bytes."""
 
     tables: int
     """Page tables, in bytes."""
 
     free: int
-    """Nothing: bytes that are free."""
+    """Free memory in bytes."""
 
     reserved: int
-    """Nothing yet: bytes that are held back in reservations, and free where memory runs out."""
+    """Reserved and not yet used frames in bytes; they are freed when memory runs out."""
 
     swapped: int
-    """Not in memory but in swap, in bytes."""
+    """Pages in swap, not in memory, in bytes."""
 
 
 class ReservationSample(Record):
-    """Reservations of all sizes, from the beginning to one time."""
+    """Reservations of all sizes, from the beginning up to one point of the run."""
 
     made: int
-    """How many were made."""
+    """Reservations made."""
 
     filled: int
-    """How often one became full."""
+    """Times that a reservation became full."""
 
     emptied: int
-    """How many were given back whole."""
+    """Reservations freed as a whole."""
 
     broken: dict[str, int]
-    """How many were broken, by reason."""
+    """Reservations broken, by reason."""
 
 
 class MemorySample(Record):
-    """Memory at one time."""
+    """Memory at one point of the run."""
 
     access: int
-    """The access of the trace, from 0."""
+    """Index of the access, from 0."""
 
     anonymous: int
-    """Pages that a space has stored to and that are its own, in bytes."""
+    """Private pages of spaces that were stored to, in bytes."""
 
     file: int
     """Pages of files, in bytes."""
 
     shared: int
-    """Pages of memory that spaces share, in bytes."""
+    """Pages of shared memory, in bytes."""
 
     tables: int
     """Page tables, in bytes."""
 
     free: int
-    """Nothing: bytes that are free."""
+    """Free memory in bytes."""
 
     reserved: int
-    """Nothing yet: bytes that are held back in reservations, and free where memory runs out."""
+    """Reserved and not yet used frames in bytes; they are freed when memory runs out."""
 
     swapped: int
-    """Not in memory but in swap, in bytes."""
+    """Pages in swap, not in memory, in bytes."""
 
     pages_by_size: dict[str, int]
     """Mapped pages by size."""
 
     reservations: ReservationSample | None
-    """What has become of reservations till then, if there are such."""
+    """Reservations up to this point, if the manager makes any."""
 
 
 class ManagerCounts(Record):
-    """What a memory manager counted that keeps the whole life of memory."""
+    """Counts of a memory manager that models the whole life of memory."""
 
     replacement: str
-    """Which page left memory."""
+    """The replacement policy."""
 
     faults: dict[str, int]
-    """Faults by how they were answered."""
+    """Faults by how they were resolved."""
 
     unexplained: int
-    """Accesses that no region of the trace explains, or that their region forbids."""
+    """Accesses that no region of the trace covers, or that their region forbids."""
 
     work: dict[str, int]
     """The kernel's work by kind."""
 
     io_requests: int
-    """Requests to disks: pages that are side by side in memory and on the disk are one."""
+    """Disk requests; pages that are adjacent in memory and on the disk are one request."""
 
     io_cycles: int
-    """Cycles that requests took from and to disks, one after the other."""
+    """Cycles of disk requests, one after the other."""
 
     cycles: dict[str, int]
-    """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without them."""
+    """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices."""
 
     page_sizes: list[SizeReasons]
-    """Why pages have the sizes that they have."""
+    """Pages loaded at faults, by region and by the reason for their size."""
 
     sizes: list[SizeDecision]
-    """Pages for which a size was wished, by region, size and what came of it."""
+    """Pages for which a size was requested, by region, requested size, obtained size and reason."""
 
     upgrades: list[SizeDecision]
-    """Large pages that were asked for by upgrades, in the same way."""
+    """Large pages requested by upgrades, in the form of `sizes`."""
 
     daemon: DaemonCounts | None
     """The daemon that coalesces free memory, if there is one."""
 
     reservations: ReservationCounts | None
-    """Reservations, if the manager has such."""
+    """Reservations, if the manager makes any."""
 
     devices: DeviceCounts | None
-    """Frames of devices, if they get some."""
+    """Frames lent to devices, if there are devices."""
 
     linux: LinuxCounts | None
-    """Transparent huge pages, if the manager has such."""
+    """Transparent huge pages, if the manager has them."""
 
     end: EndOfProgram
-    """What memory was like at the fullest end of a program, or of the trace."""
+    """Memory at the end of a program, or of the trace, at which most memory was mapped."""
 
     bytes: KindBytes
     """What memory is used for at the end."""
 
     over_time: list[MemorySample]
-    """What memory is used for over time: a sample where it changed, at most a few hundred."""
+    """What memory was used for over time: samples at changes, a few hundred at most."""
 
 
 class PromotionsOfSize(Record):
     """Pages that were promoted to one size."""
 
     size: str
-    """The size."""
+    """Page size."""
 
     threshold_misses: int
-    """Misses that a candidate is charged until it is promoted."""
+    """Misses that a candidate must be charged with to be promoted."""
 
     promoted: int
-    """Pages of it that were made."""
+    """Pages promoted to this size."""
 
     refused: int
-    """How often none could be; `manager.upgrades` has the reasons, where the manager tells them."""
+    """Failed promotions; `manager.upgrades` has the reasons, if the manager records them."""
 
 
 class PromotionCounts(Record):
-    """On-line promotion: what was charged, and which pages it paid for."""
+    """Online promotion: misses charged, and pages promoted."""
 
     misses: int
-    """Misses of every level of pages that could be larger, first touches apart: each is counted."""
+    """Misses of every TLB on pages that could be larger, without first touches; each is counted by
+    the kernel.
+    """
 
     charged: int
-    """Of these, charged to a candidate: a larger page would have been in a TLB."""
+    """Misses in `misses` that were charged to a candidate, because a larger page would have been in
+    a TLB.
+    """
 
     counting_cycles: int
-    """Cycles that counting them took. They are part of the kernel's time."""
+    """Cycles for counting these misses; they are part of the kernel's time."""
 
     sizes: list[PromotionsOfSize]
-    """By size, the smallest first."""
+    """Counts by page size, smallest first."""
 
 
 class NodeCounts(Record):
-    """What one node of memory has, and what its processors did."""
+    """Memory of one node, and accesses of its processors."""
 
     processors: list[int]
-    """Its processors by number."""
+    """Numbers of its processors."""
 
     distances: list[int]
-    """How far each node is from it, in tenths of the latency of its own memory."""
+    """Distance to each node, in tenths of the latency of local memory."""
 
     total_bytes: int
-    """All of its frames, in bytes."""
+    """Bytes of all frames of the node."""
 
     used_bytes: int | None
-    """Frames in use or held back at the end, in bytes; `None` where frames are a trace's choice."""
+    """Bytes of frames in use or reserved at the end; `None` if the trace decides the frames."""
 
     misses: list[int]
-    """Misses of every level of its processors, by the node of the page."""
+    """Misses of every TLB of its processors, by the node of the page."""
 
     accesses: list[int]
-    """Accesses of the program on its processors that memory served, by node."""
+    """Program accesses by its processors that memory served, by node."""
 
     walk_references: list[int]
-    """References of their walks that memory served, likewise."""
+    """Walk references of its processors that memory served, by node."""
 
 
 class MigrationCounts(Record):
-    """Pages that moved to the node that referred to them most."""
+    """Migration of pages to the node that refers to them most."""
 
     references: int
-    """References that were counted: misses of every level of pages that may move."""
+    """Counted references: misses of every TLB on pages that may move."""
 
     counting_cycles: int
-    """Cycles that counting them took. They are part of the kernel's time."""
+    """Cycles for counting references; they are part of the kernel's time."""
 
     pages: int
-    """Pages that moved, of any size ..."""
+    """Pages that moved, of any size."""
 
     base_pages: int
-    """... and the base pages in them."""
+    """Base pages contained in the pages that moved."""
 
     refused: dict[str, int]
-    """Pages that were due and stayed, by reason."""
+    """Pages that should have moved but could not, by reason."""
 
 
 class NumaCounts(Record):
-    """Nodes of memory: who referred to which, and pages that moved."""
+    """Memory nodes: references by node, and pages that moved."""
 
     nodes: list[NodeCounts]
     """The nodes by number."""
 
     local_misses: int
-    """Misses of every level whose page was on the node of the processor ..."""
+    """Misses of every TLB on pages on the processor's own node."""
 
     remote_misses: int
-    """... or on another."""
+    """Misses of every TLB on pages on another node."""
 
     migration: MigrationCounts | None
-    """Pages that moved to the node that referred to them; none if no reference was counted for
-    that.
-    """
+    """Migration of pages to the node that refers to them; `None` if references are not counted."""
 
 
 class ChangedSetting(Record):
-    """A setting that changed while the machine ran."""
+    """A setting that changed during the run."""
 
     access: int
-    """The access of the trace before which it did, from 0."""
+    """Index of the access before which the setting changed, from 0."""
 
     time: int
-    """When it was to, in cycles of the operating system's clock."""
+    """Time set for the change, in cycles of the operating system's clock."""
 
     key: str
-    """Its key."""
+    """Key of the setting."""
 
     value: str
-    """Its new value, as in a machine file."""
+    """New value, as in a machine file."""
 
 
 class ShootdownCounts(Record):
-    """Shootdowns: changes of a page table after which hardware had to forget translations."""
+    """Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed."""
 
     made: int
-    """Those that were made: the change was in a space of which some processor may have had
-    translations.
-    """
+    """Shootdowns made: changes in a space of which some processor may have held translations."""
 
     asked: int
-    """Other processors that were asked for it, by an interrupt each."""
+    """Other processors interrupted for these shootdowns."""
 
     received: int
-    """Interrupts that were received."""
+    """Interrupts received."""
 
     entries: int
-    """TLB entries that went, at all levels."""
+    """TLB entries flushed, at all levels."""
 
     sender_cycles: int | None
-    """Cycles of the processors that made them: their own flush, sending, and the wait for the
+    """Cycles of the processors that made shootdowns: their own flush, sending, and the wait for the
     slowest answer; `None` if the machine has no `[os.costs]`.
     """
 
     receiver_cycles: int | None
-    """Cycles of the processors that were asked; likewise."""
+    """Cycles of the interrupted processors; `None` if the machine has no `[os.costs]`."""
 
 
 class ProcessorCounts(Record):
-    """What one of several processors counted."""
+    """Counts of one of several processors."""
 
     number: int
-    """Its number, from 0."""
+    """Number of the processor, from 0."""
 
     accesses: ByKind[int]
     """Accesses that ran on it, by kind."""
@@ -1407,7 +1430,7 @@ class ProcessorCounts(Record):
     """Instructions that ran on it."""
 
     switches: int
-    """How often it went from one address space to another."""
+    """Switches of address space on it."""
 
     tlbs: Named[TlbCounts]
     """Its TLBs."""
@@ -1416,7 +1439,7 @@ class ProcessorCounts(Record):
     """Its walks."""
 
     mmu_cache: MmuCacheCounts | None
-    """The MMU cache of its walker."""
+    """MMU cache of its walker."""
 
     spec_tlb: SpecTlbCounts | None
     """Its SpecTLB."""
@@ -1428,313 +1451,327 @@ class ProcessorCounts(Record):
     """Its lookups in restrictive segments."""
 
     caches: Named[CacheCounts]
-    """Its data caches; not `l3`, which all share."""
+    """Its data caches, without the shared `l3`."""
 
     shootdowns: ShootdownCounts
-    """The shootdowns that it made, those that it was asked for, and the entries of its TLBs that
-    went.
-    """
+    """Shootdowns that it made, interrupts that it received, and entries flushed from its TLBs."""
 
 
 class MemoryCounts(Record):
-    """Physical memory at the end of the run, but for its peak."""
+    """Physical memory at the end of the run; `frames_peak_bytes` is the maximum during the run."""
 
     frames_total_bytes: int
-    """All frames, in bytes."""
+    """Bytes of all frames."""
 
     frames_used_bytes: int
-    """Frames in use, in bytes."""
+    """Bytes of frames in use."""
 
     frames_peak_bytes: int
-    """Frames in use, in bytes, when most were in use."""
+    """Maximum of the bytes of frames in use."""
 
     mapped_bytes: int
-    """Frames behind pages, in bytes."""
+    """Bytes of frames that are mapped."""
 
     aged_bytes: int
-    """Frames that were in use before the run began, in bytes."""
+    """Bytes of frames that were in use before the run began (`memory.aged`)."""
 
     device_bytes: int
-    """Frames that devices have, in bytes; where they have blocks of their own, all of those."""
+    """Bytes of frames lent to devices; if devices have blocks of their own, bytes of these blocks.
+    """
 
     table_bytes: int
-    """Frames that hold page tables, in bytes."""
+    """Bytes of frames that hold page tables."""
 
     table_used_bytes: int
-    """Of these, bytes of nodes, buckets and arrays in use."""
+    """Bytes of page-table nodes, buckets and arrays in use, within `table_bytes`."""
 
     pages_by_size: dict[str, int]
     """Mapped pages by size."""
 
     free_by_size: dict[str, int]
-    """Free blocks by size, as the allocator lists them: the more of the free memory lies in small
-    ones, the more fragmented it is.
+    """Free blocks by size, as the allocator lists them.
+
+    The more of the free memory is in small blocks, the more fragmented it is.
     """
 
 
 class RegionCounts(Record):
-    """What one region of the address space saw."""
+    """Counts of one region of the address space."""
 
     name: str
-    """Its name."""
+    """Name of the region."""
 
     start: int
-    """Its first byte."""
+    """Address of the first byte."""
 
     bytes: int
-    """Its length in bytes, at its largest."""
+    """Length in bytes, at its largest."""
 
     rights: str
-    """Its rights, as in `rw-`."""
+    """Access rights, such as `rw-`."""
 
     inferred: bool
-    """Whether it was guessed from the accesses, for want of events."""
+    """Whether the region was inferred from accesses, because the trace has no mapping for it."""
 
     backing: str | None
-    """What stands behind it, where the trace says so: `anonymous` (private memory),
-    `shared-memory`, `private-of-shared` (a private mapping of that), `shared-file`,
-    `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
+    """What backs the region, if the trace says so: `anonymous` (private memory), `shared-memory`,
+    `private-of-shared` (a private mapping of shared memory), `shared-file`, `private-file`,
+    `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     """
 
     populated: str | None
-    """What had all of its pages come in without being touched: `when-mapped` (`MAP_LOCKED`,
-    `MAP_POPULATE`, `mlockall` before) or `when-locked` (`mlock` afterwards).
+    """How all of its pages were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
+    were not.
     """
 
     mapped_by_site: bool | None
     """Whether its allocation site called `mmap` itself; `None` without a site."""
 
     site: int | None
-    """The allocation site that it was made for, by its index in `origins.sites`; its name is the
-    site's.
+    """Index in `origins.sites` of the allocation site that the region was mapped for.
+
+    The region has the site's name.
     """
 
     pages: int
-    """Pages first touched in it."""
+    """Pages first touched in the region."""
 
     lookups: int
-    """Lookups of a first-level TLB."""
+    """Lookups of first-level TLBs."""
 
     by_kind: ByKind[int]
-    """Lookups of a first-level TLB by kind of access."""
+    """Lookups of first-level TLBs by kind of access."""
 
     l1_misses: int
-    """Lookups that missed the first level."""
+    """Lookups that missed the first-level TLB."""
 
     misses: int
-    """Lookups that missed every level."""
+    """Lookups that missed every TLB."""
 
     cold_misses: int
-    """Of these, first touches."""
+    """Misses of every TLB that were first touches."""
 
     walk_references: int
-    """References of its walks."""
+    """References of walks for this region."""
 
     walk_cycles: int | None
-    """What translation cost it in cycles if nothing was hidden."""
+    """Upper bound of the translation cycles for this region: if nothing is hidden."""
 
 
 class CodePlace(Record):
     """A place in code."""
 
     object: str | None
-    """The path of the program or library; `None` for code that is of no file."""
+    """Path of the program or library; `None` for code that belongs to no file."""
 
     identity: str | None
-    """Which build of it ran, as in `build-id 5fa3` or `crc32 1a2b3c4d`."""
+    """Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
 
     offset: int
-    """Where in that file its block begins, or a call returns to; the address, where there is no
-    file. The lowest, where several were joined.
+    """Offset in that file at which the block begins, or to which a call returns; without a file the
+    address. If several places were merged, the lowest.
     """
 
     instruction: int
-    """Instructions of the block before it."""
+    """Number of instructions of the block before it."""
 
     function: str | None
-    """The function, by the table of symbols."""
+    """Function, by the symbol table."""
 
     inlined: list[str]
-    """The functions that the compiler has put into that one there, outermost first."""
+    """Functions inlined into that function at this place, outermost first."""
 
     file: str | None
-    """The file of its source."""
+    """Source file."""
 
     line: int | None
-    """The line there, from 1."""
+    """Line in the source file, from 1."""
 
 
 class SiteCounts(Record):
-    """What one allocation site saw."""
+    """Counts of one allocation site."""
 
     name: str
-    """What it is called: function, file and line of the innermost call that is in the program's own
-    sources, as in `grow (table.c:12)`.
+    """Name: function, file and line of the innermost call in the program's own sources, such as
+    `grow (table.c:12)`.
     """
 
     stack: list[CodePlace]
-    """The calls that led to it, innermost first, as far as they are known; what a compiler has
-    inlined is a call too.
+    """Calls that led to the allocation, innermost first, as far as they are known.
+
+    Inlined functions count as calls.
     """
 
     own: int | None
-    """The index in `stack` of the innermost call that is in the program's own sources; `None` where
-    no line of these is known.
+    """Index in `stack` of the innermost call in the program's own sources; `None` if no such line
+    is known.
     """
 
     allocations: int
-    """Blocks that it allocated."""
+    """Blocks allocated."""
 
     bytes: int
-    """Bytes that it allocated, in all."""
+    """Bytes allocated in total."""
 
     peak_bytes: int
-    """Bytes of it that were allocated at one time, at most."""
+    """Maximum of bytes allocated at one time."""
 
     misses: int
-    """Misses of every level on its blocks."""
+    """Misses of every TLB on its blocks."""
 
     cold_misses: int
-    """Of these, first touches."""
+    """Misses in `misses` that were first touches."""
 
 
 class MissOrigins(Record):
-    """Misses of every level by where they come from.
+    """Misses of every TLB by their origin.
 
-    Which code, of which thread, missed on which data, and how large the page was, is counted
-    together.
+    A row combines the code and thread that missed, the data that it accessed, and the page size.
     """
 
     code: list[CodePlace]
-    """The code that missed: an element per line of source or, where that is not known, per function
-    or file.
+    """Code that missed: an element per source line, or, if lines are not known, per function or
+    file.
     """
 
     sites: list[SiteCounts]
-    """The allocation sites of a recording with `--allocations` that missed, had 64 KiB at one time
-    or have a mapping of their own; most misses first.
+    """Allocation sites of a recording with `--allocations`, most misses first.
+
+    A site is listed if it has misses, had 64 KiB allocated at one time, or has a mapping of its
+    own.
     """
 
     misses: list[list[int | None]]
     """`(index in code, index in regions, index in sites, thread, bytes of the page, misses, cold
-    misses)`, most misses first; `None` where it is not known or does not apply.
+    misses)`, most misses first; `None` for an index that is not known or does not apply.
     """
 
     notes: list[str]
-    """Why code of some files has no names, a sentence each."""
+    """Why the code of some files has no names, a sentence per file."""
 
 
 class Timeline(Record):
     """Misses over time, in equal bins of accesses."""
 
     bin_accesses: int
-    """Accesses a bin."""
+    """Accesses per bin."""
 
     l1_misses: list[int]
-    """Misses of the first level."""
+    """Misses of the first-level TLBs, by bin."""
 
     misses: list[int]
-    """Misses of every level."""
+    """Misses of every TLB, by bin."""
 
     cold_misses: list[int]
-    """First touches."""
+    """First touches, by bin."""
 
 
 class MissMap(Record):
-    """Misses of every level over address and time."""
+    """Misses of every TLB over address and time."""
 
     bin_accesses: int
-    """Accesses a time bin."""
+    """Accesses per time bin."""
 
     granule_bytes: int
-    """Bytes an address bin."""
+    """Bytes per address bin."""
 
     cells: list[list[int]]
     """`(time bin, address / granule_bytes, misses)`, in order."""
 
     owners: list[list[int]]
-    """`(address / granule_bytes, index in regions, misses)`, in order: a granule may hold the end
-    of one region and the beginning of the next.
+    """`(address / granule_bytes, index in regions, misses)`, in order.
+
+    An address bin has several rows if it contains the end of one region and the beginning of the
+    next.
     """
 
 
 class Range(Record, Generic[T]):
-    """From the lowest to the highest that the counts allow."""
+    """Lower and upper bound of a value that the counts do not determine exactly."""
 
     lo: T
-    """The lowest."""
+    """Lower bound."""
 
     hi: T
-    """The highest."""
+    """Upper bound."""
 
 
 class KernelTime(Record):
-    """What the operating system takes."""
+    """The operating system's time."""
 
     cycles: int
-    """Cycles of its work, as far as `[os.costs]` has prices."""
+    """Cycles of the kernel's work, as far as `[os.costs]` has prices for it."""
 
     by_work: dict[str, int]
-    """These cycles by kind of work: `faults` (or, of a manager that counts its kinds of work, those
-    kinds), `switches` to other address spaces, and `shootdowns`.
+    """These cycles by kind of work: `faults` (or the kinds of work of a manager that counts them),
+    `switches` between address spaces, and `shootdowns`.
     """
 
     io_cycles: int
     """Cycles of waiting for disks, one transfer after the other."""
 
     share: Range[float]
-    """The share of both in all cycles: the least beside the most of program and translation, to the
-    most beside the least.
+    """Share of `cycles` and `io_cycles` in all cycles.
+
+    The lower bound uses the upper bound of program and translation, and the upper bound their lower
+    bound.
     """
 
 
 class Time(Record):
-    """Time: counts times latencies, as ranges that no overlap of work can leave."""
+    """Time: counts times latencies.
+
+    Each value is a range whose bounds hold however much work overlaps.
+    """
 
     program_cycles: Range[int]
-    """Cycles without translation: instructions at their rate, and what misses of the data caches
-    add; least where they overlap as far as the machine lets them, most where none does.
+    """Cycles without translation: instructions at their rate, and data-cache misses.
+
+    In the lower bound misses overlap as far as the machine allows, in the upper bound not at all.
     """
 
     translation_cycles: Range[int]
-    """Cycles of translation: every TLB lookup, every walk.
+    """Cycles of translation: every TLB lookup and every walk.
 
-    Least where hardware hides all of it behind other work; what a refill handler takes cannot be
-    hidden.
+    In the lower bound hardware hides all of it behind other work; a software refill handler cannot
+    be hidden.
     """
 
     cycles_per_access: Range[float]
     """Cycles of translation per access."""
 
     kernel: KernelTime | None
-    """The operating system's time, which is in none of the others; `None` if the machine has no
+    """The operating system's time, which is part of no other field; `None` if the machine has no
     `[os.costs]`.
     """
 
     share: Range[float]
-    """Translation's share of the program's cycles and its own: the least of it beside the most of
-    the program, to the most of it beside the least of the program.
+    """Translation's share of the cycles of program and translation.
+
+    The lower bound combines the lower bound of translation with the upper bound of the program, and
+    the upper bound the reverse.
     """
 
 
 class Peak(Record):
-    """Memory of a native run when most of it was resident."""
+    """Memory of a native run at its peak."""
 
     resident_bytes: int
     """Resident bytes."""
 
     by_page_size: dict[str, int]
-    """These resident bytes by page size."""
+    """Resident bytes by page size."""
 
 
 class Native(Record):
-    """The native run of the program beside the recorded one: `--native`."""
+    """The native run of the recorded program (`--native`)."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     command: list[str]
-    """What was run."""
+    """The command that was run."""
 
     wall_seconds: float
     """Wall time in seconds."""
@@ -1746,159 +1783,162 @@ class Native(Record):
     """Time in the kernel in seconds."""
 
     exit_status: int
-    """Its exit status."""
+    """Exit status."""
 
     resident_bytes_max: int
-    """Most bytes of it that were resident."""
+    """Peak of its resident bytes."""
 
     recorded_status: int
     """Exit status of the recorded run."""
 
     stdin: bool
-    """Whether it had the standard input of the recorded run."""
+    """Whether it got the same standard input as the recorded run."""
 
     peak: Peak | None
-    """Memory by page size when most was resident, if it was seen."""
+    """Memory by page size at the peak, if it was sampled."""
 
     translation_ms: Range[float] | None
-    """Milliseconds of the time in user mode that translation takes; `None` if they cannot be said.
-    """
+    """Milliseconds of its user time that translation takes; `None` if they cannot be computed."""
 
     no_ms: str | None
-    """Why they cannot."""
+    """Why they cannot be computed."""
 
 
 class Advice(Record):
-    """What should be done about the misses, by curves of the whole run."""
+    """Advice on how to reduce the misses, from LRU curves of the whole run."""
 
     sentence: str
-    """In a sentence."""
+    """The advice in a sentence."""
 
     misses_share: float
-    """Misses per lookup that a large enough TLB has, first touches apart."""
+    """Target of `entries`: misses per lookup, not counting first touches."""
 
     lookups: int
     """Loads and stores of the whole run."""
 
     entries: dict[str, int | None]
-    """Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
-    65536. An estimate, where `one_in` is not 1.
+    """Entries that a fully associative LRU TLB needs to reach `misses_share`, by page size; `None`:
+    more than 65536. An estimate if `one_in` is not 1.
     """
 
     one_in: dict[str, int]
-    """By page size: one in so many pages was in the sample from which that is known; 1: all."""
+    """Sampling rate by page size: the curve was computed from one in this many pages; 1: from all.
+    """
 
 
 class Estimate(Record):
-    """The best estimate of what translation takes, within `time.share`."""
+    """Best estimate of translation's time, within `time.share`."""
 
     share: float
     """Share of the time in user mode."""
 
     ms: float | None
-    """Milliseconds of the native run; `None` if there was none that counts."""
+    """Milliseconds of the native run; `None` without a usable native run."""
 
     how: str
-    """What it rests on."""
+    """What the estimate is based on."""
 
     here: bool | None
-    """Whether the machine is of this computer's processor; `None` if nothing says so."""
+    """Whether the machine file is for this computer's processor; `None` if it is not known."""
 
 
 class Document(Record):
-    """Everything a run counted."""
+    """The results of a run."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     pagewalk: str
-    """Version of Pagewalk."""
+    """Version of Pagewalk that made the results."""
 
     trace: TraceSummary
-    """The trace that ran."""
+    """The trace that was run."""
 
     machine: MachineSummary
-    """The machine it ran on."""
+    """The machine that ran the trace."""
 
     accesses: ByKind[int]
-    """Accesses that ran, by kind."""
+    """Counted accesses by kind (without warm-up)."""
 
     instructions: int
-    """Instructions that ran."""
+    """Counted instructions."""
 
     threads: int
-    """Threads seen."""
+    """Threads of the trace."""
 
     switches: Switches | None
-    """How several programs took turns, if the trace has several."""
+    """How a processor switched between programs, if the trace has several."""
 
     page_crossings: int
-    """Accesses that touched two pages; each counts as a lookup of both."""
+    """Accesses that touched two pages; each makes a lookup of both."""
 
     tlbs: Named[TlbCounts]
-    """The TLBs, first level first."""
+    """Counts of each TLB, first level first."""
 
     space_switches: SpaceSwitches
-    """Changes of the space that runs, and what they did to hardware."""
+    """Switches between address spaces, and what they flushed and cost."""
 
     small_spaces: SmallSpaceCounts | None
-    """Small address spaces, if there are some (`os.small`)."""
+    """Counts for small address spaces (`os.small`), if the machine has them."""
 
     trace_cache: TraceCacheCounts | None
-    """The trace cache, if there is one."""
+    """Counts of the trace cache, if the machine has one."""
 
     walks: Walks
-    """The walks."""
+    """Counts of page-table walks."""
 
     mmu_cache: MmuCacheCounts | None
-    """The walker's MMU cache, if it has one."""
+    """Counts of the walker's MMU cache, if it has one."""
 
     spec_tlb: SpecTlbCounts | None
-    """What predicts where walks end, if something does."""
+    """Counts of the SpecTLB, which predicts frames on TLB misses, if there is one."""
 
     range_tlb: RangeTlbCounts | None
-    """What translates ranges of any length, if something does."""
+    """Counts of the range TLB, which translates ranges of any length, if there is one."""
 
     restseg: RestSegCounts | None
-    """What finds pages in restrictive segments, if something does."""
+    """Counts of lookups in restrictive segments (`[restseg]`), if there are any."""
 
     nested: NestedCounts | None
-    """The host's dimension of the walks, in a virtual machine."""
+    """Counts of the host in a virtual machine."""
 
     caches: Named[CacheCounts]
-    """The data caches, nearest first."""
+    """Counts of each data cache, nearest first."""
 
     faults: Faults
-    """What the operating system was called for."""
+    """Page faults that the operating system handled."""
 
     manager: ManagerCounts | None
-    """What its memory manager counted, if it has more to count."""
+    """Further counts of the memory manager, if it has any."""
 
     promotion: PromotionCounts | None
-    """On-line promotion, if misses are counted for it (`os.promotion`)."""
+    """Counts of online promotion (`os.promotion`), if it is on."""
 
     numa: NumaCounts | None
-    """Nodes of memory, if it has several (`[memory.numa]`)."""
+    """Counts of memory nodes (`[memory.numa]`), if there are several."""
 
     changed_settings: list[ChangedSetting]
-    """Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come
-    is not there.
+    """Settings that changed during the run (`[[os.at]]`), in order; settings whose time did not
+    come are left out.
     """
 
     shootdowns: ShootdownCounts
-    """Translations that hardware was told to forget, on all processors."""
+    """Shootdowns, summed over all processors."""
 
     processors: list[ProcessorCounts]
-    """The processors, if there are several. What is above counts for all of them."""
+    """Counts of each processor, if there are several.
+
+    The fields above are sums over all of them.
+    """
 
     memory: MemoryCounts
     """Physical memory at the end of the run."""
 
     regions: list[RegionCounts]
-    """The regions of the address space, by address."""
+    """Counts of each region of the address space, in order of address."""
 
     origins: MissOrigins | None
-    """Where misses come from; not in the results of sweeps."""
+    """Misses by the code, thread and data that caused them; absent in the results of sweeps."""
 
     timeline: Timeline
     """Misses over time."""
@@ -1907,309 +1947,314 @@ class Document(Record):
     """Misses over address and time."""
 
     time: Time | None
-    """Time, where the machine has all the latencies that it takes."""
+    """Time, if the machine has all latencies that it needs."""
 
     not_modelled: list[str]
-    """What this run left out."""
+    """What this run does not model."""
 
     checked: bool
     """Whether each translation was compared with the page table."""
 
     native: Native | None
-    """The native run of the same program, if there was one."""
+    """The native run of the recorded program, if there was one."""
 
     advice: Advice | None
-    """What should be done, if it was asked for."""
+    """Advice on how to reduce the misses, if it was requested."""
 
     estimate: Estimate | None
-    """One number for what translation takes; `None` if the machine's file has no latencies."""
+    """Best estimate of translation's time; `None` if the machine file has no latencies."""
 
 
 class StatEvent(Record):
-    """An event, how often it came, and what it costs."""
+    """An event, how often it occurred, and its cycles."""
 
     part: str
-    """What the cycles are a part of: `program`, `translation` or `kernel`."""
+    """Part that its cycles belong to: `program`, `translation` or `kernel`."""
 
     name: str
-    """Its name."""
+    """Name of the event."""
 
     count: int | None
-    """How often it came; `None` if only its cycles are known."""
+    """How often it occurred; `None` if only its cycles are known."""
 
     cycles: Range[float] | None
-    """Cycles that it takes; `None` if they are those of other events, or not known."""
+    """Its cycles; `None` if they belong to other events, or are not known."""
 
     share: Range[float] | None
-    """Its share of all cycles: its least beside the most of the others, to its most beside their
-    least.
+    """Its share of all cycles: the lower bound combines its lower bound with the upper bounds of
+    the others, and the upper bound the reverse.
     """
 
 
 class Stat(Record):
-    """The counts of a run with what each costs, as `pagewalk stat` shows them."""
+    """Counts of a run and the cycles of each, as `pagewalk stat` shows them."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     pagewalk: str
-    """Version of Pagewalk."""
+    """Version of Pagewalk that made the document."""
 
     trace: TraceSummary
-    """The trace."""
+    """The trace that was run."""
 
     machine: MachineSummary
-    """The machine."""
+    """The machine that ran the trace."""
 
     events: list[StatEvent]
-    """The events: those of the program, of translation, of the kernel."""
+    """Events of the program, of translation and of the kernel."""
 
     cycles: Range[float] | None
-    """Cycles of all events together; `None` if the machine's file has no latencies for them."""
+    """Cycles of all events together; `None` if the machine file leaves out latencies."""
 
     translation_ms: Range[float] | None
-    """Milliseconds of the native run's time in user mode that translation takes, where there was
-    one and they can be said.
+    """Milliseconds of the native run's user time that translation takes, if there was a native run
+    and they can be computed.
     """
 
     not_modelled: list[str]
-    """What the run left out."""
+    """What the run does not model."""
 
 
 class PlacedRun(Record):
-    """A run with some page sizes."""
+    """A run with a set of place rules."""
 
     rules: list[str]
-    """The place rules that it ran with."""
+    """The place rules of the run."""
 
     misses: int
-    """Misses of every TLB but first touches of a page."""
+    """Misses of every TLB, not counting first touches."""
 
     cold_misses: int
-    """First touches of a page, which miss in every TLB."""
+    """First touches of a page, which miss every TLB."""
 
     memory_bytes: int
-    """Most memory in use at once, page tables included."""
+    """Peak of memory in use, including page tables."""
 
     memory_added_bytes: int
-    """`memory_bytes` less that of base pages."""
+    """`memory_bytes` minus that of the run with base pages."""
 
     translation_cycles: Range[float] | None
-    """Cycles of translation; `None` if the machine's file has no latencies."""
+    """Cycles of translation; `None` if the machine file has no latencies."""
 
     gain_cycles: Range[float] | None
-    """Translation cycles that it takes less than base pages."""
+    """Translation cycles saved, compared with base pages."""
 
     gain_ms: Range[float] | None
-    """Translation cycles saved, in milliseconds of the native run; `None` if there was none."""
+    """Translation cycles saved, in milliseconds of the native run; `None` without a native run."""
 
     gain_share: Range[float] | None
-    """The share of the time in user mode with base pages that it saves."""
+    """Share of the user time with base pages that is saved."""
 
     gain_best: float | None
-    """The best estimate within `gain_share`, by how far misses are taken to overlap."""
+    """Best estimate within `gain_share`, by how far misses overlap."""
 
     gain_best_ms: float | None
-    """`gain_best` in milliseconds of the native run; `None` if there was none."""
+    """`gain_best` in milliseconds of the native run; `None` without a native run."""
 
     kernel_gain_cycles: float | None
-    """Cycles of the kernel for faults, switches and shootdowns that it takes less."""
+    """Kernel cycles saved in faults, switches and shootdowns."""
 
     why: dict[str, int]
-    """Pages by why they have the size that they have, where a size was wished for."""
+    """Pages for which a size was requested, by the reason for their actual size."""
 
 
 class RegionsAtSize(Record):
-    """What a group of regions counted in the run in which all groups had one page size."""
+    """Counts of a group of regions in the run in which all groups had one page size."""
 
     misses: int
-    """Their misses of every TLB, first touches apart."""
+    """Misses of every TLB, not counting first touches."""
 
     cold_misses: int
-    """Their first touches of a page."""
+    """First touches of a page."""
 
     large_pages: int
-    """Pages larger than base pages that were first touched in them."""
+    """Pages larger than base pages that were first touched in the group."""
 
     memory_added_bytes: int
-    """Memory that they took more than with base pages, estimated from the pages touched."""
+    """Memory added compared with base pages, estimated from the touched pages."""
 
     saved_share: float
-    """Share of the translation of base pages that they took less."""
+    """Share of the translation time with base pages that the group saves."""
 
 
 class AdvisedRegion(Record):
     """A region, and the page size that is advised for it."""
 
     name: str
-    """As results call it."""
+    """Name of the region in results."""
 
     start: int
-    """The address of its first byte."""
+    """Address of the first byte."""
 
     bytes: int
-    """Its size."""
+    """Length in bytes."""
 
     place: str
-    """What a place rule calls it."""
+    """How a place rule names the region."""
 
     backing: str | None
-    """What stands behind it, as in `RegionCounts`."""
+    """What backs the region, as in `RegionCounts`."""
 
     misses: int
-    """Its misses of every TLB with base pages, first touches apart."""
+    """Its misses of every TLB with base pages, not counting first touches."""
 
     cold_misses: int
     """Its first touches of base pages."""
 
     group: int | None
-    """Number of its group: regions of one group are alike (length, allocation site, backing) and
-    have one size. `None` where nothing on Linux makes it large.
+    """Number of its group.
+
+    Regions of a group have equal length, allocation site and backing, and get one page size. `None`
+    if it cannot have large pages on Linux.
     """
 
     together: dict[str, RegionsAtSize]
-    """What its group counted in the run in which all groups had a size, by that size; none with
-    `exact`.
+    """Counts of its group in the runs in which all groups had one page size, by that size; empty
+    with `exact`.
     """
 
     alone: dict[str, PlacedRun]
-    """Runs with this region alone at a size, by that size; none without `exact`, and where nothing
-    on Linux makes it large.
+    """Runs in which this region alone had a larger size, by that size; empty without `exact`, and
+    if it cannot have large pages on Linux.
     """
 
     size: str | None
-    """The size that is advised; `None`: base pages."""
+    """The advised size; `None`: base pages."""
 
     reason: str
-    """Why, in words."""
+    """The reason, in words."""
 
     write: str | None
-    """What a user would write for that size, and where, if one is advised."""
+    """What to write in the program for that size, and where, if a size is advised."""
 
     code: str | None
-    """A function in C or a class in C++ that this uses, where it is more than a call."""
+    """A C function or C++ class that `write` uses, if it needs more than a call."""
 
 
 class Advised(Record):
-    """Which page sizes a program should have: `pagewalk advise` runs each that it names."""
+    """Page sizes that a program should have, from runs by `pagewalk advise`."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     pagewalk: str
-    """Version of Pagewalk."""
+    """Version of Pagewalk that made the document."""
 
     trace: TraceSummary
-    """The trace."""
+    """The trace that was run."""
 
     machine: MachineSummary
-    """The machine, without page sizes that are wished for."""
+    """The machine, without requested page sizes."""
 
     memory_added_max: float
-    """Most memory that the advice may add, as a share of `base.memory_bytes`."""
+    """How much memory the advice may add at most, as a share of `base.memory_bytes`."""
 
     exact: bool
     """Whether each region was run alone at each size (`--exact`)."""
 
     runs: int
-    """Runs of the trace, that with base pages included."""
+    """Number of runs of the trace, including the one with base pages."""
 
     here: bool | None
-    """Whether the machine is of this computer's processor; `None` if nothing says so."""
+    """Whether the machine file is for this computer's processor; `None` if it is not known."""
 
     how: str | None
-    """What best estimates rest on; `None` if the machine's file has no latencies."""
+    """What the best estimates are based on; `None` if the machine file has no latencies."""
 
     base: PlacedRun
-    """The run with base pages only."""
+    """The run with base pages alone."""
 
     regions: list[AdvisedRegion]
-    """The regions that were tried, and those that nothing makes large on Linux; most misses first.
+    """Regions that were tried, and regions that cannot have large pages on Linux; most misses
+    first.
     """
 
     regions_left_out: int
-    """Regions that were not tried: each has, with those that are like it, fewer than 0.1 % of the
-    misses, lies in one that was tried, or has no room for a page of the second size.
+    """Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
+    region that was tried, or they have no room for a page of the second size.
     """
 
     misses_left_out: int
-    """Misses of the regions that were not tried, first touches too."""
+    """Misses of the regions that were not tried, including first touches."""
 
     uniform: dict[str, PlacedRun]
-    """Runs with all regions that were tried at one size, by that size.
+    """Runs in which all tried regions have one page size, by that size.
 
-    Without `exact`, of more than two sizes these are one in the middle and the largest.
+    If there are more than two larger sizes, only a middle one and the largest are run, unless
+    `exact`.
     """
 
     sets: list[PlacedRun]
-    """Sets of regions with their sizes that were run, by memory; each gains more than all that need
-    no more memory.
+    """Sets of regions with page sizes that were run, in order of memory.
+
+    Each set gains more than all sets that need no more memory.
     """
 
     best: PlacedRun | None
-    """What is advised; `None`: base pages."""
+    """The advised set; `None`: base pages."""
 
     notes: list[str]
-    """What must be known of the lines that are given to write."""
+    """Notes on the lines in `write`."""
 
 
 class ManagerKind(Record):
     """A memory manager."""
 
     name: str
-    """Its name in tables."""
+    """Name in the tables."""
 
     what: str
-    """What it does."""
+    """What it does, in a sentence."""
 
     settings: list[str]
-    """The settings that choose it."""
+    """Settings that select it."""
 
     keys: list[str]
-    """The keys of a machine file that it has."""
+    """Keys of a machine file that belong to it."""
 
 
 class ManagedRow(Record):
-    """A trace under one memory manager."""
+    """A run of a trace under one memory manager."""
 
     manager: str
-    """Its name."""
+    """Name of the row."""
 
     settings: list[str]
-    """The settings that choose it."""
+    """Settings that select the manager."""
 
     mapped_by_size: dict[str, int]
-    """Mapped bytes by page size, at the fullest end of a program."""
+    """Mapped bytes by page size, at the end of a program at which most memory was mapped."""
 
     large_share: float
-    """The share of them in pages larger than 4K."""
+    """Share of these bytes in pages larger than 4K."""
 
     why: dict[str, int]
     """Pages loaded at faults, by the reason for their size."""
 
     memory_bytes: int
-    """Memory in pages at that end."""
+    """Bytes of memory in pages, at the same point as `mapped_by_size`."""
 
     bloat_bytes: int | None
-    """Memory in pages less that of the run with base pages; `None` if base pages did not run."""
+    """`memory_bytes` minus that of the run with base pages; `None` if base pages did not run."""
 
     swapped_bytes: int
-    """What was in swap at that end."""
+    """Bytes in swap, at the same point as `mapped_by_size`."""
 
     tlb_misses: int
     """Misses of every TLB in the whole run."""
 
     references: int
-    """References of their walks."""
+    """References of all walks."""
 
     translation_cycles: Range[float] | None
-    """Cycles of translation; `None` if the machine's file has no latencies."""
+    """Cycles of translation; `None` if the machine file has no latencies."""
 
     translation_best_cycles: float | None
-    """The best estimate within `translation_cycles`, by how far misses are taken to overlap."""
+    """Best estimate within `translation_cycles`, by how far misses overlap."""
 
     kernel_cycles: int | None
-    """Cycles of the kernel's work; `None` if it has no prices."""
+    """Cycles of the kernel's work; `None` if the machine has no prices for it."""
 
     io_cycles: int
     """Cycles of waiting for disks."""
@@ -2221,66 +2266,68 @@ class ManagedRow(Record):
     """The kernel's work by kind."""
 
     runs: list[RunsOfLength]
-    """Runs of adjacent pages in adjacent frames, at that end."""
+    """Runs of adjacent pages in adjacent frames, at the same point as `mapped_by_size`."""
 
 
 class ManagedTrace(Record):
     """A trace under every memory manager."""
 
     trace: TraceSummary
-    """The trace."""
+    """The trace that was run."""
 
     settings: list[str]
-    """What was changed in the machine, memory too."""
+    """Settings that changed the machine, including memory."""
 
     base_peak_bytes: int
-    """Most memory in use at once with base pages and the machine's own memory."""
+    """Peak of memory in use with base pages and the machine's own memory."""
 
     here: bool | None
-    """Whether the machine is of this computer's processor; `None` if nothing says so."""
+    """Whether the machine file is for this computer's processor; `None` if it is not known."""
 
     how: str | None
-    """What best estimates rest on; `None` if the machine's file has no latencies."""
+    """What the best estimates are based on; `None` if the machine file has no latencies."""
 
     rows: list[ManagedRow]
-    """The managers that ran it."""
+    """A row per manager that ran."""
 
     refused: dict[str, str]
-    """The others, and why."""
+    """Managers that could not run, with the reason."""
 
 
 class Managed(Record):
     """Programs under every memory manager."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     pagewalk: str
-    """Version of Pagewalk."""
+    """Version of Pagewalk that made the document."""
 
     machine: str
-    """The machine."""
+    """Name of the machine."""
 
     title: str
-    """What it is."""
+    """Title of the machine."""
 
     settings: list[str]
-    """What was changed in it."""
+    """Settings that changed the machine."""
 
     aged: list[float] | None
-    """Shares of memory that are free and wired before the runs; `None`: all is free."""
+    """Shares of memory that are free and that are wired before the runs (`--aged`); `None`: all
+    memory is free.
+    """
 
     memory: str | None
-    """How much memory was asked for; `None`: the machine's own."""
+    """Requested amount of memory (`--memory`); `None`: the machine's own."""
 
     kinds: list[ManagerKind]
-    """The managers."""
+    """The memory managers."""
 
     traces: list[ManagedTrace]
-    """A table for each trace."""
+    """A table per trace."""
 
     notes: list[str]
-    """What must be known of the tables."""
+    """Notes on the tables."""
 
 
 class TimeUse(Record):
@@ -2440,25 +2487,25 @@ class HatOutcome(Record):
 
 
 class Hat(Record):
-    """Loads on processors of virtual time, under schemes of locks."""
+    """Loads on processors in virtual time, under several locking schemes."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     pagewalk: str
-    """Version of Pagewalk."""
+    """Version of Pagewalk that made the document."""
 
     on: str
-    """`model`."""
+    """Always `model`."""
 
     settings: dict[str, Any]
-    """What was asked for."""
+    """Settings of the command."""
 
     runs: list[HatOutcome]
-    """The runs."""
+    """The runs, one per combination of settings."""
 
     not_modelled: list[str]
-    """What was left out."""
+    """What is not modelled."""
 
 
 class HostPrices(Record):
@@ -2549,60 +2596,60 @@ class HostOutcome(Record):
 
 
 class HatOnHost(Record):
-    """Loads on threads of this host, under schemes of locks."""
+    """Loads on threads of this host, under several locking schemes."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     pagewalk: str
-    """Version of Pagewalk."""
+    """Version of Pagewalk that made the document."""
 
     on: str
-    """`host`."""
+    """Always `host`."""
 
     settings: dict[str, Any]
-    """What was asked for."""
+    """Settings of the command."""
 
     runs: list[HostOutcome]
-    """The runs."""
+    """The runs, one per combination of settings."""
 
     not_modelled: list[str]
-    """What was left out."""
+    """What is not modelled."""
 
 
 class SkeletonProcess(Record):
     """A process of a skeleton."""
 
     name: str
-    """The program that it ran last."""
+    """Program that it ran last."""
 
     steps: int
-    """Its calls, first touches, forks and stretches of work."""
+    """Its calls, first touches, forks and intervals of work."""
 
 
 class SkeletonMade(Record):
-    """A skeleton that was written: what recorded processes ask memory management for."""
+    """A skeleton that was written: the memory-management requests of recorded processes."""
 
     schema: int
-    """Version of this structure."""
+    """Version of this document structure."""
 
     path: str
-    """The file."""
+    """Path of the file."""
 
     bytes: int
     """Bytes of the file."""
 
     processes: list[SkeletonProcess]
-    """The processes, by their numbers."""
+    """The processes, in order of their numbers."""
 
     files: int
-    """Files that they map."""
+    """Files that the processes map."""
 
     steps: int
-    """Calls, first touches, forks and stretches of work of all processes."""
+    """Calls, first touches, forks and intervals of work of all processes."""
 
     instructions: int
     """Instructions of all processes."""
 
     warnings: list[str]
-    """What was found out about the trace."""
+    """Warnings about the trace."""

@@ -1,6 +1,7 @@
 """Reproducing experiments: what is data, how claims are judged, and each at a smoke size."""
 
 import json
+import math
 import re
 import runpy
 import subprocess
@@ -48,6 +49,8 @@ NUMBERS = Table(
             "missed",
             "2",
         ),
+        ({"row": "b", "mean": ["2", "4", "8"], "published": 0.7}, "reached", "0.7"),
+        ({"row": "c", "mean": ["1", "2"], "published": 0.5}, "not measured", "not measured"),
         ({"reaching": {"row": "b", "level": 0.5}, "published": 2}, "reached", "2"),
         ({"reaching": {"row": "a", "level": 0.5}, "published": 2}, "missed", "8"),
         ({"reaching": {"row": "a", "level": 0.95}, "published": 2}, "not measured", "not reached"),
@@ -68,13 +71,19 @@ NUMBERS = Table(
         ({"column": "8", "least": "c", "among": ["a", "b"]}, "reached", "c 0.5"),
         ({"column": "8", "greatest": "c", "among": ["a", "b"]}, "missed", "c 0.5"),
         ({"column": "8", "greatest": "b", "among": ["a", "c"]}, "reached", "b 1"),
-        ({"row": "a", "each": ["2", "8"], "within": [0.5, 1], "band": "words"}, "reached", "1"),
-        ({"row": "a", "each": ["2", "4"], "within": [0.5, 1], "band": "words"}, "missed", "0.5"),
-        ({"row": "a", "majority": ["2", "4"], "within": [0.5, 1], "band": "w"}, "missed", "0.5"),
+        (
+            {"row": "a", "each": ["2", "8"], "within": [0.5, 1], "band": "w"},
+            "reached",
+            "2 of 2 values in [0.5, 1]",
+        ),
+        ({"row": "a", "each": ["2", "4"], "within": [0.5, 1], "band": "w"}, "missed", "1 of 2 val"),
+        ({"row": "a", "each": ["2"], "within": [9, math.inf], "band": "w"}, "missed", "at least 9"),
+        ({"row": "a", "each": ["2"], "within": [9, 9], "band": "w"}, "missed", "values equal to 9"),
+        ({"row": "a", "majority": ["2", "4"], "within": [0.5, 1], "band": "w"}, "missed", "1 of 2"),
         (
             {"row": "a", "majority": ["2", "4", "8"], "within": [0.5, 1], "band": "w"},
             "reached",
-            "0.667",
+            "2 of 3 values in [0.5, 1]",
         ),
         (
             {"row": "large", "ascending": ["1", "2", "4", "8"]},
@@ -445,10 +454,21 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     assert {"crates/hat", "crates/vm", "crates/mmu"} <= last["measured_on"]["sources"].keys()
     assert reproduce("--stale").stdout == "All saved numbers stand.\n"
 
-    reworded = text.replace('says = "protecting', 'says = "changing the rights of')
+    reworded = text.replace('says = "protecting', 'kind = "own"\nsays = "changing the rights of')
     assert reworded != text
     (at / "experiment.toml").write_text(reworded)
     assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+    for _ in range(2):
+        assert reproduce("--relabel").returncode == 0
+        relabelled = json.loads((at / "last.json").read_text())
+        assert {key: value for key, value in relabelled.items() if key != "claims"} == {
+            key: value for key, value in last.items() if key != "claims"
+        }
+        for claim, was in zip(relabelled["claims"], last["claims"], strict=True):
+            words = {key: claim[key] for key in ("says", "kind") if claim[key] != was[key]}
+            assert claim == {**was, **words}
+            assert not words or (words["kind"] == "own" and "the rights" in words["says"])
+        assert relabelled != last
 
     moved = text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]")
     (at / "experiment.toml").write_text(moved)
@@ -456,6 +476,8 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     git("commit", "-qm", "a band that suits")
     listed = " ".join(reproduce("--list").stdout.split())
     assert "is not from before our number" in listed
+    refused = reproduce("--relabel")
+    assert refused.returncode == 2 and "is not from before our number" in refused.stderr
     assert "X/one: the band of `protecting all at once" in reproduce("--stale").stdout
     (at / "experiment.toml").write_text(text.replace("rounds = 20", "rounds = 21"))
     assert "X/one: its parameters" in reproduce("--stale").stdout

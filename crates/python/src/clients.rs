@@ -1,18 +1,22 @@
 //! Clients of a server in small spaces, for experiments.
 
 use pyo3::prelude::*;
-use smp::{ClientsPlan, run_clients};
+use smp::{ClientsPlan, ClientsPrices, run_clients};
 
-use crate::error::{failed, refused};
+use crate::{
+    error::{failed, refused},
+    machine::Machine,
+};
 
-/// Clients in small spaces, more of them than slots; the outcome as JSON.
+/// Clients in small spaces, more of them than slots, at the prices of `machine`; the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
-    *, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,
+    *, machine, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are what an experiment says")]
 pub(crate) fn small_clients(
     py: Python<'_>,
+    machine: &Machine,
     clients: u32,
     ring: u32,
     large: u32,
@@ -24,6 +28,16 @@ pub(crate) fn small_clients(
     schedule: String,
     seed: u64,
 ) -> PyResult<String> {
+    let Some(costs) = &machine.machine.description().os.costs else {
+        return Err(refused("the machine has no os.costs: what a switch takes is not known"));
+    };
+    let [root, segments, line, entry] = [
+        costs.switch_cycles,
+        costs.segment_cycles,
+        costs.root_line_cycles,
+        costs.root_entry_cycles,
+    ]
+    .map(u64::from);
     let plan = ClientsPlan {
         clients,
         ring,
@@ -35,6 +49,7 @@ pub(crate) fn small_clients(
         revoke,
         schedule,
         seed,
+        prices: ClientsPrices { root, segments, line, entry },
     };
     let outcome = py.detach(|| run_clients(&plan)).map_err(refused)?;
     serde_json::to_string(&outcome).map_err(failed)

@@ -50,114 +50,114 @@ pub use walks::{
 /// The schema that this version writes.
 pub const SCHEMA: u32 = 2;
 
-/// Everything a run counted.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
-    /// Version of this structure.
+    /// Version of this document structure.
     pub schema: u32,
-    /// Version of Pagewalk.
+    /// Version of Pagewalk that made the results.
     pub pagewalk: String,
-    /// The trace that ran.
+    /// The trace that was run.
     pub trace: TraceSummary,
-    /// The machine it ran on.
+    /// The machine that ran the trace.
     pub machine: MachineSummary,
-    /// Accesses that ran, by kind.
+    /// Counted accesses by kind (without warm-up).
     pub accesses: ByKind<u64>,
-    /// Instructions that ran.
+    /// Counted instructions.
     pub instructions: u64,
-    /// Threads seen.
+    /// Threads of the trace.
     pub threads: u64,
-    /// How several programs took turns, if the trace has several.
+    /// How a processor switched between programs, if the trace has several.
     pub switches: Option<Switches>,
-    /// Accesses that touched two pages; each counts as a lookup of both.
+    /// Accesses that touched two pages; each makes a lookup of both.
     pub page_crossings: u64,
-    /// The TLBs, first level first.
+    /// Counts of each TLB, first level first.
     pub tlbs: Vec<TlbCounts>,
-    /// Changes of the space that runs, and what they did to hardware.
+    /// Switches between address spaces, and what they flushed and cost.
     pub space_switches: SpaceSwitches,
-    /// Small address spaces, if there are some (`os.small`).
+    /// Counts for small address spaces (`os.small`), if the machine has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small_spaces: Option<SmallSpaceCounts>,
-    /// The trace cache, if there is one.
+    /// Counts of the trace cache, if the machine has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_cache: Option<TraceCacheCounts>,
-    /// The walks.
+    /// Counts of page-table walks.
     pub walks: Walks,
-    /// The walker's MMU cache, if it has one.
+    /// Counts of the walker's MMU cache, if it has one.
     pub mmu_cache: Option<MmuCacheCounts>,
-    /// What predicts where walks end, if something does.
+    /// Counts of the SpecTLB, which predicts frames on TLB misses, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
-    /// What translates ranges of any length, if something does.
+    /// Counts of the range TLB, which translates ranges of any length, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlbCounts>,
-    /// What finds pages in restrictive segments, if something does.
+    /// Counts of lookups in restrictive segments (`[restseg]`), if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restseg: Option<RestSegCounts>,
-    /// The host's dimension of the walks, in a virtual machine.
+    /// Counts of the host in a virtual machine.
     pub nested: Option<NestedCounts>,
-    /// The data caches, nearest first.
+    /// Counts of each data cache, nearest first.
     pub caches: Vec<CacheCounts>,
-    /// What the operating system was called for.
+    /// Page faults that the operating system handled.
     pub faults: Faults,
-    /// What its memory manager counted, if it has more to count.
+    /// Further counts of the memory manager, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manager: Option<ManagerCounts>,
-    /// On-line promotion, if misses are counted for it (`os.promotion`).
+    /// Counts of online promotion (`os.promotion`), if it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion: Option<PromotionCounts>,
-    /// Nodes of memory, if it has several (`[memory.numa]`).
+    /// Counts of memory nodes (`[memory.numa]`), if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaCounts>,
-    /// Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come
-    /// is not there.
+    /// Settings that changed during the run (`[[os.at]]`), in order; settings whose time did not
+    /// come are left out.
     pub changed_settings: Vec<ChangedSetting>,
-    /// Translations that hardware was told to forget, on all processors.
+    /// Shootdowns, summed over all processors.
     pub shootdowns: ShootdownCounts,
-    /// The processors, if there are several. What is above counts for all of them.
+    /// Counts of each processor, if there are several. The fields above are sums over all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<ProcessorCounts>,
     /// Physical memory at the end of the run.
     pub memory: MemoryCounts,
-    /// The regions of the address space, by address.
+    /// Counts of each region of the address space, in order of address.
     pub regions: Vec<RegionCounts>,
-    /// Where misses come from; not in the results of sweeps.
+    /// Misses by the code, thread and data that caused them; absent in the results of sweeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origins: Option<MissOrigins>,
     /// Misses over time.
     pub timeline: Timeline,
     /// Misses over address and time.
     pub map: MissMap,
-    /// Time, where the machine has all the latencies that it takes.
+    /// Time, if the machine has all latencies that it needs.
     pub time: Option<Time>,
-    /// What this run left out.
+    /// What this run does not model.
     pub not_modelled: Vec<String>,
     /// Whether each translation was compared with the page table.
     pub checked: bool,
 }
 
-/// The trace that ran.
+/// The trace that was run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceSummary {
-    /// SHA-256 of its contents, where it has one.
+    /// SHA-256 of the trace's contents; `None` if it has none, as a live program.
     pub digest: Option<String>,
-    /// Its own account of itself.
+    /// What the trace records about itself.
     #[serde(flatten)]
     pub header: HeaderSummary,
-    /// How the accesses of a program came that ran beside.
+    /// For a live program: how its accesses were reported to the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<LiveSummary>,
 }
 
-/// How the accesses of a program came to the machine that ran beside.
+/// How the recorder of a live program reported its accesses to the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LiveSummary {
-    /// Accesses that were counted where the program runs, since they surely hit; all others were told. The
-    /// results are the same.
+    /// Accesses that the recorder counted as guaranteed TLB hits; all others were reported one by
+    /// one. Counting does not change the results.
     pub counted_accesses: u64,
-    /// Why none was counted.
+    /// Why no access was counted as a guaranteed hit; `None` if some were.
     pub because: Option<String>,
-    /// What of the program is missing from all counts, and why.
+    /// Which parts of the program are missing from all counts, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
@@ -165,48 +165,48 @@ pub struct LiveSummary {
 /// The header of the trace, as far as a result repeats it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HeaderSummary {
-    /// Who made it.
+    /// Program that made the trace.
     pub producer: String,
-    /// The command or the generator's parameters.
+    /// The recorded command, or the generator's parameters.
     pub command: Vec<String>,
     /// The instruction set.
     pub arch: trace::Arch,
-    /// Whether it has fetches.
+    /// Whether the trace has fetches.
     pub fetches: bool,
-    /// What was dropped before it was stored.
+    /// What was left out of the trace when it was recorded.
     pub filter: trace::Filter,
-    /// What its maker wants known.
+    /// Notes of the program that made the trace.
     pub notes: Vec<String>,
     /// The processes of a recording, those with most accesses first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<trace::Process>,
 }
 
-/// The machine that ran it.
+/// The machine that ran the trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MachineSummary {
-    /// Its name.
+    /// Name of the machine.
     pub name: String,
-    /// Its title.
+    /// Title of the machine.
     pub title: String,
-    /// Where it is described.
+    /// Where the machine is documented.
     pub source: String,
     /// SHA-256 of the description.
     pub digest: String,
-    /// The settings that changed it.
+    /// Settings that changed the machine, as `--set` takes them.
     pub settings: Vec<String>,
-    /// The description after the settings.
+    /// The machine's description with these settings.
     pub description: serde_json::Value,
 }
 
 /// One value for each kind of access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByKind<T> {
-    /// Of fetches.
+    /// For fetches.
     pub fetch: T,
-    /// Of loads.
+    /// For loads.
     pub load: T,
-    /// Of stores.
+    /// For stores.
     pub store: T,
 }
 
@@ -227,14 +227,14 @@ impl<T: Copy> ByKind<T> {
     }
 }
 
-/// Lookups and what became of them.
+/// Lookups and their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitsAndMisses {
     /// Lookups.
     pub lookups: u64,
-    /// Those that found a translation.
+    /// Lookups that found a translation.
     pub hits: u64,
-    /// Those that did not.
+    /// Lookups that found no translation.
     pub misses: u64,
 }
 
@@ -249,11 +249,11 @@ impl HitsAndMisses {
     }
 }
 
-/// From the lowest to the highest that the counts allow.
+/// Lower and upper bound of a value that the counts do not determine exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range<T> {
-    /// The lowest.
+    /// Lower bound.
     pub lo: T,
-    /// The highest.
+    /// Upper bound.
     pub hi: T,
 }

@@ -7,92 +7,93 @@ use serde::Serialize;
 /// Transparent huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinuxCounts {
-    /// Bytes of frames that nobody maps any more and that are not free, as the large page is not split
-    /// that they were part of, at the end. `bytes.anonymous` has them.
+    /// Bytes of frames at the end that nobody maps but that are not free, because the large page
+    /// that contains them has not been split. `bytes.anonymous` includes them.
     pub held_bytes: u64,
-    /// Such pages that were split.
+    /// Large pages with unmapped parts that were split.
     pub folios_split: u64,
-    /// The daemon that makes large pages of what is there.
+    /// The daemon that collapses base pages into large pages.
     pub khugepaged: KhugepagedCounts,
-    /// Bytes of frames that hold the page of zeros.
+    /// Bytes of frames that hold the shared zero page.
     pub zero_bytes: u64,
     /// Compaction.
     pub compaction: CompactionCounts,
     /// Page blocks.
     pub page_blocks: PageBlockCounts,
-    /// How blocks were chosen, with `ingens` and `hawkeye`.
+    /// How `ingens` and `hawkeye` chose blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<ChosenBlocks>,
-    /// The daemon that moves pages side by side.
+    /// The daemon of `translation-ranger`, which moves pages into adjacent frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranger: Option<RangerCounts>,
 }
 
-/// What compaction has done.
+/// Runs of memory compaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CompactionCounts {
-    /// Runs by what they came to, under the kernel's names.
+    /// Runs by their result, under the kernel's names.
     pub results: BTreeMap<String, u64>,
-    /// Of these, runs by the daemon when it was woken ...
+    /// Runs by the daemon after it was woken; included in `results`.
     pub woken: u64,
-    /// ... and of its own accord.
+    /// Runs that the daemon started by itself; included in `results`.
     pub proactive: u64,
-    /// Page blocks that were looked at for pages to move.
+    /// Page blocks scanned for pages to move.
     pub blocks: u64,
     /// Base pages moved.
     pub moved: u64,
 }
 
-/// What has become of page blocks.
+/// Page blocks, which separate movable from unmovable frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PageBlockCounts {
-    /// Page blocks at the end, by what their frames are for.
+    /// Page blocks at the end, by the type of their frames.
     pub by_type: BTreeMap<String, u64>,
-    /// Page blocks that went over to another type.
+    /// Page blocks that changed their type.
     pub claimed: u64,
-    /// Base frames that were taken out of page blocks of another type, which stayed what they were.
+    /// Base frames taken from page blocks of another type, which kept their type.
     pub stolen: u64,
 }
 
-/// What the daemons of Ingens and HawkEye have done.
+/// Work of the daemons of `ingens` and `hawkeye`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChosenBlocks {
-    /// Blocks that filled (`ingens`).
+    /// Blocks that reached `util_threshold` (`ingens`).
     pub filled: u64,
-    /// Times that bits of use were read (`hawkeye`, and `ingens` with `deferred_mode` 2).
+    /// Times that accessed bits were read (`hawkeye`, and `ingens` with `deferred_mode` 2).
     pub samples: u64,
-    /// Base pages whose bits were read (`ingens`).
+    /// Base pages whose accessed bits were read (`ingens`).
     pub sampled: u64,
-    /// Base pages that were hot before the last of these times: used at six of eight (`ingens`).
+    /// Base pages that were hot, that is, used in six of eight scans, at the last sample
+    /// (`ingens`).
     pub hot: u64,
-    /// Blocks by log2 of how many of their base pages were used, at the last of them.
+    /// Blocks at the last sample, by log2 of the number of their base pages that were used.
     pub bins: Vec<u64>,
-    /// Free blocks that were filled with zeros ahead.
+    /// Free blocks zeroed in advance.
     pub prezeroed: u64,
-    /// Base pages of zeros that were given back.
+    /// Base pages of zeros that were freed.
     pub recovered: u64,
 }
 
-/// What the daemon has done that moves pages side by side.
+/// Work of the daemon that moves pages into adjacent frames (`os.ranger`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RangerCounts {
-    /// Times that it ran.
+    /// Number of passes.
     pub passes: u64,
-    /// Base pages that were moved to free frames ...
+    /// Base pages moved to free frames.
     pub moved: u64,
-    /// ... and that changed places with others.
+    /// Base pages swapped with other pages.
     pub exchanged: u64,
     /// Anchors that were set.
     pub anchors: u64,
-    /// Blocks that became large pages where they were.
+    /// Blocks that became large pages in place.
     pub promoted: u64,
 }
 
-/// What `khugepaged` has done.
+/// Work of `khugepaged`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KhugepagedCounts {
-    /// Times that it ran.
+    /// Number of passes.
     pub passes: u64,
-    /// Blocks of 2M that it looked at, by what it found, under the kernel's names.
+    /// Blocks of 2M scanned, by the result, under the kernel's names.
     pub results: BTreeMap<String, u64>,
 }

@@ -6,59 +6,60 @@ use serde::Serialize;
 
 use super::{DeviceCounts, LinuxCounts, RegionCounts, ReservationCounts, ReservationSample};
 
-/// What the operating system was called for.
+/// Page faults that the operating system handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
     /// First touches of a page.
     pub first_touch: u64,
-    /// Pages that were there before and came back: from swap, or only their translations.
+    /// Pages that had been in memory before and were mapped again: read from swap, or with only
+    /// their translation missing.
     pub returned: u64,
-    /// Accesses that a page's rights did not allow, found on a walk and then granted.
+    /// Accesses that a page's rights forbade when it was walked for, and that were then allowed.
     pub protection: u64,
 }
 
-/// What a memory manager counted that keeps the whole life of memory.
+/// Counts of a memory manager that models the whole life of memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ManagerCounts {
-    /// Which page left memory.
+    /// The replacement policy.
     pub replacement: String,
-    /// Faults by how they were answered.
+    /// Faults by how they were resolved.
     pub faults: BTreeMap<String, u64>,
-    /// Accesses that no region of the trace explains, or that their region forbids.
+    /// Accesses that no region of the trace covers, or that their region forbids.
     pub unexplained: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
-    /// Requests to disks: pages that are side by side in memory and on the disk are one.
+    /// Disk requests; pages that are adjacent in memory and on the disk are one request.
     pub io_requests: u64,
-    /// Cycles that requests took from and to disks, one after the other.
+    /// Cycles of disk requests, one after the other.
     pub io_cycles: u64,
-    /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without them.
+    /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices.
     pub cycles: BTreeMap<String, u64>,
-    /// Why pages have the sizes that they have.
+    /// Pages loaded at faults, by region and by the reason for their size.
     pub page_sizes: Vec<SizeReasons>,
-    /// Pages for which a size was wished, by region, size and what came of it.
+    /// Pages for which a size was requested, by region, requested size, obtained size and reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<SizeDecision>,
-    /// Large pages that were asked for by upgrades, in the same way.
+    /// Large pages requested by upgrades, in the form of `sizes`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upgrades: Vec<SizeDecision>,
     /// The daemon that coalesces free memory, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<DaemonCounts>,
-    /// Reservations, if the manager has such.
+    /// Reservations, if the manager makes any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationCounts>,
-    /// Frames of devices, if they get some.
+    /// Frames lent to devices, if there are devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<DeviceCounts>,
-    /// Transparent huge pages, if the manager has such.
+    /// Transparent huge pages, if the manager has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxCounts>,
-    /// What memory was like at the fullest end of a program, or of the trace.
+    /// Memory at the end of a program, or of the trace, at which most memory was mapped.
     pub end: EndOfProgram,
     /// What memory is used for at the end.
     pub bytes: KindBytes,
-    /// What memory is used for over time: a sample where it changed, at most a few hundred.
+    /// What memory was used for over time: samples at changes, a few hundred at most.
     pub over_time: Vec<MemorySample>,
 }
 
@@ -73,56 +74,56 @@ impl ManagerCounts {
     }
 }
 
-/// A setting that changed while the machine ran.
+/// A setting that changed during the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedSetting {
-    /// The access of the trace before which it did, from 0.
+    /// Index of the access before which the setting changed, from 0.
     pub access: u64,
-    /// When it was to, in cycles of the operating system's clock.
+    /// Time set for the change, in cycles of the operating system's clock.
     pub time: u64,
-    /// Its key.
+    /// Key of the setting.
     pub key: String,
-    /// Its new value, as in a machine file.
+    /// New value, as in a machine file.
     pub value: String,
 }
 
-/// Pages loaded at faults in one region, by why they have their size.
+/// Pages loaded at faults in one region, by the reason for their size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeReasons {
-    /// The region's name in `regions`.
+    /// Name of the region in `regions`.
     pub region: String,
-    /// Pages by reason.
+    /// Pages by the reason for their size.
     pub pages: BTreeMap<String, u64>,
     /// The index of the region in `regions`.
     #[serde(skip)]
     pub place: u32,
 }
 
-/// Pages of which a size was wished.
+/// Pages for which a size was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeDecision {
-    /// Their region's name in `regions`: that in which the fault was, or in which a large page that was
-    /// asked for begins.
+    /// Name of the region in `regions`: that of the fault, or for an upgrade that in which the
+    /// large page begins.
     pub region: String,
-    /// The size that was wished.
+    /// The requested size.
     pub wanted: String,
-    /// The size that they have.
+    /// The obtained size.
     pub got: String,
-    /// Why it is not the one that was wished, or `obtained`.
+    /// Why the requested size was not obtained, or `obtained`.
     pub why: String,
-    /// How many pages, each of the size that they have.
+    /// Number of pages, in units of the obtained size.
     pub pages: u64,
     /// The index of the region in `regions`.
     #[serde(skip)]
     pub place: u32,
 }
 
-/// What the coalescing daemon has done.
+/// Work of the coalescing daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DaemonCounts {
     /// Passes by level: `weak`, `mild`, `strong`.
     pub levels: BTreeMap<String, LevelPasses>,
-    /// What the daemon has done over time, at most a few hundred samples.
+    /// Work over time, a few hundred samples at most.
     pub over_time: Vec<DaemonSample>,
 }
 
@@ -131,22 +132,22 @@ pub struct DaemonCounts {
 pub struct LevelPasses {
     /// Passes.
     pub passes: u64,
-    /// Large free pages that they made.
+    /// Large free pages made by these passes.
     pub made: u64,
 }
 
-/// What the daemon did between two samples.
+/// Work of the coalescing daemon between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DaemonSample {
-    /// The access of the trace at which the last of them was over.
+    /// Index of the access at which the last pass of this sample ended.
     pub access: u64,
     /// Passes.
     pub passes: u64,
-    /// Large free pages that were made.
+    /// Large free pages made.
     pub made: u64,
-    /// Base pages that were moved for them.
+    /// Base pages moved.
     pub moved: u64,
-    /// Shootdowns for that.
+    /// Shootdowns for these moves.
     pub flushes: u64,
 }
 
@@ -162,67 +163,68 @@ impl DaemonSample {
     }
 }
 
-/// Memory by what it is used for, in bytes.
+/// Bytes of memory by what they are used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindBytes {
-    /// Pages that a space has stored to and that are its own, in bytes.
+    /// Private pages of spaces that were stored to, in bytes.
     pub anonymous: u64,
     /// Pages of files, in bytes.
     pub file: u64,
-    /// Pages of memory that spaces share, in bytes.
+    /// Pages of shared memory, in bytes.
     pub shared: u64,
     /// Page tables, in bytes.
     pub tables: u64,
-    /// Nothing: bytes that are free.
+    /// Free memory in bytes.
     pub free: u64,
-    /// Nothing yet: bytes that are held back in reservations, and free where memory runs out.
+    /// Reserved and not yet used frames in bytes; they are freed when memory runs out.
     pub reserved: u64,
-    /// Not in memory but in swap, in bytes.
+    /// Pages in swap, not in memory, in bytes.
     pub swapped: u64,
 }
 
-/// Memory at one time.
+/// Memory at one point of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemorySample {
-    /// The access of the trace, from 0.
+    /// Index of the access, from 0.
     pub access: u64,
     /// What memory was used for.
     #[serde(flatten)]
     pub bytes: KindBytes,
     /// Mapped pages by size.
     pub pages_by_size: BTreeMap<String, u64>,
-    /// What has become of reservations till then, if there are such.
+    /// Reservations up to this point, if the manager makes any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationSample>,
 }
 
-/// What memory was like at the fullest end of a program.
+/// Memory at the end of the program at which most memory was mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndOfProgram {
-    /// The access of the trace at which it ended; where the trace does not tell of ends, 0.
+    /// Index of the access at which the program ended; 0 if the trace does not record ends of
+    /// programs.
     pub access: u64,
     /// What memory was used for.
     #[serde(flatten)]
     pub bytes: KindBytes,
-    /// Mapped bytes by page size, a frame that several pages have counted for each.
+    /// Mapped bytes by page size; a frame that several pages map counts for each of them.
     pub mapped_by_size: BTreeMap<String, u64>,
     /// Runs of adjacent pages in adjacent frames, by length.
     pub runs: Vec<RunsOfLength>,
-    /// Regions of which something is mapped, by address. The page of zeros that all share counts as not
-    /// mapped, here and above.
+    /// Regions with mapped pages, by address. The shared zero page counts as not mapped, here and
+    /// in the fields above.
     pub regions: Vec<RegionSizes>,
 }
 
 /// A region at the end of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegionSizes {
-    /// The number of its space.
+    /// Number of the region's address space.
     pub space: u32,
-    /// What it is called.
+    /// Name of the region.
     pub name: String,
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
     /// Mapped bytes by page size.
     pub mapped_by_size: BTreeMap<String, u64>,
@@ -231,36 +233,38 @@ pub struct RegionSizes {
 /// Runs of adjacent pages in adjacent frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RunsOfLength {
-    /// They have at least so many bytes, and less than twice as many.
+    /// Minimum length of these runs in bytes; they are shorter than twice this.
     pub bytes_min: u64,
-    /// How many there are.
+    /// Number of these runs.
     pub runs: u64,
-    /// All of their bytes.
+    /// Total bytes of these runs.
     pub bytes: u64,
 }
 
-/// On-line promotion: what was charged, and which pages it paid for.
+/// Online promotion: misses charged, and pages promoted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromotionCounts {
-    /// Misses of every level of pages that could be larger, first touches apart: each is counted.
+    /// Misses of every TLB on pages that could be larger, without first touches; each is counted by
+    /// the kernel.
     pub misses: u64,
-    /// Of these, charged to a candidate: a larger page would have been in a TLB.
+    /// Misses in `misses` that were charged to a candidate, because a larger page would have been
+    /// in a TLB.
     pub charged: u64,
-    /// Cycles that counting them took. They are part of the kernel's time.
+    /// Cycles for counting these misses; they are part of the kernel's time.
     pub counting_cycles: u64,
-    /// By size, the smallest first.
+    /// Counts by page size, smallest first.
     pub sizes: Vec<PromotionsOfSize>,
 }
 
 /// Pages that were promoted to one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromotionsOfSize {
-    /// The size.
+    /// Page size.
     pub size: String,
-    /// Misses that a candidate is charged until it is promoted.
+    /// Misses that a candidate must be charged with to be promoted.
     pub threshold_misses: u64,
-    /// Pages of it that were made.
+    /// Pages promoted to this size.
     pub promoted: u64,
-    /// How often none could be; `manager.upgrades` has the reasons, where the manager tells them.
+    /// Failed promotions; `manager.upgrades` has the reasons, if the manager records them.
     pub refused: u64,
 }

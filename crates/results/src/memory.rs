@@ -4,75 +4,75 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Nodes of memory: who referred to which, and pages that moved.
+/// Memory nodes: references by node, and pages that moved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NumaCounts {
     /// The nodes by number.
     pub nodes: Vec<NodeCounts>,
-    /// Misses of every level whose page was on the node of the processor ...
+    /// Misses of every TLB on pages on the processor's own node.
     pub local_misses: u64,
-    /// ... or on another.
+    /// Misses of every TLB on pages on another node.
     pub remote_misses: u64,
-    /// Pages that moved to the node that referred to them; none if no reference was counted for that.
+    /// Migration of pages to the node that refers to them; `None` if references are not counted.
     pub migration: Option<MigrationCounts>,
 }
 
-/// What one node of memory has, and what its processors did.
+/// Memory of one node, and accesses of its processors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCounts {
-    /// Its processors by number.
+    /// Numbers of its processors.
     pub processors: Vec<u32>,
-    /// How far each node is from it, in tenths of the latency of its own memory.
+    /// Distance to each node, in tenths of the latency of local memory.
     pub distances: Vec<u32>,
-    /// All of its frames, in bytes.
+    /// Bytes of all frames of the node.
     pub total_bytes: u64,
-    /// Frames in use or held back at the end, in bytes; `None` where frames are a trace's choice.
+    /// Bytes of frames in use or reserved at the end; `None` if the trace decides the frames.
     pub used_bytes: Option<u64>,
-    /// Misses of every level of its processors, by the node of the page.
+    /// Misses of every TLB of its processors, by the node of the page.
     pub misses: Vec<u64>,
-    /// Accesses of the program on its processors that memory served, by node.
+    /// Program accesses by its processors that memory served, by node.
     pub accesses: Vec<u64>,
-    /// References of their walks that memory served, likewise.
+    /// Walk references of its processors that memory served, by node.
     pub walk_references: Vec<u64>,
 }
 
-/// Pages that moved to the node that referred to them most.
+/// Migration of pages to the node that refers to them most.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MigrationCounts {
-    /// References that were counted: misses of every level of pages that may move.
+    /// Counted references: misses of every TLB on pages that may move.
     pub references: u64,
-    /// Cycles that counting them took. They are part of the kernel's time.
+    /// Cycles for counting references; they are part of the kernel's time.
     pub counting_cycles: u64,
-    /// Pages that moved, of any size ...
+    /// Pages that moved, of any size.
     pub pages: u64,
-    /// ... and the base pages in them.
+    /// Base pages contained in the pages that moved.
     pub base_pages: u64,
-    /// Pages that were due and stayed, by reason.
+    /// Pages that should have moved but could not, by reason.
     pub refused: BTreeMap<String, u64>,
 }
 
-/// Physical memory at the end of the run, but for its peak.
+/// Physical memory at the end of the run; `frames_peak_bytes` is the maximum during the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryCounts {
-    /// All frames, in bytes.
+    /// Bytes of all frames.
     pub frames_total_bytes: u64,
-    /// Frames in use, in bytes.
+    /// Bytes of frames in use.
     pub frames_used_bytes: u64,
-    /// Frames in use, in bytes, when most were in use.
+    /// Maximum of the bytes of frames in use.
     pub frames_peak_bytes: u64,
-    /// Frames behind pages, in bytes.
+    /// Bytes of frames that are mapped.
     pub mapped_bytes: u64,
-    /// Frames that were in use before the run began, in bytes.
+    /// Bytes of frames that were in use before the run began (`memory.aged`).
     pub aged_bytes: u64,
-    /// Frames that devices have, in bytes; where they have blocks of their own, all of those.
+    /// Bytes of frames lent to devices; if devices have blocks of their own, bytes of these blocks.
     pub device_bytes: u64,
-    /// Frames that hold page tables, in bytes.
+    /// Bytes of frames that hold page tables.
     pub table_bytes: u64,
-    /// Of these, bytes of nodes, buckets and arrays in use.
+    /// Bytes of page-table nodes, buckets and arrays in use, within `table_bytes`.
     pub table_used_bytes: u64,
     /// Mapped pages by size.
     pub pages_by_size: BTreeMap<String, u64>,
-    /// Free blocks by size, as the allocator lists them: the more of the free memory lies in small
-    /// ones, the more fragmented it is.
+    /// Free blocks by size, as the allocator lists them. The more of the free memory is in small
+    /// blocks, the more fragmented it is.
     pub free_by_size: BTreeMap<String, u64>,
 }

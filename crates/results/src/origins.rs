@@ -2,66 +2,66 @@
 
 use serde::Serialize;
 
-/// Misses of every level by where they come from. Which code, of which thread, missed on which data,
-/// and how large the page was, is counted together.
+/// Misses of every TLB by their origin. A row combines the code and thread that missed, the data
+/// that it accessed, and the page size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MissOrigins {
-    /// The code that missed: an element per line of source or, where that is not known, per
-    /// function or file.
+    /// Code that missed: an element per source line, or, if lines are not known, per function or
+    /// file.
     pub code: Vec<CodePlace>,
-    /// The allocation sites of a recording with `--allocations` that missed, had 64 KiB at one time
-    /// or have a mapping of their own; most misses first.
+    /// Allocation sites of a recording with `--allocations`, most misses first. A site is listed if
+    /// it has misses, had 64 KiB allocated at one time, or has a mapping of its own.
     pub sites: Vec<SiteCounts>,
     /// `(index in code, index in regions, index in sites, thread, bytes of the page, misses, cold
-    /// misses)`, most misses first; `None` where it is not known or does not apply.
+    /// misses)`, most misses first; `None` for an index that is not known or does not apply.
     #[expect(clippy::type_complexity, reason = "a row of a table")]
     pub misses: Vec<(Option<u32>, u32, Option<u32>, Option<u32>, u64, u64, u64)>,
-    /// Why code of some files has no names, a sentence each.
+    /// Why the code of some files has no names, a sentence per file.
     pub notes: Vec<String>,
 }
 
 /// A place in code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct CodePlace {
-    /// The path of the program or library; `None` for code that is of no file.
+    /// Path of the program or library; `None` for code that belongs to no file.
     pub object: Option<String>,
-    /// Which build of it ran, as in `build-id 5fa3` or `crc32 1a2b3c4d`.
+    /// Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
     pub identity: Option<String>,
-    /// Where in that file its block begins, or a call returns to; the address, where there is no
-    /// file. The lowest, where several were joined.
+    /// Offset in that file at which the block begins, or to which a call returns; without a file
+    /// the address. If several places were merged, the lowest.
     pub offset: u64,
-    /// Instructions of the block before it.
+    /// Number of instructions of the block before it.
     pub instruction: u32,
-    /// The function, by the table of symbols.
+    /// Function, by the symbol table.
     pub function: Option<String>,
-    /// The functions that the compiler has put into that one there, outermost first.
+    /// Functions inlined into that function at this place, outermost first.
     pub inlined: Vec<String>,
-    /// The file of its source.
+    /// Source file.
     pub file: Option<String>,
-    /// The line there, from 1.
+    /// Line in the source file, from 1.
     pub line: Option<u32>,
 }
 
-/// What one allocation site saw.
+/// Counts of one allocation site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SiteCounts {
-    /// What it is called: function, file and line of the innermost call that is in the program's own
-    /// sources, as in `grow (table.c:12)`.
+    /// Name: function, file and line of the innermost call in the program's own sources, such as
+    /// `grow (table.c:12)`.
     pub name: String,
-    /// The calls that led to it, innermost first, as far as they are known; what a compiler has
-    /// inlined is a call too.
+    /// Calls that led to the allocation, innermost first, as far as they are known. Inlined
+    /// functions count as calls.
     pub stack: Vec<CodePlace>,
-    /// The index in `stack` of the innermost call that is in the program's own sources; `None` where
-    /// no line of these is known.
+    /// Index in `stack` of the innermost call in the program's own sources; `None` if no such line
+    /// is known.
     pub own: Option<u32>,
-    /// Blocks that it allocated.
+    /// Blocks allocated.
     pub allocations: u64,
-    /// Bytes that it allocated, in all.
+    /// Bytes allocated in total.
     pub bytes: u64,
-    /// Bytes of it that were allocated at one time, at most.
+    /// Maximum of bytes allocated at one time.
     pub peak_bytes: u64,
-    /// Misses of every level on its blocks.
+    /// Misses of every TLB on its blocks.
     pub misses: u64,
-    /// Of these, first touches.
+    /// Misses in `misses` that were first touches.
     pub cold_misses: u64,
 }

@@ -7,41 +7,40 @@ use super::{
     Walks,
 };
 
-/// Shootdowns: changes of a page table after which hardware had to forget translations.
+/// Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShootdownCounts {
-    /// Those that were made: the change was in a space of which some processor may have had
-    /// translations.
+    /// Shootdowns made: changes in a space of which some processor may have held translations.
     pub made: u64,
-    /// Other processors that were asked for it, by an interrupt each.
+    /// Other processors interrupted for these shootdowns.
     pub asked: u64,
-    /// Interrupts that were received.
+    /// Interrupts received.
     pub received: u64,
-    /// TLB entries that went, at all levels.
+    /// TLB entries flushed, at all levels.
     pub entries: u64,
-    /// Cycles of the processors that made them: their own flush, sending, and the wait for the
-    /// slowest answer; `None` if the machine has no `[os.costs]`.
+    /// Cycles of the processors that made shootdowns: their own flush, sending, and the wait for
+    /// the slowest answer; `None` if the machine has no `[os.costs]`.
     pub sender_cycles: Option<u64>,
-    /// Cycles of the processors that were asked; likewise.
+    /// Cycles of the interrupted processors; `None` if the machine has no `[os.costs]`.
     pub receiver_cycles: Option<u64>,
 }
 
-/// What one of several processors counted.
+/// Counts of one of several processors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessorCounts {
-    /// Its number, from 0.
+    /// Number of the processor, from 0.
     pub number: u32,
     /// Accesses that ran on it, by kind.
     pub accesses: ByKind<u64>,
     /// Instructions that ran on it.
     pub instructions: u64,
-    /// How often it went from one address space to another.
+    /// Switches of address space on it.
     pub switches: u64,
     /// Its TLBs.
     pub tlbs: Vec<TlbCounts>,
     /// Its walks.
     pub walks: Walks,
-    /// The MMU cache of its walker.
+    /// MMU cache of its walker.
     pub mmu_cache: Option<MmuCacheCounts>,
     /// Its SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,9 +51,8 @@ pub struct ProcessorCounts {
     /// Its lookups in restrictive segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restseg: Option<RestSegCounts>,
-    /// Its data caches; not `l3`, which all share.
+    /// Its data caches, without the shared `l3`.
     pub caches: Vec<CacheCounts>,
-    /// The shootdowns that it made, those that it was asked for, and the entries of its TLBs that
-    /// went.
+    /// Shootdowns that it made, interrupts that it received, and entries flushed from its TLBs.
     pub shootdowns: ShootdownCounts,
 }

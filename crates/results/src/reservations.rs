@@ -4,66 +4,67 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What has become of reservations.
+/// Reservations of large pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReservationCounts {
-    /// By size, the largest first.
+    /// Counts by size, largest first.
     pub sizes: Vec<ReservationsOfSize>,
     /// Marked frames whose marks were cleared when their reservation was broken
     /// (`os.reservations.marks`).
     pub marks_cleared: u64,
 }
 
-/// Frames that devices had (`os.devices`).
+/// Frames lent to devices (`os.devices`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceCounts {
-    /// How many they have at the end.
+    /// Frames lent at the end.
     pub pages: u64,
-    /// How many they were lent.
+    /// Frames lent in total.
     pub lent: u64,
-    /// How many came back.
+    /// Frames returned.
     pub returned: u64,
-    /// How often no frame was free, or no block of 2M where they have blocks of their own.
+    /// Requests for which no frame was free (with `apart`: no block of 2M).
     pub refused: u64,
-    /// Blocks of 2M that are theirs alone.
+    /// Blocks of 2M used by devices alone.
     pub blocks: u64,
-    /// Marked frames beside those that they were lent, whose marks were cleared for that.
+    /// Marked pages whose marks were cleared because a device got a frame in their block.
     pub marks_cleared: u64,
 }
 
 /// Reservations of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReservationsOfSize {
-    /// Their size.
+    /// Size of these reservations.
     pub size: String,
-    /// How many were made.
+    /// Reservations made.
     pub made: u64,
-    /// How often one became full.
+    /// Times that a reservation became full.
     pub filled: u64,
-    /// How many were given back whole, since their last page was freed.
+    /// Reservations freed as a whole, because their last page was freed.
     pub emptied: u64,
-    /// How many were broken, by reason: `frame`, a base frame was wanted; `block`, several in a row;
-    /// `wanted`, just these.
+    /// Reservations broken, by what was requested: `frame` (a base frame), `block` (several
+    /// adjacent frames), `wanted` (frames of this reservation).
     pub broken: BTreeMap<String, u64>,
-    /// Bytes that this made free.
+    /// Bytes freed by breaking reservations.
     pub broken_bytes: u64,
-    /// Base pages that were placed in one.
+    /// Base pages placed in a reservation.
     pub placed: u64,
-    /// Base pages that were not, by reason: `start`, `end`, it would begin before its object or
-    /// reach beyond its end; `neighbor`, another page or reservation of the object is there; `taken`,
-    /// its own frame is; `no-block`, there was no free block of the size.
+    /// Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
+    /// or extend beyond its object), `neighbor` (it would overlap another page or reservation of
+    /// the object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
+    /// free).
     pub unplaced: BTreeMap<String, u64>,
 }
 
-/// Reservations of all sizes, from the beginning to one time.
+/// Reservations of all sizes, from the beginning up to one point of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReservationSample {
-    /// How many were made.
+    /// Reservations made.
     pub made: u64,
-    /// How often one became full.
+    /// Times that a reservation became full.
     pub filled: u64,
-    /// How many were given back whole.
+    /// Reservations freed as a whole.
     pub emptied: u64,
-    /// How many were broken, by reason.
+    /// Reservations broken, by reason.
     pub broken: BTreeMap<String, u64>,
 }

@@ -2,85 +2,88 @@
 
 use serde::Serialize;
 
-/// Changes of the space that runs, on all processors. What each ran first is none.
+/// Switches of address space, summed over all processors. The first space of a processor is no
+/// switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpaceSwitches {
     /// Switches.
     pub switches: u64,
-    /// Loads of the base register, of CR3: at switches, and for small spaces that became large.
+    /// Loads of the page-table base register (CR3): at switches, and when small spaces became
+    /// large.
     pub root_loads: u64,
-    /// Switches after which TLBs held nothing of before but global entries, or nothing of a context that
-    /// was taken over.
+    /// Switches that flushed all TLB entries except global ones, or all entries of a reassigned
+    /// context.
     pub emptying: u64,
-    /// Loads of the segment registers.
+    /// Switches that loaded the segment registers.
     pub segment_loads: u64,
-    /// Cycles of all that, where the machine has prices.
+    /// Cycles of the switches, if the machine has prices for them.
     pub cycles: Option<u64>,
 }
 
-/// Small address spaces: what was done for them (U02 sections 2.2 and 5).
+/// Operations on small address spaces (U02 sections 2.2 and 5).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SmallSpaceCounts {
-    /// Slots.
+    /// Number of slots.
     pub slots: u64,
-    /// Bytes of each.
+    /// Bytes per slot.
     pub slot_bytes: u64,
     /// Spaces that ran.
     pub spaces: u64,
-    /// Those that had a slot at some time.
+    /// Spaces that had a slot at some time.
     pub small: u64,
-    /// Switches.
+    /// Switches of address space.
     pub switches: u64,
-    /// Loads of the base register: at switches, and for spaces that became large.
+    /// Loads of the page-table base register: at switches, and when small spaces became large.
     pub root_loads: u64,
     /// Switches that loaded segment registers.
     pub segment_loads: u64,
-    /// Entries of roots that were copied, at a fault each.
+    /// Root entries copied from a small space's own root, one per fault.
     pub copies: u64,
-    /// Spaces that reached beyond their slot and became large.
+    /// Spaces that became large because they accessed an address beyond their slot.
     pub promoted: u64,
-    /// Slots that were taken from a space for another.
+    /// Slots taken from one space and given to another.
     pub revoked: u64,
-    /// Switches to spaces that would be small and got no slot.
+    /// Switches to spaces that should be small but got no slot.
     pub no_slot: u64,
-    /// Roots that were looked through for copies.
+    /// Roots searched for copied entries.
     pub roots_purged: u64,
-    /// Copies that were emptied.
+    /// Copied entries removed.
     pub entries_purged: u64,
     /// Slots whose version was compared when a root was loaded.
     pub versions_compared: u64,
-    /// Cycles of a switch with all that it had to do first, where the machine has prices.
+    /// Cycles per switch, with all work before it, if the machine has prices for it.
     pub switch_cycles: Option<SwitchCycles>,
 }
 
-/// Cycles of a switch.
+/// Cycles per switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SwitchCycles {
-    /// Of all of them.
+    /// Mean over all switches.
     pub mean: f64,
-    /// Of the dearest.
+    /// Cycles of the most expensive switch.
     pub worst: u64,
 }
 
-/// What the trace cache is and did.
+/// The trace cache and its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TraceCacheCounts {
-    /// Micro-ops that it has room for.
+    /// Capacity in micro-ops.
     pub uops: u64,
     /// Ways.
     pub ways: u64,
-    /// Fetches; those that went on to a TLB are `accesses.fetch`.
+    /// Fetches that looked up the trace cache; the fetches that continued to a TLB are
+    /// `accesses.fetch`.
     pub fetches: u64,
-    /// Those that it delivered whole, so that neither TLB nor caches were asked.
+    /// Fetches that the trace cache served entirely, without a lookup of TLBs or caches.
     pub delivered: u64,
-    /// Lines that were there.
+    /// Lines that hit.
     pub lines_delivered: u64,
-    /// Lines that were built.
+    /// Lines built after a miss.
     pub lines_built: u64,
-    /// How often it was emptied.
+    /// Times that the trace cache was emptied.
     pub emptied: u64,
-    /// Lines that went with that.
+    /// Lines removed when it was emptied.
     pub lines_emptied: u64,
-    /// Cycles of building lines, beyond what fetching their bytes takes.
+    /// Cycles for building lines, besides the fetches of their bytes.
     pub build_cycles: u64,
 }

@@ -6,36 +6,38 @@ use serde::Serialize;
 
 use super::Range;
 
-/// Time: counts times latencies, as ranges that no overlap of work can leave.
+/// Time: counts times latencies. Each value is a range whose bounds hold however much work
+/// overlaps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Time {
-    /// Cycles without translation: instructions at their rate, and what misses of the data caches
-    /// add; least where they overlap as far as the machine lets them, most where none does.
+    /// Cycles without translation: instructions at their rate, and data-cache misses. In the lower
+    /// bound misses overlap as far as the machine allows, in the upper bound not at all.
     pub program_cycles: Range<u64>,
-    /// Cycles of translation: every TLB lookup, every walk. Least where hardware hides all of it
-    /// behind other work; what a refill handler takes cannot be hidden.
+    /// Cycles of translation: every TLB lookup and every walk. In the lower bound hardware hides
+    /// all of it behind other work; a software refill handler cannot be hidden.
     pub translation_cycles: Range<u64>,
     /// Cycles of translation per access.
     pub cycles_per_access: Range<f64>,
-    /// The operating system's time, which is in none of the others; `None` if the machine has no
+    /// The operating system's time, which is part of no other field; `None` if the machine has no
     /// `[os.costs]`.
     pub kernel: Option<KernelTime>,
-    /// Translation's share of the program's cycles and its own: the least of it beside the most of the program, to the
-    /// most of it beside the least of the program.
+    /// Translation's share of the cycles of program and translation. The lower bound combines the
+    /// lower bound of translation with the upper bound of the program, and the upper bound the
+    /// reverse.
     pub share: Range<f64>,
 }
 
-/// What the operating system takes.
+/// The operating system's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelTime {
-    /// Cycles of its work, as far as `[os.costs]` has prices.
+    /// Cycles of the kernel's work, as far as `[os.costs]` has prices for it.
     pub cycles: u64,
-    /// These cycles by kind of work: `faults` (or, of a manager that counts its kinds of work, those kinds),
-    /// `switches` to other address spaces, and `shootdowns`.
+    /// These cycles by kind of work: `faults` (or the kinds of work of a manager that counts them),
+    /// `switches` between address spaces, and `shootdowns`.
     pub by_work: BTreeMap<String, u64>,
     /// Cycles of waiting for disks, one transfer after the other.
     pub io_cycles: u64,
-    /// The share of both in all cycles: the least beside the most of program and translation, to
-    /// the most beside the least.
+    /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of
+    /// program and translation, and the upper bound their lower bound.
     pub share: Range<f64>,
 }

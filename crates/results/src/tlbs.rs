@@ -6,154 +6,163 @@ use serde::Serialize;
 
 use super::{ByKind, HitsAndMisses};
 
-/// What one TLB counted.
+/// Counts of one TLB.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TlbCounts {
-    /// Its name in the machine file.
+    /// Name of the TLB in the machine file.
     pub name: String,
-    /// Its level, from 1.
+    /// Level of the TLB, from 1.
     pub level: u8,
-    /// The kinds of access that look it up.
+    /// The kinds of access that look up this TLB.
     pub serves: Vec<&'static str>,
-    /// Entries of all its arrays.
+    /// Entries of all arrays together.
     pub entries: u64,
-    /// Ways of each of its arrays.
+    /// Ways of each array.
     pub ways: Vec<u64>,
-    /// Replacement policy of each of its arrays.
+    /// Replacement policy of each array.
     pub replacement: Vec<String>,
     /// Lookups, hits and misses of all kinds.
     #[serde(flatten)]
     pub total: HitsAndMisses,
     /// Misses that ended in a first-touch fault.
     pub cold_misses: u64,
-    /// Misses that found an entry which does not allow the access. The entry goes.
+    /// Misses that found an entry which forbids the access; the entry was then removed.
     pub denied: u64,
-    /// Misses on a page that is the invalid half of a pair in the TLB.
+    /// Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page.
     pub invalid: u64,
-    /// Entries that made room for others.
+    /// Entries evicted by others.
     pub evictions: u64,
     /// Entries that the operating system flushed.
     pub flushed: u64,
-    /// Lookups of the walker for the page table itself that hit, apart from all others.
+    /// Hits of the walker's own lookups for pages of a linear page table; no other field counts
+    /// these.
     pub table_hits: u64,
-    /// Its entries of blocks of pages, if it has such.
+    /// Counts of entries for blocks of pages, if the TLB has such entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<BlockCounts>,
     /// Hits and misses by kind of access.
     pub by_kind: ByKind<HitsAndMisses>,
-    /// Hits by the size of the translation found, misses by that of the one then filled in.
+    /// Hits by the page size of the entry that hit; misses by the page size of the entry that was
+    /// then filled.
     pub by_page_size: BTreeMap<String, SizeCounts>,
 }
 
-/// Entries for several adjacent pages of the smallest size.
+/// TLB entries for several adjacent pages of the smallest size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockCounts {
-    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced` or `whole`.
+    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
+    /// `mosaic`.
     pub kind: String,
-    /// Pages of a block.
+    /// Pages per block.
     pub pages: u64,
-    /// Entries that were filled in.
+    /// Entries filled.
     pub fills: u64,
-    /// Pages that these translated when they were filled in. Per fill this is what an entry covers.
+    /// Pages that the filled entries translated at the time of their fill. Divided by `fills`, this
+    /// is how many pages an entry covers.
     pub pages_filled: u64,
-    /// Misses that found an entry of the block which did not translate the page.
+    /// Misses that found an entry of the block without a translation of the page.
     pub tag_hits: u64,
 }
 
 /// Hits and misses of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeCounts {
-    /// Hits on entries of the size.
+    /// Hits on entries of this page size.
     pub hits: u64,
-    /// Misses after which an entry of the size was filled in.
+    /// Misses after which an entry of this page size was filled.
     pub misses: u64,
 }
 
-/// What a SpecTLB is and said. It is asked for each walk: a miss whose walk faults has another one.
+/// The SpecTLB and its counts. It is looked up for each walk; if a walk faults, the repeated walk
+/// is a second lookup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecTlbCounts {
-    /// Large pages, or instructions, that it remembers.
+    /// Entries, one per large page or instruction.
     pub entries: u64,
     /// Ways.
     pub ways: u64,
     /// Replacement policy.
     pub replacement: String,
-    /// The size of the large pages; `any` with `offsets`.
+    /// Size of the large pages; `any` with `fill = "offsets"`.
     pub page_size: String,
-    /// What makes an entry: `heuristic`, `marks` or `offsets`.
+    /// Which pages make an entry: `heuristic`, `marks` or `offsets`.
     pub fill: String,
-    /// Predictions.
+    /// Predictions made.
     pub attempts: u64,
-    /// Those that named the place that the walk has found.
+    /// Predictions of the frame that the walk found.
     pub right: u64,
-    /// Those that named the place of a page whose rights do not allow the access: the walk faulted.
+    /// Predictions of the right frame for an access that the page's rights forbid, so that the walk
+    /// faulted.
     pub denied: u64,
-    /// Those that named another place, by cause: `absent`, the walk faulted; `broken`, the page was placed when its
-    /// reservation was broken; `chance`, addresses of a page that was in none had agreed by chance, or with
-    /// `offsets` the page has another offset.
+    /// Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed when
+    /// its reservation was broken), `chance` (the entry was made by a page in no reservation, whose
+    /// addresses agreed by chance; with `offsets`: the page has another offset).
     pub wrong: BTreeMap<String, u64>,
-    /// Walks that found their page, for which there was no prediction. With those that were right,
-    /// broken and by chance these are all walks.
+    /// Walks that found their page without a prediction. Together with `right`, `broken` and
+    /// `chance` these are all walks that found their page.
     pub none: u64,
-    /// Walks that faulted, for which there was no prediction. With those that were absent or denied
-    /// these are all faults.
+    /// Walks that faulted without a prediction. Together with `absent` and `denied` these are all
+    /// walks that faulted.
     pub none_faulted: u64,
-    /// References of walks that were rightly predicted, which need not be waited for, by what served
-    /// them: caches and memory.
+    /// References of correctly predicted walks, for which the access need not wait, by the cache or
+    /// memory that served them.
     pub overlapped: BTreeMap<String, u64>,
-    /// Cycles of these references; `None` if the machine leaves a latency out.
+    /// Cycles of the references in `overlapped`; `None` if the machine leaves a latency out.
     pub overlapped_cycles: Option<u64>,
-    /// Predictions that named a place which a device had (`os.devices`).
+    /// Predictions of a frame that was lent to a device (`os.devices`).
     pub devices: u64,
-    /// Of these, how many were followed: none where requests say that they are guesses
-    /// (`spec_tlb.tagged`).
+    /// Predictions in `devices` whose access reached the device; 0 if requests are marked as
+    /// speculative (`spec_tlb.tagged`).
     pub devices_reached: u64,
-    /// Walks by what became of the prediction.
+    /// Walks by the outcome of their prediction.
     pub outcomes: Vec<SpecOutcome>,
 }
 
-/// Walks of one outcome of their prediction.
+/// Walks with one outcome of their prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecOutcome {
-    /// `right`, `broken`, `chance` or `none` of walks that found their page; `absent`, `denied` or
-    /// `none-faulted` of those that faulted.
+    /// For walks that found their page `right`, `broken`, `chance` or `none`; for walks that
+    /// faulted `absent`, `denied` or `none-faulted`.
     pub outcome: String,
-    /// How many.
+    /// Walks with this outcome.
     pub walks: u64,
-    /// Their references by what served them.
+    /// References of these walks by the cache or memory that served them.
     pub references: BTreeMap<String, u64>,
-    /// The last page-table entry that each of these walks read, by what served it. Of a walk that found its
-    /// page, this is the page's entry.
+    /// The last page-table entry read by each of these walks, by the cache or memory that served
+    /// it. If the walk found its page, this is the page's entry.
     pub ptes: BTreeMap<String, u64>,
-    /// The accesses that they were for, by kind and by what served them; empty without data caches.
+    /// The accesses that caused these walks, by kind and by the cache or memory that served them;
+    /// empty without data caches.
     pub accesses: ByKind<BTreeMap<String, u64>>,
 }
 
-/// What a range TLB is and counted. It is asked for each miss of the last level, and its hits are no walks.
+/// The range TLB and its counts. It is looked up for each miss of the last-level TLB; its hits need
+/// no walk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RangeTlbCounts {
-    /// Ranges that it holds.
+    /// Number of entries, one per range.
     pub entries: u64,
     /// Replacement policy.
     pub replacement: String,
-    /// What its entries are made of: the operating system's `table`, or the `line` of entries that a walk reads.
+    /// Source of the entries: the operating system's range `table`, or the `line` of page-table
+    /// entries that a walk reads.
     pub from: String,
     /// Lookups.
     pub lookups: u64,
-    /// Lookups that found a range which allows the access. Where the machine tracks dirty pages, first stores to clean
-    /// pages are not among them.
+    /// Lookups that found a range which allows the access. If the machine tracks dirty pages, first
+    /// stores to clean pages are not hits.
     pub hits: u64,
-    /// Lookups that did not. Each is a walk.
+    /// Lookups that did not hit; each causes a walk.
     pub misses: u64,
-    /// Ranges put in.
+    /// Ranges inserted.
     pub fills: u64,
-    /// Ranges that made room for others.
+    /// Ranges evicted by others.
     pub evictions: u64,
     /// Ranges that the operating system flushed.
     pub flushed: u64,
-    /// Ranges in the operating system's table at the end: adjacent pages in adjacent frames with equal rights.
-    /// None without such a table.
+    /// Ranges (adjacent pages in adjacent frames with equal rights) in the operating system's table
+    /// at the end; 0 without such a table.
     pub ranges: u64,
-    /// Their bytes.
+    /// Bytes of these ranges.
     pub range_bytes: u64,
 }

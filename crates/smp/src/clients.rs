@@ -53,20 +53,23 @@ pub struct ClientsPlan {
     pub schedule: String,
     /// Of the order of rings.
     pub seed: u64,
+    /// What a switch takes.
+    pub prices: ClientsPrices,
 }
 
-/// Cycles of a Pentium 4 at 1.4 GHz (U02 table 1), and, where the paper has none, assumptions.
+/// Cycles of what a switch may have to do, as a machine's `[os.costs]` has them.
 #[derive(Clone, Copy, Debug)]
-struct Cycles {
-    root: u64,
-    segments: u64,
-    /// Assumed: a line of memory that is not in a cache; a root's entries of a slot lie in as many lines.
-    line: u64,
-    /// Assumed: an entry that is emptied or compared, once its line is there.
-    entry: u64,
+pub struct ClientsPrices {
+    /// Loading a root.
+    pub root: u64,
+    /// Loading the segment registers.
+    pub segments: u64,
+    /// Reading a line of a root that is looked through for copies.
+    pub line: u64,
+    /// Emptying or comparing an entry, once its line is there.
+    pub entry: u64,
 }
 
-const CYCLES: Cycles = Cycles { root: 480, segments: 253, line: 200, entry: 2 };
 const LINE_BYTES: u64 = 64;
 const ENTRY_BYTES: u64 = 4;
 
@@ -204,6 +207,7 @@ struct Scene {
     hat: Hat,
     small: SmallSpaces,
     layout: SlotLayout,
+    prices: ClientsPrices,
     /// By the numbers of [`calls`].
     spaces: Vec<HatSpace>,
 }
@@ -251,7 +255,7 @@ impl Scene {
                 small.join(*space, None);
             });
         }
-        Ok(Scene { hat, small, layout, spaces })
+        Ok(Scene { hat, small, layout, prices: plan.prices, spaces })
     }
 
     fn play(mut self, plan: &ClientsPlan, calls: &[usize]) -> Result<ClientsOutcome, String> {
@@ -314,12 +318,13 @@ impl Scene {
 
     /// What a switch took that did the difference of two counts.
     fn cycles(&self, before: Counts, after: Counts) -> u64 {
+        let prices = self.prices;
         let lines = (self.layout.slot_bytes() / ENTRY * ENTRY_BYTES).div_ceil(LINE_BYTES);
-        let looked = lines * (CYCLES.line + LINE_BYTES / ENTRY_BYTES * CYCLES.entry);
-        (after.root_loads - before.root_loads) * CYCLES.root
-            + (after.segment_loads - before.segment_loads) * CYCLES.segments
+        let looked = lines * (prices.line + LINE_BYTES / ENTRY_BYTES * prices.entry);
+        (after.root_loads - before.root_loads) * prices.root
+            + (after.segment_loads - before.segment_loads) * prices.segments
             + (after.roots_purged - before.roots_purged) * looked
-            + (after.entries_purged - before.entries_purged) * CYCLES.entry
-            + (after.versions_compared - before.versions_compared) * CYCLES.entry
+            + (after.entries_purged - before.entries_purged) * prices.entry
+            + (after.versions_compared - before.versions_compared) * prices.entry
     }
 }

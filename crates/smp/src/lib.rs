@@ -37,7 +37,7 @@ pub use locks::{
 
 pub use crate::{
     board::{Board, Cpu, ShootCounts, Shootdowns, Tlb, TlbEntry},
-    clients::{ClientsOutcome, ClientsPlan, run_clients},
+    clients::{ClientsOutcome, ClientsPlan, ClientsPrices, run_clients},
     host::{HostOutcome, run_on_host},
     kenbus::KENBUS,
     load::Load,

@@ -22,6 +22,7 @@ examples:
   pagewalk reproduce B10/fig4.14          one figure: the paper's numbers and claims, and ours
   pagewalk reproduce E99 --html e99.html  all of a paper, with plots
   pagewalk reproduce --stale              which saved numbers must be measured again, and why
+  pagewalk reproduce E99 --relabel        saved verdicts get the kinds and reasons of the files
   pagewalk reproduce                      everything, then the scoreboard: it takes a while
 
 Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
@@ -63,6 +64,11 @@ class Reproduce(Command):
             action="store_true",
             help="keep the numbers beside the experiments as the last",
         ),
+        Flag(
+            "--relabel",
+            action="store_true",
+            help="measure nothing: give saved verdicts the words, kinds and reasons of the files",
+        ),
         html("write one page with plots, for a browser"),
         Flag(
             "--experiments", metavar="FOLDER", help="the experiments (default: the source tree's)"
@@ -73,12 +79,15 @@ class Reproduce(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Measures what is named, and says what became of each claim."""
-        from pagewalk.reproduce import Lab, find, history, root, scoreboard
+        from pagewalk.reproduce import Lab, find, history, relabelled, root, scoreboard
 
         if options.smoke and options.save:
             raise UsageError("--smoke measures nothing worth keeping: leave out --save")
-        if options.stale and (options.save or options.json is not None or options.html is not None):
-            raise UsageError("--stale measures nothing: leave out --save, --json and --html")
+        for flag in ("stale", "relabel"):
+            if getattr(options, flag) and (
+                options.save or options.json is not None or options.html is not None
+            ):
+                raise UsageError(f"--{flag} measures nothing: leave out --save, --json and --html")
         folder = root(options.experiments)
         experiments = find(folder, options.names)
         if options.list:
@@ -98,6 +107,11 @@ class Reproduce(Command):
                 )
             if shows_text(options):
                 say(scoreboard.listing(listed))
+            return 0
+        if options.relabel:
+            texts = {experiment.folder: relabelled(experiment) for experiment in experiments}
+            for at, text in texts.items():
+                arguments.write_output(str(at / "last.json"), text, True)
             return 0
         lab = Lab(folder, options.cache, options.install)
         if options.stale:

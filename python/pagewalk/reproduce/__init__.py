@@ -12,7 +12,9 @@ is a method, one file each, shared by all experiments that measure the same way.
 
 from pagewalk.reproduce.experiment import Experiment, find, root
 from pagewalk.reproduce.lab import Lab
-from pagewalk.reproduce.outcome import Outcome, reproduce, saved
+from pagewalk.reproduce.outcome import Outcome, relabelled, reproduce, saved
 from pagewalk.reproduce.table import Table
 
-__all__ = ["Experiment", "Lab", "Outcome", "Table", "find", "reproduce", "root", "saved"]
+__all__ = [
+    "Experiment", "Lab", "Outcome", "Table", "find", "relabelled", "reproduce", "root", "saved",
+]  # fmt: skip

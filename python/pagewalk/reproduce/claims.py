@@ -3,8 +3,9 @@
 A claim is one number, or one order, that can be computed from a table:
 
 * `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest),
-  `reaching = {row, level}` (the first size from which a row stays at or above a level), or the
-  share of cells that lie in a band: `each = [CELLS]` (all) or `majority = [CELLS]` (over a half);
+  `mean = [CELLS]`, `reaching = {row, level}` (the first size from which a row stays at or above a
+  level), or the share of cells that lie in a band: `each = [CELLS]` (all) or `majority = [CELLS]`
+  (over a half);
 * `ascending = [CELLS]`, each smaller than the next;
 * `least = CELL` or `greatest = CELL` and `among = [CELLS]`: it is smaller, or larger, than each of
   them.
@@ -23,8 +24,9 @@ why these. A band wider than 10 % around a printed number says why in `wide`, an
 
 What a claim counts as is its `kind`: `paper`; `fitted`, where a parameter of ours was chosen so
 that the number comes out, which `fitted` names; `arithmetic`, where nothing is measured; `own`,
-where no paper says so; `goal`, where the paper says what a design is to do and measures nothing.
-Only the first kind is counted among the papers' claims.
+where no paper says so; `goal`, where the paper says what a design is to do, or what is to be
+expected of one that it did not build, and measures nothing. Only the first kind is counted among
+the papers' claims.
 """
 
 import math
@@ -38,7 +40,7 @@ from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.reproduce.table import Cell, Table
 
-NUMBERS = ("value", "ratio", "spread", "reaching", "each", "majority")
+NUMBERS = ("value", "ratio", "spread", "mean", "reaching", "each", "majority")
 SHARES = {"each": (1.0, 1.0), "majority": (math.nextafter(0.5, 1), 1.0)}
 ORDERS = ("ascending", "least", "greatest")
 KEYS = {
@@ -141,9 +143,13 @@ class Claim:
         return str(self._stated.get("reason", ""))
 
     def stated(self) -> dict[str, Any]:
-        """All that decides about its verdict: its file's entry without words."""
+        """All that decides about its verdict: its file's entry without words and kind."""
         return {key: value for key, value in self._stated.items()
-                if key not in ("says", "reason", "band", "wide", "fitted")}  # fmt: skip
+                if key not in ("says", "reason", "band", "wide", "kind", "fitted")}  # fmt: skip
+
+    def relabelled(self, saved: dict[str, Any]) -> Verdict:
+        """The verdict that `document` wrote of this claim, under its words and kind of now."""
+        return self._verdict(saved["verdict"], saved["ours"], saved["paper"])
 
     def cells(self) -> list[Cell]:
         """The cells that it looks at."""
@@ -161,22 +167,21 @@ class Claim:
         numbers = [self._number(table) for table in tables]
         low, high = SHARES.get(self._check, self._within)
         published = self._stated.get("published")
-        band = f"at least {low:g}" if high == math.inf else f"{low:.4g} to {high:.4g}"
+        band = f"at least {low:g}" if high == math.inf else f"{_bound(low)} to {_bound(high)}"
         paper = band if published is None else f"{published:g} (taken as reached: {band})"
         if published == low == high:
             paper = f"{published:g}"
         if self._check in SHARES:
-            share = "most" if self._check == "majority" else "all"
-            paper = (
-                f"{share} of {len(self.cells())} from {self._within[0]:g} to {self._within[1]:g}"
-            )
+            count = len(self.cells())
+            paper = "more than half" if self._check == "majority" else f"{count} of {count}"
         known = [number for number in numbers if number is not None]
         if len(known) < len(numbers):
             missing = "not reached at any size" if self._check == "reaching" else UNMEASURED
             verdict = UNSTABLE if known else UNMEASURED
             return self._verdict(verdict, missing, paper)
         holds = [low <= number <= high for number in known]
-        return self._verdict(_of(holds), _spread(known), paper)
+        ours = self._share(known) if self._check in SHARES else _spread(known)
+        return self._verdict(_of(holds), ours, paper)
 
     def _kind(self) -> str:
         kind = str(self._stated.get("kind", "paper"))
@@ -225,10 +230,21 @@ class Claim:
             return known[0]
         if self._check == "ratio":
             return known[0] / known[1] if known[1] else None
+        if self._check == "mean":
+            return sum(known) / len(known)
         if self._check in SHARES:
             low, high = self._within
             return sum(low <= value <= high for value in known) / len(known)
         return max(known) / min(known) if min(known) > 0 else None
+
+    def _share(self, shares: Sequence[float]) -> str:
+        """How many of the cells lie in the band: `2 of 4 values in [0, 1.01]`."""
+        low, high = self._within
+        count = len(self.cells())
+        band = f"in [{low:g}, {high:g}]" if high < math.inf else f"of at least {low:g}"
+        if low == high:
+            band = f"equal to {low:g}"
+        return f"{_spread([share * count for share in shares])} of {count} values {band}"
 
     def _order(self, tables: Sequence[Table]) -> Verdict:
         cells = self.cells()
@@ -289,6 +305,11 @@ class Claim:
 
     def _error(self, what: str) -> Error:
         return Error(f"{self._where}: the claim `{self.says}` {what}")
+
+
+def _bound(value: float) -> str:
+    """A bound of a band with four digits, and no exponent."""
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def _of(holds: Sequence[bool]) -> str:

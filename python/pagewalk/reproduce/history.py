@@ -74,16 +74,23 @@ def complaint(experiment: Experiment) -> str:
         return "saved without its commit: measure again"
     if git(experiment.folder, "merge-base", "--is-ancestor", measured, "HEAD") is None:
         return f"measured at {measured[:12]}, which is not among the commits before this one"
-    path = f"{measured}:./experiment.toml"
-    stated = git(experiment.folder, "show", path)
-    if stated is None:
+    then = as_measured(experiment, measured)
+    if then is None:
         return f"{measured[:12]}, where it was measured, has no such experiment"
-    then = Experiment.of(parse_toml(stated, path), experiment.folder)
     bands = [claim.stated() for claim in then.claims]
     for claim in experiment.claims:
         if claim.stated() not in bands:
             return f"the band of `{claim.says}` is not from before our number: measure again"
     return ""
+
+
+def as_measured(experiment: Experiment, measured: str) -> Experiment | None:
+    """The experiment as its file at the commit `measured` describes it, if there is one."""
+    path = f"{measured}:./experiment.toml"
+    stated = git(experiment.folder, "show", path)
+    if stated is None:
+        return None
+    return Experiment.of(parse_toml(stated, path), experiment.folder)
 
 
 def sources(experiment: Experiment) -> dict[str, str]:

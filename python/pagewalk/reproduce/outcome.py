@@ -142,9 +142,35 @@ def saved(outcome: Outcome, small: Outcome) -> str:
     document["measured_on"]["definition"] = history.definition(experiment)
     document["measured_on"]["sources"] = history.sources(experiment)
     document["measured_on"]["smoke"] = small.digest()
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    # A row of numbers in a line.
-    return re.sub(r"\[\s+([^\[\]{}\"]*?)\s+\]", _in_a_line, text) + "\n"
+    return _text(document)
+
+
+def relabelled(experiment: Experiment) -> str:
+    """The text of `last.json` with the words and kinds that the claims have now.
+
+    A claim keeps the verdict of the one that was checked in the same way when the numbers were
+    measured. Numbers, their commit and the seconds that they took stay as they are.
+
+    Raises:
+        Error: There are no saved numbers, or a claim is checked otherwise than when they were
+            measured.
+    """
+    last = experiment.last()
+    complaint = history.complaint(experiment)
+    then = history.as_measured(experiment, last["measured_on"]["commit"]) if last else None
+    if last is None or then is None or complaint:
+        raise Error(f"{experiment.name}: {complaint}")
+    saved = {claim["says"]: claim for claim in last["claims"]}
+    verdicts = []
+    for claim in experiment.claims:
+        # Its words when it was measured, or those that it has been given since.
+        words = [each.says for each in then.claims if each.stated() == claim.stated()]
+        known = [saved[says] for says in (*words, claim.says) if says in saved]
+        if not known:
+            raise Error(f"{experiment.name}: no saved verdict is of `{claim.says}`: measure again")
+        verdicts.append(claim.relabelled(known[0]).document())
+    named = {"title": experiment.title, "source": experiment.source, "notes": experiment.notes}
+    return _text({**last, **named, "claims": verdicts})
 
 
 def stale(experiment: Experiment, lab: Lab) -> str:
@@ -160,6 +186,12 @@ def stale(experiment: Experiment, lab: Lab) -> str:
     if not changed or reproduce(experiment, lab, smoke=True).digest() == measured.get("smoke"):
         return ""
     return f"{', '.join(changed)} changed, and a smoke run comes out otherwise"
+
+
+def _text(document: dict[str, Any]) -> str:
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    # A row of numbers in a line.
+    return re.sub(r"\[\s+([^\[\]{}\"]*?)\s+\]", _in_a_line, text) + "\n"
 
 
 def _in_a_line(found: "re.Match[str]") -> str:

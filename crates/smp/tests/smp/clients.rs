@@ -1,6 +1,6 @@
 //! Clients of a server in small spaces: what the policies of slots cost.
 
-use smp::{ClientsPlan, run_clients};
+use smp::{ClientsOutcome, ClientsPlan, ClientsPrices, run_clients};
 
 fn plan(revoke: &str) -> ClientsPlan {
     ClientsPlan {
@@ -14,6 +14,7 @@ fn plan(revoke: &str) -> ClientsPlan {
         revoke: revoke.to_owned(),
         schedule: "lru".to_owned(),
         seed: 1,
+        prices: ClientsPrices { root: 480, segments: 9, line: 200, entry: 2 },
     }
 }
 
@@ -32,6 +33,21 @@ fn a_slot_costs_what_its_policy_says() {
     assert!(purge.worst_cycles > versioned.worst_cycles);
     assert!(versioned.worst_cycles > groups.worst_cycles);
     assert_eq!(groups.switches, purge.switches);
+}
+
+/// With one price alone all cycles are that price times what it is paid for.
+#[test]
+fn each_price_is_paid_for_its_work() {
+    let free = ClientsPrices { root: 0, segments: 0, line: 0, entry: 0 };
+    let run = |prices| run_clients(&ClientsPlan { prices, ..plan("purge") }).unwrap();
+    let paid = |run: &ClientsOutcome| (run.mean_cycles * run.switches as f64).round() as u64;
+    let roots = run(ClientsPrices { root: 7, ..free });
+    assert_eq!(paid(&roots), 7 * roots.root_loads);
+    let lines = run(ClientsPrices { line: 7, ..free });
+    // A slot of 256 MB has 64 entries of 4 bytes in a root: 4 lines.
+    assert_eq!(paid(&lines), 7 * 4 * lines.roots_purged);
+    assert_eq!(run(ClientsPrices { segments: 1, ..free }).worst_cycles, 1);
+    assert_eq!(run(free).worst_cycles, 0);
 }
 
 #[test]

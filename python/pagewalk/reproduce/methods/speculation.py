@@ -2,7 +2,8 @@
 
 Parameters: `machine`, `set` (changes for every run), `programs` (a name for each), `accesses`,
 `warmup`, `sizes` (columns: entries) and `policies`. A row is a program, under several policies one
-for each of both. The placement is the seed of random replacement too.
+for each of both; with two policies, a further one is the first's rate over the second's. The
+placement is the seed of random replacement too.
 
 The numbers of a run, which the method `walks` has columns of too:
 
@@ -49,6 +50,10 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
         for policy in policies:
             row = name if len(policies) == 1 else f"{name}, {policy}"
             table.rows[row] = [rates[policy, size] for size in sizes]
+        if len(policies) == 2:
+            pairs = [(rates[policies[0], size], rates[policies[1], size]) for size in sizes]
+            row = f"{name}, {policies[0]} over {policies[1]}"
+            table.rows[row] = [_per(one or 0, other or 0) for one, other in pairs]
     return table
 
 
