@@ -1,4 +1,4 @@
-//! Room that is kept for large pages, and pages of devices.
+//! Reservations of large pages, and frames lent to devices.
 
 use std::collections::BTreeMap;
 
