@@ -144,10 +144,10 @@ $(BENCH)/text: | tools
 	find /usr/include -name '*.h' | LC_ALL=C sort | xargs cat >$@
 	truncate -s '<4M' $@
 
-reference: ## write the reference of results and their types from the Rust structures
+reference: ## write the reference of results, keys and events, and the types of results, from the Rust types
 	python3 docs/generate.py
 
-scoreboard: build ## write the scoreboard of docs/experiments.md from the numbers beside the experiments
+scoreboard: build ## write the pages of docs/method/scoreboard from the numbers beside the experiments
 	$(BIN)/python docs/scoreboard.py
 
 site: build ## build the handbook as pages, in dist/site; broken links are errors

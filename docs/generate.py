@@ -1,13 +1,15 @@
-r"""Writes the reference of results, and their types in Python, from the structures in Rust.
+"""Writes the reference of results, and their types in Python, from the structures in Rust.
 
 ```
- crates/results/src/ -------------------+                 +--> docs/results.md
+ crates/results/src/ -------------------+                 +--> docs/reference/results
  crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
  what Python adds (ADDED) --------------+                 +--> python/pagewalk/plain.pyi
 ```
 
 The structures are the JSON document, field by field, and their comments are its meanings, so that
 Rust, Python and the handbook cannot differ: a test compares what this writes with what is there.
+
+`keys.py` writes the keys of machine files and the events of traces, which are made in the same way.
 
 Run it as `make reference`, or `python docs/generate.py --check` to compare only.
 """
@@ -18,6 +20,10 @@ import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import keys
+import rust
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
@@ -448,11 +454,6 @@ IDENTITIES = {
     "ShootdownCounts.received": "summed over all processors: `asked`",
 }
 
-_COMMENT = r"((?:[ \t]*///[^\n]*\n)+)"
-_ATTRIBUTES = r"((?:[ \t]*#\[[^\n]*\]\n)*)"
-_STRUCT = re.compile(_COMMENT + _ATTRIBUTES + r"pub struct (\w+)(?:<T>)? \{\n(.*?)\n\}", re.S)
-_FIELD = re.compile(_COMMENT + _ATTRIBUTES + r"[ \t]*pub (\w+): ([^\n]+),\n")
-
 
 @dataclass
 class Field:
@@ -475,18 +476,18 @@ class Structure:
 def structures() -> dict[str, Structure]:
     """The structures that results have, the document itself first."""
     text = "\n".join([*(path.read_text() for path in SOURCES), ADDED])
-    bodies = {name: (_said(meaning), body) for meaning, _, name, body in _STRUCT.findall(text)}
+    bodies = {name: (rust.said(said), body) for said, _, name, body in rust.STRUCT.findall(text)}
     made: dict[str, Structure] = {}
 
     def fields(name: str) -> list[Field]:
         found = []
-        for meaning, attributes, called, kind in _FIELD.findall(bodies[name][1] + "\n"):
+        for meaning, attributes, called, kind in rust.FIELD.findall(bodies[name][1] + "\n"):
             if "serde(skip)" in attributes:
                 continue
             if "flatten" in attributes:
                 found += fields(kind.split("::")[-1])
             else:
-                found.append(Field(called, kind, _said(meaning)))
+                found.append(Field(called, kind, rust.said(meaning)))
         return found + [Field(*extra) for extra in EXTRA.get(name, [])]
 
     def add(name: str) -> None:
@@ -500,11 +501,6 @@ def structures() -> dict[str, Structure]:
     for name in (TOP, *OTHERS):
         add(name)
     return made
-
-
-def _said(comment: str) -> str:
-    lines = [line.strip().removeprefix("///").strip() for line in comment.splitlines()]
-    return re.sub(r"\[`(\w+)`\]", r"`\1`", " ".join(line for line in lines if line))
 
 
 PLAIN = {
@@ -653,37 +649,157 @@ def unit(name: str, kind: str) -> str:
     return next((unit for unit, names in UNITS.items() if name in names.split()), "times")
 
 
-def page(found: dict[str, Structure]) -> str:
-    """The page of the handbook."""
+PAGES = {
+    "run": (
+        "Results of a run",
+        "The document that `pagewalk run --json` writes, what ran and where.",
+        "Results TraceSummary Process Program LiveSummary Switches MachineSummary",
+    ),
+    "tlbs": (
+        "Results: TLBs",
+        "What the TLBs looked up, hit and missed, and what stands beside them.",
+        "TlbCounts HitsAndMisses SizeCounts BlockCounts ByKind RangeTlbCounts SpecTlbCounts"
+        " SpecOutcome SpaceSwitches SmallSpaceCounts SwitchCycles TraceCacheCounts",
+    ),
+    "walks": (
+        "Results: walks and caches",
+        "What the walks of page tables referred to, and which cache served them.",
+        "Walks LevelCounts MmuCacheCounts MmuCacheArray MmuCacheLevel NestedCounts RestSegCounts"
+        " CacheCounts CacheTraffic CacheFlushes",
+    ),
+    "regions": (
+        "Results: regions, code and history",
+        "Where in the address space, in the code and in the run misses were.",
+        "RegionCounts MissOrigins CodePlace SiteCounts Timeline MissMap",
+    ),
+    "time": (
+        "Results: time and advice",
+        "What counts cost, the native run beside them, and what should be done.",
+        "Time Range KernelTime Estimate Native Peak Advice",
+    ),
+    "manager": (
+        "Results: the memory manager",
+        "What the operating system did: faults, page sizes and why, daemons.",
+        "Faults ManagerCounts SizeReasons SizeDecision DaemonCounts LevelPasses DaemonSample"
+        " DeviceCounts PromotionCounts PromotionsOfSize ReservationCounts ReservationsOfSize"
+        " ChangedSetting EndOfProgram RunsOfLength RegionSizes",
+    ),
+    "linux": (
+        "Results: Linux",
+        "What the managers `linux`, `ingens`, `hawkeye` and `translation-ranger` count besides.",
+        "LinuxCounts KhugepagedCounts CompactionCounts PageBlockCounts ChosenBlocks RangerCounts",
+    ),
+    "memory": (
+        "Results: memory and processors",
+        "How memory was used, nodes of memory, and what each processor did.",
+        "MemoryCounts KindBytes MemorySample ReservationSample NumaCounts NodeCounts"
+        " MigrationCounts ShootdownCounts ProcessorCounts",
+    ),
+    "stat": (
+        "Document of pagewalk stat",
+        "What `pagewalk stat --json` writes.",
+        "Stat StatEvent",
+    ),
+    "advise": (
+        "Document of pagewalk advise",
+        "What `pagewalk advise --json` writes.",
+        "Advised PlacedRun AdvisedRegion RegionsAtSize",
+    ),
+    "managers": (
+        "Document of pagewalk managers",
+        "What `pagewalk managers --json` writes.",
+        "Managed ManagerKind ManagedTrace ManagedRow",
+    ),
+    "hat": (
+        "Documents of pagewalk hat",
+        "What `pagewalk hat --json` writes, of virtual time and of this host.",
+        "Hat HatOutcome TimeUse LockShare Histogram ShootCounts ContextUse HatOnHost HostOutcome"
+        " HostPrices",
+    ),
+    "skeleton": (
+        "Document of pagewalk skeleton",
+        "What `pagewalk skeleton --json` writes.",
+        "SkeletonMade SkeletonProcess",
+    ),
+}
+"""Pages of the reference: title, what it is about, and its structures."""
+PLACE = {name: key for key, (_, _, names) in PAGES.items() for name in names.split()}
+"""On which page each structure is."""
+
+
+def pages(found: dict[str, Structure]) -> dict[Path, str]:
+    """The pages of the handbook: an index, and a page for each document or part of it."""
+    assert set(PLACE) == set(found), f"PAGES differs by {set(PLACE) ^ set(found)}"
+    folder = ROOT / "docs" / "reference"
+    made = {folder / "results" / f"{key}.md": page(key, found) for key in PAGES}
+    made[folder / "results.md"] = index()
+    return made
+
+
+def index() -> str:
+    """The page that says what is on which page."""
     lines = [
         "# Results, field by field",
         "",
-        "This is the document that `pagewalk run --json` writes and `Results.data` holds. Its",
-        'fields are attributes with types in Python: `results.tlbs["l1d"].misses`. Counts are',
-        "exact. The unit `times` marks a count of occurrences, `number` an index or identifier,",
-        "and `share` a value from 0 to 1. *Identity* is an equation that holds after every run.",
+        "What `pagewalk run --json` writes and `Results.data` holds, and the documents of other",
+        "commands. Fields are attributes in Python under the same names, with types:",
+        '`results.tlbs["l1d"].misses`. Counts are exact. The unit `times` marks a count of',
+        "occurrences, `number` an index or identifier, and `share` a value from 0 to 1. *Identity*",
+        "is an equation that holds after every run.",
         "",
-        "This page is generated from the structures in Rust by `make reference`.",
+        "| page | what it has | structures |",
+        "|---|---|---|",
     ]
-    for one in found.values():
-        title = "The document" if one.name == TOP else one.name
+    for key, (title, about, names) in PAGES.items():
+        listed = ", ".join(
+            f"[`{name}`](results/{key}.md#{_anchor(name)})" for name in names.split()
+        )
+        lines.append(f"| [{title}](results/{key}.md) | {about} | {listed} |")
+    lines += ["", "These pages are generated from the structures in Rust by `make reference`."]
+    return "\n".join(lines) + "\n"
+
+
+def page(key: str, found: dict[str, Structure]) -> str:
+    """A page of the reference."""
+    title, about, names = PAGES[key]
+    lines = [f"# {title}", "", f"{about} [All of them](../results.md)."]
+    for one in (found[name] for name in names.split()):
         written = f" `{OTHERS[one.name]}` writes this document." if one.name in OTHERS else ""
-        lines += ["", f"## {title}", "", one.meaning + written, ""]
+        lines += ["", f"## {_heading(one.name)}", "", one.meaning + written, ""]
         lines += ["| field | type | unit | meaning | identity |", "|---|---|---|---|---|"]
         for entry in one.fields:
             kind = python(entry.kind).replace("|", "or")
             identity = IDENTITIES.get(f"{one.name}.{entry.name}", "")
             meaning = entry.meaning.replace("|", "\\|")
-            row = [f"`{entry.name}`", f"`{kind}`", unit(entry.name, kind), meaning, identity]
+            shown = _linked(kind, key)
+            row = [f"`{entry.name}`", shown, unit(entry.name, kind), meaning, identity]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
+
+
+def _heading(name: str) -> str:
+    return "The document" if name == TOP else name
+
+
+def _anchor(name: str) -> str:
+    return _heading(name).lower().replace(" ", "-")
+
+
+def _linked(kind: str, key: str) -> str:
+    """A type, which leads to where its structure is."""
+    inner = next((part for part in re.findall(r"\w+", kind) if part in PLACE), None)
+    if inner is None:
+        return f"`{kind}`"
+    other = "" if PLACE[inner] == key else f"{PLACE[inner]}.md"
+    return f"[`{kind}`]({other}#{_anchor(inner)})"
 
 
 def made() -> dict[Path, str]:
     """The files and what should be in them."""
     found = structures()
     return {
-        ROOT / "docs/results.md": page(found),
+        **pages(found),
+        **keys.made(),
         ROOT / "python/pagewalk/document.py": module(found),
         ROOT / "python/pagewalk/plain.pyi": plain(found),
     }
@@ -695,6 +811,7 @@ def main() -> int:
     for path in stale:
         print(f"{path.relative_to(ROOT)} is not what `make reference` writes")
         if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(made()[path])
     return 1 if stale and "--check" in sys.argv else 0
 

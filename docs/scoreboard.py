@@ -1,9 +1,9 @@
-"""Writes the scoreboard of `docs/experiments.md` from the `last.json` of each experiment.
+"""Writes the scoreboard of the handbook from the `last.json` of each experiment.
 
 ```
- experiments/*/*/experiment.toml  title ---+
- experiments/*/*/last.json  claims, cells -+--> docs/experiments.md, from "## The scoreboard"
-                                                up to "## What was learnt"
+ experiments/*/*/experiment.toml  title ---+--> docs/method/scoreboard.md        all papers
+ experiments/*/*/last.json  claims, cells -+--> docs/method/scoreboard/E99.md    a page a paper,
+                                                .../E99-missed-1.md              and what it missed
 ```
 
 Run it as `make scoreboard` after `pagewalk reproduce --save`. A test compares what this writes
@@ -12,6 +12,7 @@ with what is there.
 
 import textwrap
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +21,108 @@ from pagewalk.reproduce.experiment import Experiment
 from pagewalk.reproduce.scoreboard import apart, scores, sentence
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "experiments.md"
-BEGIN, END = "## The scoreboard\n", "## What was learnt\n"
+FOLDER = ROOT / "docs" / "method"
+WORDS_MAX = 2000
+"""More than that nobody reads on one page."""
+
+Known = list[tuple[Experiment, dict[str, Any] | None]]
 
 
 def main() -> None:
-    """Writes the page."""
-    PAGE.write_text(page())
+    """Writes the pages, and removes those of before."""
+    written = made()
+    for path in (FOLDER / "scoreboard").glob("*.md"):
+        if path not in written:
+            path.unlink()
+    for path, text in written.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
 
 
-def page() -> str:
-    """The whole page with the scoreboard as it should be."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    return before + BEGIN + "\n" + "\n".join(_scoreboard()) + "\n" + END + after
-
-
-def _scoreboard() -> Iterator[str]:
+def made() -> dict[Path, str]:
+    """The pages and what should be in them."""
     known = [(experiment, experiment.last()) for experiment in find(ROOT / "experiments")]
-    every = [claim for _, last in known if last for claim in last["claims"]]
-    counted = sentence(scores((claim["kind"], claim["verdict"]) for claim in every))
-    yield textwrap.fill(
-        f"{counted} The numbers, their commit and the digests of what they ran through are in "
-        "`last.json` beside each experiment.",
+    papers = {name: list(of) for name, of in groupby(known, lambda one: _paper(one[0]))}
+    pages = {"scoreboard.md": _all(known, papers)}
+    for paper, experiments in papers.items():
+        pages |= {f"scoreboard/{name}": text for name, text in _of_paper(paper, experiments)}
+    return {FOLDER / name: text for name, text in pages.items()}
+
+
+def _paper(experiment: Experiment) -> str:
+    return experiment.name.partition("/")[0]
+
+
+def _claims(known: Known) -> list[dict[str, Any]]:
+    return [claim for _, last in known if last for claim in last["claims"]]
+
+
+def _counted(known: Known) -> str:
+    claims = ((claim["kind"], claim["verdict"]) for claim in _claims(known))
+    return textwrap.fill(
+        f"{sentence(scores(claims))} The numbers, their commit and the digests of what they ran "
+        "through are in `last.json` beside each experiment.",
         104,
         break_on_hyphens=False,
     )
-    yield "\n| experiment | what | claims reached | counted apart |\n|---|---|---|---|"
-    yield from (_row(experiment, last) for experiment, last in known)
-    yield """
-### Cell by cell
+
+
+def _all(known: Known, papers: dict[str, Known]) -> str:
+    lines = [
+        "# The scoreboard",
+        "",
+        _counted(known),
+        "",
+        "[Experiments](experiments.md) says what is run and how a claim is judged.",
+        "",
+        "| paper | experiments | claims reached | counted apart |",
+        "|---|---|---|---|",
+    ]
+    for paper, experiments in papers.items():
+        counted = scores((claim["kind"], claim["verdict"]) for claim in _claims(experiments))
+        row = [f"[{paper}](scoreboard/{paper}.md)", str(len(experiments))]
+        lines.append(f"| {' | '.join([*row, str(counted['paper']), apart(counted)])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
+    """The page of a paper, and those of what it missed where one page cannot have both."""
+    head = [f"# Scoreboard: {paper}", "", _counted(known), ""]
+    head += ["| experiment | what | claims reached | counted apart |", "|---|---|---|---|"]
+    head += [_row(experiment, last) for experiment, last in known]
+    cells = [_cells(experiment.name, last["cells"]) for experiment, last in known
+             if last and last["cells"]]  # fmt: skip
+    if cells:
+        head += [CELLS, *cells]
+    missed = {
+        experiment.name: text
+        for experiment, last in known
+        if (text := _not_reached(experiment, last))
+    }
+    if not missed:
+        yield f"{paper}.md", "\n".join(head) + "\n"
+        return
+    head += ["", "## Not reached", ""]
+    if sum(map(_words, [*head, *missed.values()])) <= WORDS_MAX:
+        yield f"{paper}.md", "\n".join([*head, *missed.values()]) + "\n"
+        return
+    parts: list[list[str]] = [[]]
+    for name, text in missed.items():
+        if sum(_words(missed[one]) for one in parts[-1]) + _words(text) > WORDS_MAX:
+            parts.append([])
+        parts[-1].append(name)
+    for number, names in enumerate(parts, 1):
+        first, last_one = (name.partition("/")[2] for name in (names[0], names[-1]))
+        title = f"{paper}, not reached: {first} to {last_one}"
+        page = f"{paper}-missed-{number}.md"
+        head.append(f"* [{title}]({page})")
+        back = f"[Scoreboard: {paper}]({paper}.md)"
+        yield page, "\n".join([f"# {title}", "", back, "", *(missed[one] for one in names)]) + "\n"
+    yield f"{paper}.md", "\n".join(head) + "\n"
+
+
+CELLS = """
+## Cell by cell
 
 Averages can agree although no cell does. This table compares the cells that a paper's table and
 ours have in common, without rows that are averages: their number, the mean of the paper's cells,
@@ -57,16 +130,20 @@ the mean absolute difference of our cells to the paper's, and the rank correlati
 
 | experiment | cells | paper's mean | mean difference | rank correlation |
 |---|---|---|---|---|"""
-    yield from (_cells(experiment.name, last["cells"]) for experiment, last in known
-                if last and last["cells"])  # fmt: skip
-    yield "\n### Not reached\n"
-    for experiment, last in known:
-        # A reason is found after the number, so the experiment's file has it before `last.json`.
-        reasons = {claim.says: claim.reason for claim in experiment.claims}
-        for claim in last["claims"] if last else []:
-            if claim["kind"] == "paper" and claim["verdict"] != "reached":
-                yield _missed(experiment.name, claim, reasons.get(claim["says"]))
-    yield ""
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def _not_reached(experiment: Experiment, last: dict[str, Any] | None) -> str:
+    # A reason is found after the number, so the experiment's file has it before `last.json`.
+    reasons = {claim.says: claim.reason for claim in experiment.claims}
+    return "\n".join(
+        _missed(experiment.name, claim, reasons.get(claim["says"]))
+        for claim in (last["claims"] if last else [])
+        if claim["kind"] == "paper" and claim["verdict"] != "reached"
+    )
 
 
 def _row(experiment: Experiment, last: dict[str, Any] | None) -> str:
@@ -74,7 +151,7 @@ def _row(experiment: Experiment, last: dict[str, Any] | None) -> str:
     if last is not None:
         counted = scores((claim["kind"], claim["verdict"]) for claim in last["claims"])
         said = f"{counted['paper']} | {apart(counted)}"
-    link = f"[{experiment.name}](../experiments/{experiment.name}/experiment.toml)"
+    link = f"[{experiment.name}](../../../experiments/{experiment.name}/experiment.toml)"
     title = experiment.title.replace("|", "\\|")
     return f"| {link} | {title} | {said} |"
 

@@ -23,7 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent / "python"))
 from command import run_command
 
 FIRST = ("test_wheel.py", "test_reproductions.py")
-SPREAD = ("test_reproductions.py", "test_reproduce.py", "test_examples.py")
+SPREAD = (
+    "test_reproductions.py",
+    "test_reproduce.py",
+    "test_examples.py",
+    "test_tutorials.py",
+)
 
 PROGRAM = r"""
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * A hash join: the rows of one table are looked up in a hash table of the other's keys.
  *
- * What docs/tutorials/large-pages.md records. The hash table is one block of memory that is read in
+ * What docs/howto/large-pages.md records. The hash table is one block of memory that is read in
  * no order, so that base pages of it do not stay in a TLB, and large pages do.
  *
  * usage: hash-join [MEGABYTES [LOOKUPS]]

@@ -960,7 +960,7 @@ class DeviceCounts(Record):
     """Blocks of 2M used by devices alone."""
 
     marks_cleared: int
-    """Marked pages whose marks were cleared because a device got a frame in their block."""
+    """Marked frames whose marks were cleared because a device got a frame in their block."""
 
 
 class KhugepagedCounts(Record):

@@ -56,7 +56,7 @@ REDUCED_MAX = 20
 FOLLOWED = ("apart",)
 """Differences of sizes after which others of the stream only follow."""
 ADMITTED = (*FOLLOWED, "pages")
-"""Differences that docs/managers.md has the reasons of."""
+"""Differences that docs/method/managers.md has the reasons of."""
 LARGE = "LZ"
 """Letters of pages of 2M: with memory of their own, or the page of zeros."""
 

@@ -12,7 +12,7 @@ Then the program runs natively, in turns without and with the advice (`measured`
 populated before it begins, so that first touches are no part of the processor time that the
 library tells, and as it is, by user time. A gain is that of the least times, and behind it stands
 the middle half of the gains round by round. Its kernel must leave transparent huge pages to
-madvise, and nothing else should run. A row per program, for docs/page-sizes.md.
+madvise, and nothing else should run. A row per program, for docs/method/placing.md.
 """
 
 import os

@@ -1,7 +1,9 @@
-"""Every command that README, the handbook and the help show runs, as it is written there."""
+"""Every command that README, the handbook and the help show runs, as it is written there.
+
+Commands of tutorials build on each other: `test_tutorials.py` follows these pages as a whole.
+"""
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -14,9 +16,10 @@ from pathlib import Path
 
 import drmemtrace
 import pytest
+import tutorial
 from test_import import CHAMPSIM
 
-from pagewalk import Machine, Trace, _native, machines, skeleton
+from pagewalk import Machine, Trace, machines, skeleton
 from pagewalk._native import Error
 from pagewalk.commands.line import parser
 from pagewalk.recording import Recording
@@ -86,7 +89,8 @@ def in_help(text: str) -> Iterator[str]:
 
 
 def examples() -> list[tuple[str, str]]:
-    found = {" ".join(c.split()): str(p.relative_to(ROOT)) for p in PAGES for c in in_page(p)}
+    alone = [page for page in PAGES if not tutorial.is_tutorial(page)]
+    found = {" ".join(c.split()): str(p.relative_to(ROOT)) for p in alone for c in in_page(p)}
     found |= {" ".join(c.split()): name for name, text in helps() for c in in_help(text)}
     return [(command, where) for command, where in found.items() if command not in NOT_RUN]
 
@@ -165,60 +169,6 @@ def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Pa
         stem, _, ending = file.rpartition(".")
         found = [tmp_path / file, *tmp_path.glob(f"{stem}-*.{ending}")]
         assert any(one.exists() and one.stat().st_size for one in found), f"{where}: {file}"
-
-
-def shown(page: Path) -> Iterator[tuple[str, str]]:
-    """The blocks of commands of a page, each with the output that is shown behind it, if any is."""
-    blocks = re.findall(r"```(\w*)\n(.*?)```", page.read_text(), re.DOTALL)
-    for (kind, commands), (after, output) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        if kind == "console":
-            yield re.sub(r"^\$ ", "", commands, flags=re.MULTILINE), "" if after else output
-
-
-def without_numbers(output: str) -> str:
-    return " ".join(re.sub(r"[\d.]*\d( [kMG]\b)?", "N", output).split())
-
-
-def followed(page: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Runs a page's commands in `folder`; gives each block, and the lines that it promises."""
-    (folder / "workloads").symlink_to(ROOT / "workloads")
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for commands, output in shown(page):
-        done = subprocess.run(
-            ["bash", "-ec", commands],
-            cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=280,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        # Counts differ a little with the compiler and the C library, and nothing else does.
-        for line in output.splitlines():
-            assert without_numbers(line) in without_numbers(done.stdout), line
-        yield commands, output.splitlines()
-
-
-def test_the_tutorial_on_large_pages_ends_with_what_it_promises(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "tutorials" / "large-pages.md"
-    promised = [line for _, lines in followed(page, tmp_path) for line in lines]
-    assert any("Use pages of 2M for make_table (hash-join.c:" in line for line in promised)
-    before, after = (
-        sum(region["misses"] for region in json.loads((tmp_path / name).read_text())["regions"])
-        for name in ("before.json", "after.json")
-    )
-    assert before > 1_000_000 and after < before / 1000
-
-
-def test_the_how_to_ends_with_a_gain_that_was_measured(tmp_path: Path) -> None:
-    """Its commands as they stand there: from nothing to the gain of a program with a hash table."""
-    if not _native.may_trace():
-        pytest.skip("ptrace is forbidden here")
-    blocks = [commands for commands, _ in followed(ROOT / "docs/tutorials/faster.md", tmp_path)]
-    assert sum(commands.count("\n") for commands in blocks) == 4
-    gained = json.loads((tmp_path / "gained.json").read_text())
-    assert gained["rounds"] == 12 and gained["status"] == 0
-    promised = gained["promised"]
-    assert promised["lo"] <= promised["best"] <= promised["hi"] and promised["hi"] > 0.2
-    # A busy machine disturbs times; 64 MiB have 512 times fewer faults on any.
-    assert gained["placed"]["minor_faults"] < 0.2 * gained["without"]["minor_faults"]
-    assert gained["gain"]["user_seconds"]["seconds"]["hi"] > 0
 
 
 def test_there_are_examples_of_all_commands() -> None:

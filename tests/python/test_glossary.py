@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TYPES = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("## Types")[1]
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+TYPES = GLOSSARY.read_text(encoding="utf-8").split("## Types")[1]
 
 
 NAMED = re.findall(r"`(\w+)::(\w+)`", TYPES)
@@ -27,4 +28,4 @@ def test_types_are_in_the_crates_that_the_glossary_says_and_in_no_others() -> No
     assert len(told) > 40
     there = declared()
     wrong = {name: there.get(name) for name, crates in told.items() if there.get(name) != crates}
-    assert not wrong, f"docs/glossary.md: these are in the crates {wrong}"
+    assert not wrong, f"docs/reference/glossary.md: these are in the crates {wrong}"

@@ -11,6 +11,8 @@ from mkdocs.config import load_config
 import pagewalk
 
 ROOT = Path(__file__).parents[2]
+# Ten minutes for somebody who reads four words a second.
+WORDS_MAX = 2400
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,14 @@ def test_every_page_is_built(site: Path) -> None:
         assert "<h1" in built.read_text(), page.name
 
 
+def test_a_page_is_read_in_ten_minutes() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        words = len(page.read_text().split())
+        assert words <= WORDS_MAX, f"{page.name} has {words} words: split it by meaning"
+
+
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    text = (site / "python.html").read_text()
+    text = (site / "reference/python.html").read_text()
     for name in pagewalk.__all__:
         thing = getattr(pagewalk, name)
         if inspect.isfunction(thing) or inspect.isclass(thing):

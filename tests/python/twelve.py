@@ -3,7 +3,7 @@
     python tests/python/twelve.py FOLDER [PROGRAM ...]
 
 Run as root and alone, for all programs or some by their names. Knobs are put back however it ends.
-The table of docs/place.md is from here.
+The table of docs/method/placing.md is from here.
 """
 
 import json

@@ -1,8 +1,8 @@
-//! What a run gives: counts first, time as a second step over them.
+//! The results of a run: counts, and times that are computed from them.
 //!
-//! The structure is the JSON document, field by field. Its `schema` number changes when a
-//! field changes its meaning or goes away; new fields may come. This file has what stands at the top of the
-//! document; what it is made of lies beside it, by what counts it.
+//! [`Results`] is the JSON document, field by field. Its `schema` number changes when a field changes
+//! its meaning or is removed; fields may be added without that. This file has the top level of the
+//! document. Its parts are in the other modules, by the component that counts them.
 #![forbid(unsafe_code)]
 
 #[allow(missing_docs, reason = "a field of a count is what its name says")]

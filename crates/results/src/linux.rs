@@ -1,4 +1,4 @@
-//! What the managers made of Linux count beside that.
+//! Counts of the managers derived from Linux, besides those of every manager.
 
 use std::collections::BTreeMap;
 

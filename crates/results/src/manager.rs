@@ -1,4 +1,4 @@
-//! What a manager of memory counts: faults, page sizes and their reasons, its daemon, what memory is used for.
+//! Counts of a memory manager: faults, page sizes and their reasons, its daemon, what memory is used for.
 
 use std::collections::BTreeMap;
 

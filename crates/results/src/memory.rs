@@ -1,4 +1,4 @@
-//! Memory as it is at the end, and its nodes.
+//! Physical memory at the end of a run, and memory nodes.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Names for the code and the sites of results, once a run is over.
+//! Names for the code, the sites and the regions of results, found at the end of a run.
 //!
 //! ```text
-//!   code    file + offset, instruction   --find-->  function, line      equal ones are joined
-//!   sites   return addresses             --find-->  stack --> name      equal ones are joined
+//!   code    file + offset, instruction   --find-->  function, line      places with equal names are merged
+//!   sites   return addresses             --find-->  stack --> name      sites with equal stacks are merged
 //!   regions made for one allocation      ------------------> the name of its site
 //! ```
 
@@ -16,18 +16,18 @@ use super::{
     origins::{CodePlace, SiteCounts},
 };
 
-/// Where the headers of compilers and libraries are, whose inlined functions allocate for others.
+/// Folders with headers of compilers and libraries, whose inlined functions allocate for their callers.
 const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];
-/// Where the system's libraries are, whose sources may be known by their debug files.
+/// Folders with the system's libraries, whose sources may be known by their debug files.
 const OTHERS_OBJECTS: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
 impl Results {
-    /// Gives names to the code that missed, to allocation sites, and to the regions that were made
-    /// for one allocation; then joins what has the same name.
+    /// Names the code that missed, the allocation sites, and the regions that were mapped for one
+    /// allocation; then merges entries with equal names.
     ///
-    /// `find` gives the function of a place, which is a return address if it is told so: last; before
-    /// it those that the compiler has put into it there, innermost first. What it does not know has no
-    /// name.
+    /// `find` returns the functions at a place: first those that are inlined there, innermost first,
+    /// and last the function itself. Its second argument says whether the place is a return address.
+    /// Places for which it returns nothing stay without a name.
     pub fn name_origins(&mut self, find: &mut dyn FnMut(&CodePlace, bool) -> Vec<FrameName>) {
         let Some(origins) = &mut self.origins else { return };
         for place in &mut origins.code {
@@ -69,8 +69,8 @@ impl Results {
     }
 }
 
-/// Gives the regions that were made for one allocation the names that [`Results::name_origins`] gives
-/// them.
+/// Names the regions that were mapped for one allocation after their sites, as
+/// [`Results::name_origins`] does.
 pub fn name_regions(
     regions: &mut [RegionInfo],
     find: &mut dyn FnMut(&CodePlace, bool) -> Vec<FrameName>,
@@ -88,12 +88,12 @@ pub fn name_regions(
     }
 }
 
-/// How many regions each site has named so far.
+/// Number of regions that are named after each site so far.
 #[derive(Default)]
 struct Times(FxHashMap<Vec<CodePlace>, u32>);
 
 impl Times {
-    /// The name of one more region of the site `name` with that stack.
+    /// The name of the next region of the site `name`, which has the calls `stack`.
     fn name(&mut self, name: &str, stack: &[CodePlace]) -> String {
         let times = self.0.entry(stack.to_vec()).or_insert(0);
         *times += 1;
@@ -102,7 +102,7 @@ impl Times {
 }
 
 impl CodePlace {
-    /// The place that a call returns to.
+    /// The place to which a call returns.
     fn of_call(call: &SiteCall) -> CodePlace {
         CodePlace {
             object: call.file.as_ref().map(|file| file.path.clone()),
@@ -113,18 +113,18 @@ impl CodePlace {
     }
 }
 
-/// A function at a place in code, and the line there.
+/// A function at a place in code, with its source line.
 #[derive(Clone, Debug, Default)]
 pub struct FrameName {
-    /// The function.
+    /// Name of the function.
     pub function: Option<String>,
-    /// The file of its source.
+    /// Source file.
     pub file: Option<String>,
-    /// The line there.
+    /// Line in the source file.
     pub line: Option<u32>,
 }
 
-/// A call as a place for each function that it is inside of; as it is, if none is known.
+/// A call as one place per function that contains it (inlined ones too); the call itself if none is known.
 fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
     if frames.is_empty() {
         return vec![call.clone()];
@@ -134,7 +134,7 @@ fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
     frames.into_iter().map(place).collect()
 }
 
-/// Joins places that look the same; the new index of each.
+/// Merges equal places; returns the new index of each.
 fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
     let mut known = FxHashMap::default();
     let mut joined: Vec<CodePlace> = Vec::new();
@@ -161,7 +161,7 @@ fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
     places
 }
 
-/// Joins sites whose calls look the same, those of several processes for instance; the new index of
+/// Merges sites with equal calls, for instance those of several processes; returns the new index of
 /// each.
 fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
     let mut known = FxHashMap::default();
@@ -191,7 +191,7 @@ fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
     places.into_iter().map(|place| ranks[place]).collect()
 }
 
-/// The innermost call of a stack that is in the program's own sources.
+/// Index in `stack` of the innermost call in the program's own sources.
 fn own(stack: &[CodePlace]) -> Option<usize> {
     let is_header = |file: &str| OTHERS_SOURCES.iter().any(|others| file.contains(others));
     let is_of_others =
@@ -199,14 +199,14 @@ fn own(stack: &[CodePlace]) -> Option<usize> {
     stack.iter().position(|place| !is_of_others(place))
 }
 
-/// Whether a place is in a library of the system.
+/// Whether a place is in one of the system's libraries.
 fn is_library(place: &CodePlace) -> bool {
     let object = place.object.as_deref().unwrap_or("");
     object.contains(".so") && OTHERS_OBJECTS.iter().any(|others| object.starts_with(others))
 }
 
-/// What a site is called by the calls that led to it, innermost first. Without lines of its sources the program's own
-/// code comes before that of libraries, which may have lines.
+/// The name of a site whose calls are `stack`, innermost first. If no line of the program's own sources is known, its
+/// code is preferred to that of libraries, even if these have lines.
 fn site_name(stack: &[CodePlace]) -> String {
     let program = || stack.iter().filter(|place| !is_library(place));
     let place = own(stack)
@@ -218,7 +218,7 @@ fn site_name(stack: &[CodePlace]) -> String {
     place.map_or_else(|| "an unknown caller".to_owned(), code_name)
 }
 
-/// What a place in code is called.
+/// The name of a place in code.
 fn code_name(place: &CodePlace) -> String {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let function = place.inlined.last().or(place.function.as_ref());

@@ -1,4 +1,4 @@
-//! Where misses come from, as results tell it.
+//! Misses by the code, thread and data that caused them.
 
 use serde::Serialize;
 

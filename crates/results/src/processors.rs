@@ -1,4 +1,4 @@
-//! What each processor counts, and shootdowns between them.
+//! Counts of each processor, and shootdowns between processors.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Room that is kept for large pages, and pages of devices.
+//! Reservations of large pages, and frames lent to devices.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct DeviceCounts {
     pub refused: u64,
     /// Blocks of 2M used by devices alone.
     pub blocks: u64,
-    /// Marked pages whose marks were cleared because a device got a frame in their block.
+    /// Marked frames whose marks were cleared because a device got a frame in their block.
     pub marks_cleared: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What switches between address spaces do, small spaces, and the trace cache.
+//! Switches between address spaces, small spaces, and the trace cache.
 
 use serde::Serialize;
 

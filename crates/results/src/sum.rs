@@ -1,8 +1,8 @@
-//! The counts of several processors together.
+//! Sums of counts over several processors.
 //!
-//! Processors are alike: what describes a structure (its name, its size) is that of the first, and what it counted
-//! is added up. [`sums!`] names every field of a structure on one side or the other, so that a field which is new
-//! does not compile until somebody has said which it is.
+//! All processors are alike: fields that describe a structure (its name, its size) are taken from the first processor, and
+//! fields that count are added up. [`sums!`] lists every field of a structure in one of the two groups, so that a new field
+//! does not compile until it has been put into a group.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -14,10 +14,10 @@ use super::{
 
 /// Counts that can be added up.
 pub trait Sum: Sized {
-    /// Adds those of `other`.
+    /// Adds the counts of `other`.
     fn add(&mut self, other: &Self);
 
-    /// All of them together; `None` if there are none.
+    /// The sum of `all`; `None` if there are none.
     fn of(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         all.into_iter().reduce(|mut sum, other| {
             sum.add(&other);
@@ -33,7 +33,7 @@ impl Sum for u64 {
 }
 
 impl<T: Sum + Clone> Sum for Option<T> {
-    /// What one of both does not know stays unknown.
+    /// `None` if either count is unknown.
     fn add(&mut self, other: &Option<T>) {
         *self = self.take().zip(other.as_ref()).map(|(mut sum, other)| {
             sum.add(other);
@@ -53,7 +53,7 @@ impl<K: Ord + Clone, T: Sum + Clone> Sum for BTreeMap<K, T> {
     }
 }
 
-/// Lists of counts that have a key, in the order of their keys.
+/// Adds two lists of counts with keys; both are in the order of their keys, and so is the sum.
 fn add_by<T: Sum + Clone, K: Ord>(sums: &mut Vec<T>, others: &[T], key: impl Fn(&T) -> K) {
     for other in others {
         match sums.binary_search_by_key(&key(other), &key) {
@@ -63,7 +63,7 @@ fn add_by<T: Sum + Clone, K: Ord>(sums: &mut Vec<T>, others: &[T], key: impl Fn(
     }
 }
 
-/// Pairs of a key and a count.
+/// A pair of a key and a count.
 impl<K: Copy> Sum for (K, u64) {
     fn add(&mut self, other: &(K, u64)) {
         self.1 += other.1;
@@ -96,7 +96,7 @@ impl Sum for Vec<SpecOutcome> {
     }
 }
 
-/// `Type { counts that are added; fields that are those of the first }`, which together are all of its fields.
+/// `Type { fields that are added; fields that are taken from the first }`: every field of the type is in one of the two lists.
 macro_rules! sums {
     ($($type:ident $(<$of:ident>)? { $($count:ident),*; $($first:ident),* })*) => {
         $(impl $(<$of: Sum>)? Sum for $type $(<$of>)? {

@@ -1,4 +1,4 @@
-//! Time: a second step over the counts.
+//! Time, computed from the counts.
 
 use std::collections::BTreeMap;
 

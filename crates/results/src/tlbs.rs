@@ -1,4 +1,4 @@
-//! What TLBs count, and what stands beside them: blocks, ranges, predictions.
+//! Counts of TLBs, of their entries for blocks, of range TLBs and of SpecTLBs.
 
 use std::collections::BTreeMap;
 

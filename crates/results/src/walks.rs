@@ -1,4 +1,4 @@
-//! Walks, what shortens them, and the data caches that their references and the program's enter.
+//! Walks, the caches that shorten them, and the data caches that serve their references and the program's.
 
 use std::collections::BTreeMap;
 

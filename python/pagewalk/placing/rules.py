@@ -1,6 +1,6 @@
 """A place file for what runs here: what of its grammar Linux can give, and what it cannot.
 
-[Page sizes](page-sizes.md) has the grammar. A machine's memory manager takes all of it; a program
+docs/reference/place-file.md has the grammar. A machine's memory manager takes all of it; a program
 on Linux has the page sizes of this kernel, and no fault that waits.
 """
 

@@ -55,7 +55,7 @@ def verify(
         moment: When this is: `now`, `at its end`, `at its peak`.
 
     Returns:
-        A document; [Placing](place.md#the-document) has its keys.
+        A document; docs/reference/verify.md has its keys.
 
     Raises:
         Error: There is no such process.

@@ -1,4 +1,4 @@
-//! What results say of a machine and of a program beside its counts, typed in from docs/machines.md and the
+//! What results say of a machine and of a program beside its counts, typed in from docs/reference/keys.md and the
 //! machine files, or counted from the rows again: geometry, regions and their names, reservations, nodes.
 
 use std::collections::BTreeMap;

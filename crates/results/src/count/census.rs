@@ -1,16 +1,16 @@
-//! Who hit and who missed: the counts of a run by TLB, kind, page size and region.
+//! Hits and misses of a run by TLB, kind of access, page size and region.
 //!
-//! A hit must cost nothing here, so it is counted in the TLB entry that was hit, which carries
-//! its region as a label. When the entry leaves (or the run ends) its hits are added up:
+//! Counting a hit must cost next to nothing, so it is counted in the TLB entry that was hit, which has
+//! its region as a label. When the entry is evicted or flushed, or the run ends, its hits are added up:
 //!
 //! ```text
 //!   hit  -> entry.hits[kind] += 1                          every access
-//!   fill -> an entry leaves: its hits go to its TLB, its page size, its region
-//!   miss -> counted at once: it is rare
+//!   fill -> an entry is evicted: its hits are added to its TLB, page size and region
+//!   miss -> counted at once, as misses are rare
 //! ```
 //!
-//! A superpage that spans several regions has no single owner: its entry bears the label
-//! [`SHARED`] and each of its hits is attributed by address, one by one.
+//! A superpage that spans several regions has no single owner: its entry has the label
+//! [`SHARED`], and each of its hits is attributed to a region by its address.
 
 use std::collections::BTreeMap;
 
@@ -31,19 +31,19 @@ pub struct TlbCensus {
     pub hits: [u64; Kind::COUNT],
     pub misses: [u64; Kind::COUNT],
     pub cold_misses: u64,
-    /// Misses on an entry that does not allow the access.
+    /// Misses that found an entry which forbids the access.
     pub denied: u64,
-    /// Misses on a pair that has no frame for the page.
+    /// Misses that found a paired entry without a frame for the page.
     pub invalid: u64,
     pub evictions: u64,
     pub flushed: u64,
-    /// Entries that went because they did not allow an access.
+    /// Entries removed because they forbade an access.
     pub dropped: u64,
     /// Lookups of pages of the page table, by loads.
     pub table_lookups: u64,
-    /// Those that found half a pair without the page.
+    /// Lookups of pages of the page table that found a paired entry without a frame for the page.
     pub table_invalid: u64,
-    /// Hits on entries that bear the label [`TABLES`].
+    /// Hits on entries with the label [`TABLES`].
     pub table_hits: u64,
     sizes: Vec<(PageSize, SizeCounts)>,
 }
@@ -61,7 +61,7 @@ impl TlbCensus {
         &mut self.sizes[index].1
     }
 
-    /// Counts a miss that was filled with a translation of `size`.
+    /// Counts a miss after which an entry of the page size `size` was filled.
     #[inline]
     pub fn missed(&mut self, kind: Kind, size: PageSize, cold: bool) {
         self.misses[kind as usize] += 1;
@@ -87,18 +87,18 @@ pub struct RegionCensus {
     pub misses: u64,
     pub cold_misses: u64,
     pub pages: u64,
-    /// Cycles of lookups for pages of the page table itself, where that is linear.
+    /// Cycles of lookups for pages of a linear page table itself.
     pub table_cycles: u64,
 }
 
-/// The counts of a run by region, whatever the processor.
+/// The counts of a run by region, summed over all processors.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
     regions: Vec<RegionCensus>,
 }
 
 impl Census {
-    /// Adds up what an entry of a TLB with the counts `census` saw.
+    /// Adds the hits of a TLB entry to its region and to `census`, the counts of its TLB.
     #[inline]
     pub fn collect(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
         let hits: u64 = evicted.hits.iter().sum();
@@ -112,7 +112,7 @@ impl Census {
         }
     }
 
-    /// The hits by kind and by region: most entries that go where misses are dense have none.
+    /// Adds the hits of an entry by kind and region. Where misses are dense, most evicted entries have none.
     #[inline(never)]
     fn collect_hits(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
         for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {
@@ -126,7 +126,7 @@ impl Census {
         }
     }
 
-    /// Begins to count anew. The pages of the regions stay, since they are still mapped.
+    /// Sets all counts to zero, except the pages of regions, which are still mapped.
     pub fn forget_counts(&mut self) {
         for region in &mut self.regions {
             *region = RegionCensus { pages: region.pages, ..RegionCensus::default() };
@@ -138,7 +138,7 @@ impl Census {
         self.regions.iter().map(|region| region.table_cycles).sum()
     }
 
-    /// The counts of the region whose label is `label`.
+    /// The counts of the region with the label `label`.
     #[inline]
     pub fn region(&mut self, label: u32) -> &mut RegionCensus {
         let index = label as usize;

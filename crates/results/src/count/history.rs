@@ -18,18 +18,18 @@ const BIN_ACCESSES_MIN: u64 = 1 << 12;
 const MAP_BINS_MAX: u64 = 256;
 const CELLS_MAX: usize = 1 << 14;
 const GRANULE_SHIFT_MIN: u32 = 16;
-/// Cells whose further misses are counted apart before the maps hear of them.
+/// Number of cells whose misses are collected before they are added to the maps.
 const RECENT: usize = 128;
 
 /// The misses of a run so far, over time and address.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// The access with which it begins.
+    /// Index of the access with which it begins.
     from: u64,
     bin_shift: u32,
     bins: Vec<Bin>,
-    /// The stretch of accesses that was counted in last, from `from` on, and misses of which `bins` has
-    /// not heard.
+    /// Misses of the current interval of accesses that are not in `bins` yet; `now_is` is that interval,
+    /// counted from `from`.
     now: Bin,
     now_is: core::ops::Range<u64>,
     map_bin_shift: u32,
@@ -37,11 +37,11 @@ pub struct History {
     cells: FxHashMap<(u64, u64), u64>,
     /// The misses of each granule by the label of their region.
     owners: FxHashMap<(u64, u32), u64>,
-    /// By granule: the cell that was counted last. It is in both maps.
+    /// For each slot (by granule): the cell that was counted last, which is in both maps.
     recent: Box<[Recent; RECENT]>,
 }
 
-/// Misses of a cell for one region that are not in the maps yet.
+/// Misses of one cell and region that are not in the maps yet.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     cell: (u64, u64),
@@ -50,7 +50,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Of no cell.
+    /// An unused slot.
     const NONE: Recent = Recent { cell: (u64::MAX, u64::MAX), region: 0, misses: 0 };
 }
 
@@ -62,7 +62,7 @@ struct Bin {
 }
 
 impl History {
-    /// A history that begins with the access `from`.
+    /// A history that begins with the access of index `from`.
     pub fn new(from: u64) -> History {
         History {
             from,
@@ -106,7 +106,7 @@ impl History {
         }
     }
 
-    /// Counts a miss of a `cell` that was not counted last.
+    /// Counts a miss of `cell` if another cell was counted last in its slot.
     #[cold]
     fn begin(&mut self, cell: (u64, u64), region: u32) {
         let new = Recent { cell, region, misses: 0 };
@@ -125,7 +125,7 @@ impl History {
         }
     }
 
-    /// Tells the maps of all misses.
+    /// Adds all collected misses to the maps.
     fn settle(&mut self) {
         for place in 0..RECENT {
             let recent = std::mem::replace(&mut self.recent[place], Recent::NONE);
@@ -133,7 +133,7 @@ impl History {
         }
     }
 
-    /// Adds to both maps what there is to add.
+    /// Adds the misses of this slot to both maps.
     fn add(&mut self, Recent { cell, region, misses }: Recent) {
         if misses > 0 {
             *self.cells.entry(cell).or_insert(0) += misses;
@@ -141,8 +141,8 @@ impl History {
         }
     }
 
-    /// The history up to the access `end`, with a bin for every stretch of it. Owners in the map
-    /// are still called by their labels.
+    /// The history up to the access `end`, with a bin for every interval of it. Owners in the map
+    /// are still given by their labels.
     pub fn finish(mut self, end: u64) -> (Timeline, MissMap) {
         if let Some(last) = (end - self.from).checked_sub(1) {
             self.begin_bin(last);
@@ -172,7 +172,7 @@ impl History {
         (timeline, map)
     }
 
-    /// What is counted of the stretch that `access` is in.
+    /// The counts of the interval that contains `access`.
     #[inline]
     fn bin(&mut self, access: u64) -> &mut Bin {
         if !self.now_is.contains(&access) {
@@ -181,7 +181,7 @@ impl History {
         &mut self.now
     }
 
-    /// Tells `bins` of what was counted, and begins with the stretch that `access` is in.
+    /// Adds the current counts to `bins`, and begins the interval that contains `access`.
     #[cold]
     fn begin_bin(&mut self, access: u64) {
         let new = std::mem::take(&mut self.now);
@@ -231,7 +231,7 @@ impl History {
 mod tests {
     use super::*;
 
-    /// Whatever the length and the spread, no miss is lost and the picture stays small.
+    /// Whatever the length and the spread of the trace, no miss is lost and the picture stays small.
     #[test]
     fn nothing_is_lost_by_coarsening() {
         for (accesses, stride, spread) in

@@ -1,6 +1,6 @@
-//! What the trace has said of each address space, and under which region an address is reported.
+//! The regions of each address space, from the events of the trace, and the region to which an address belongs.
 //!
-//! It observes and decides nothing: a system reads it ([`Layout::regions`]), the counts of a run
+//! It only observes: an operating system reads it ([`Layout::regions`]), and the counts of a run
 //! are kept by its labels.
 
 use std::cell::OnceCell;
@@ -11,15 +11,15 @@ use trace::{Event, Location, Region, RegionId, Regions};
 
 use crate::count::census::SHARED;
 
-/// A region that has no label yet.
+/// Stands for a region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
 
-/// Places for parts of regions that were asked for: enough for misses that take turns between some.
+/// Slots for parts of regions that were looked up: enough for misses that alternate between a few regions.
 const RECENT: usize = 64;
-/// Parts are told apart by the addresses' bits from here on.
+/// The slot of a part is chosen by the address bits from this one on.
 const RECENT_SHIFT: u32 = 21;
 
-/// A part of a region, until some mapping changes.
+/// A part of a region. It is valid until any mapping changes.
 #[derive(Clone, Copy)]
 struct Recent {
     first: u64,
@@ -29,53 +29,53 @@ struct Recent {
 }
 
 impl Recent {
-    /// Holds no address.
+    /// A slot without any address.
     const NONE: Recent = Recent { first: 1, last: 0, space: 0, label: 0 };
 }
 
-/// The regions of all spaces, by the trace's numbers.
+/// The regions of all address spaces, by the trace's numbers of spaces.
 pub struct Layout {
-    /// In the order in which they became known.
+    /// The spaces, in the order in which they became known.
     spaces: Vec<SpaceLabels>,
-    /// By the trace's number: the place in `spaces`.
+    /// Index in `spaces` by the trace's number of the space.
     places: BTreeMap<u32, usize>,
-    /// The number of the space that was asked for last, and its place.
+    /// The number of the space that was looked up last, and its index.
     last: Option<(u32, usize)>,
-    /// Whose region a label is: the space's number and the region's.
+    /// For each label the numbers of its space and region.
     labels: Vec<(u32, RegionId)>,
-    /// By address: what was found there last.
+    /// The part that was found last, by slot.
     recent: [Recent; RECENT],
-    /// What was found out before the run.
+    /// What was determined before the run.
     foreseen: Told,
 }
 
-/// Of which spaces events say what is mapped, as far as the beginning of a trace shows.
+/// Spaces whose mappings are described by events, as far as the beginning of a trace shows.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// The spaces that have come.
+    /// The spaces seen so far.
     spaces: BTreeSet<u32>,
-    /// The spaces among `spaces` for which an event says what is mapped.
+    /// The spaces in `spaces` for which an event describes a mapping.
     told: BTreeSet<u32>,
 }
 
 impl Told {
-    /// Adds the space `number`. No event has said yet what is mapped in it.
+    /// Adds the space `number`, for which no event has described a mapping yet.
     pub fn come(&mut self, number: u32) {
         self.spaces.insert(number);
     }
 
-    /// An event says what is mapped in the space `number`, which has come.
+    /// Records that an event describes a mapping of the space `number`, which has been seen.
     pub fn tell(&mut self, number: u32) {
         self.told.insert(number);
     }
 
-    /// Whether all spaces that have come are told of.
+    /// Whether events describe the mappings of all spaces seen so far.
     pub fn are_all(&self) -> bool {
         self.told.len() == self.spaces.len()
     }
 
-    /// Whether the space `number` is told of. One that has not come yet will be as those are that have: a trace
-    /// has the events of all its processes, or of none.
+    /// Whether events describe the mappings of the space `number`. A space that has not been seen yet is taken to be like
+    /// the others, as a trace has the events of all its processes, or of none.
     fn has(&self, number: u32) -> bool {
         let told =
             if self.spaces.contains(&number) { self.told.get(&number) } else { self.told.first() };
@@ -96,30 +96,30 @@ impl Default for Layout {
     }
 }
 
-/// What is known of a space.
+/// The regions of one address space, and their labels.
 #[derive(Default)]
 struct SpaceLabels {
     regions: Regions,
     /// The label of each region, by its number.
     labels: Vec<u32>,
-    /// Whether events say what is mapped, once that counts.
+    /// Whether events describe the mappings, once this was decided.
     is_told: OnceCell<bool>,
 }
 
 impl Layout {
-    /// From here on the space `number` is known.
+    /// Adds the space `number`.
     pub fn enter(&mut self, number: u32) {
         self.known(number);
     }
 
-    /// Of these spaces events will say what is mapped.
+    /// Sets for which spaces events describe the mappings.
     pub fn foresee(&mut self, told: Told) {
         self.foreseen = told;
     }
 
-    /// Whether events say what is mapped in the space `number`: whether that was foreseen, or one had come when
-    /// this was asked first. It stays so, whatever comes later, so that addresses are treated alike that no event
-    /// explains.
+    /// Whether events describe the mappings of the space `number`: if that was determined before the run, or if such an
+    /// event had come before the first call. The answer never changes, so that all addresses outside known mappings are
+    /// treated alike.
     pub fn is_told(&self, number: u32) -> bool {
         self.places.get(&number).is_some_and(|&place| {
             let known = &self.spaces[place];
@@ -127,7 +127,7 @@ impl Layout {
         })
     }
 
-    /// Takes over what `event` changed in the space `number`.
+    /// Applies `event` to the space `number`.
     pub fn apply(&mut self, number: u32, event: &Event) {
         let place = self.known(number);
         self.spaces[place].regions.apply(event);
@@ -151,7 +151,7 @@ impl Layout {
         self.find_label(number, addr)
     }
 
-    /// The label of the region that `range` begins in, or that is the first in it.
+    /// The label of the region in which `range` begins, or else of the first region in it.
     pub fn label_within(&mut self, number: u32, range: VirtRange) -> u32 {
         let (first, last) = (range.start().get(), range.last().get());
         if first == last {
@@ -173,14 +173,14 @@ impl Layout {
             Some(&label) if label != UNLABELED => label,
             _ => self.label(number, place, region),
         };
-        // An inferred region grows with what is asked for, so that it is asked each time.
+        // An inferred region grows with each lookup, so it is looked up each time.
         if let Some((first, last)) = self.spaces[place].regions.extent_of(addr.get()) {
             self.recent[recent_index(addr)] = Recent { first, last, space: number, label };
         }
         label
     }
 
-    /// The place of the space `number`, which is known from here on.
+    /// The index of the space `number`, which is added if it is new.
     #[cold]
     fn known(&mut self, number: u32) -> usize {
         let next = self.spaces.len();
@@ -192,7 +192,7 @@ impl Layout {
         place
     }
 
-    /// Gives a region of the space `number` its label.
+    /// Assigns a label to a region of the space `number`.
     #[cold]
     fn label(&mut self, number: u32, place: usize, region: RegionId) -> u32 {
         let (labels, index) = (&mut self.spaces[place].labels, region.0 as usize);
@@ -205,7 +205,7 @@ impl Layout {
         label
     }
 
-    /// The allocation site of what is at `addr`, by its index among those of the space.
+    /// The allocation site of the memory at `addr`, by its index among the sites of the space.
     pub fn site_of(&self, number: u32, addr: VirtAddr) -> Option<u32> {
         let regions = match self.last {
             Some((last, place)) if last == number => &self.spaces[place].regions,
@@ -214,19 +214,19 @@ impl Layout {
         regions.allocations().site_of(addr.get())
     }
 
-    /// Where `addr` lies in the file that is mapped there now.
+    /// The offset of `addr` in the file that is mapped there now.
     pub fn locate(&self, number: u32, addr: u64) -> Location {
         let unknown = Location { file: None, offset: addr };
         self.regions(number).map_or(unknown, |regions| regions.locate(addr))
     }
 
-    /// The spaces that are known, by their numbers.
+    /// The numbers of the known spaces.
     pub fn spaces(&self) -> impl Iterator<Item = (u32, &Regions)> {
         self.places.iter().map(|(number, place)| (*number, &self.spaces[*place].regions))
     }
 
-    /// The label of a TLB's entry for `range`, of which an address in `region` was accessed: that region's, or
-    /// [`SHARED`] if others have bytes there too.
+    /// The label of a TLB entry for `range` after an access in `region`: the label of that region, or
+    /// [`SHARED`] if other regions have bytes in `range` too.
     pub fn label_of_entry(&self, number: u32, range: VirtRange, region: u32) -> u32 {
         // Regions begin and end on boundaries of the base page.
         let is_single = range.bytes() <= PageSize::SIZE_4K.bytes()
@@ -244,7 +244,7 @@ impl Layout {
     }
 }
 
-/// The place of what was found at `addr` last.
+/// The slot of the part that contains `addr`.
 #[inline]
 fn recent_index(addr: VirtAddr) -> usize {
     (addr.get() >> RECENT_SHIFT) as usize % RECENT

@@ -1,4 +1,4 @@
-//! What a run counts while it goes on, and under which region it counts an address.
+//! Counts of a running simulation, and the regions to which they are attributed.
 
 pub mod census;
 pub mod history;

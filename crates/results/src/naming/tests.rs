@@ -1,4 +1,4 @@
-//! Names of code, sites and regions that a find of the tests gives, part by part.
+//! Names of code, sites and regions with a `find` of the tests, part by part.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn frame(function: &str, file: &str, line: u32) -> FrameName {
     FrameName { function, file, line }
 }
 
-/// Code at an offset in a program, or of no file.
+/// Code at an offset in a program, or in no file.
 fn at(object: Option<&str>, offset: u64) -> CodePlace {
     CodePlace { object: object.map(str::to_owned), offset, ..CodePlace::default() }
 }
@@ -49,7 +49,7 @@ fn a_site_is_called_by_the_innermost_call_in_the_programs_own_sources() {
     assert_eq!(code_name(&inlined), "pick (table.cc:12)");
 }
 
-/// Places that differ in anything that is shown stay apart.
+/// Places that differ in anything that is shown are not merged.
 #[test]
 fn equal_places_are_joined() {
     let mut code = vec![place("a", "a.c", 1), place("b", "b.c", 2), place("a", "a.c", 1)];
@@ -70,7 +70,7 @@ fn equal_places_are_joined() {
     ] {
         assert_eq!(join_code(&mut vec![one.clone(), other.clone()]), [0, 1], "{other:?}");
     }
-    // Of no file nothing but the address is known.
+    // If code belongs to no file, only its address is known.
     let further = CodePlace { instruction: 1, ..at(None, 7) };
     let mut of_no_file = vec![at(None, 7), at(None, 8), further, at(None, 7)];
     assert_eq!(join_code(&mut of_no_file), [0, 1, 2, 0]);
@@ -95,7 +95,7 @@ fn equal_sites_are_joined_and_the_worst_come_first() {
     assert_eq!(order, [(15, 50), (12, 1000), (12, 40), (9, 30)]);
 }
 
-/// They are counted up from the lowest address of the first space, wherever they stand in the list.
+/// Regions are numbered from the lowest address of the first space on, whatever their order in the list.
 #[test]
 fn regions_are_named_by_their_sites() {
     let call = |offset| SiteCall {

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! "Shrank" refers to the stream in the previous chunk, so that equal accesses are always stored equally. Any
-//! zstd decoder can read all of these. The measurements behind the limits are in docs/encoding.md.
+//! zstd decoder can read all of these. The measurements behind the limits are in docs/method/encoding.md.
 //!
 //! Miri cannot run C. Under Miri, streams are therefore stored uncompressed, which the format allows, so that
 //! it can check the code around them.

@@ -1,4 +1,4 @@
-//! Which page leaves next, by the three policies of docs/memory.md, as queues of names.
+//! Which page leaves next, by the three policies of docs/machines/memory.md, as queues of names.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Where every page is: an obvious model of memory that is managed, from docs/memory.md.
+//! Where every page is: an obvious model of memory that is managed, from docs/machines/memory.md.
 //!
 //! ```text
 //!   space: page -> region, own page, translation        contents: in memory, or in swap
