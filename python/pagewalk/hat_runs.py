@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from pagewalk.formats import Made
 
+
+LOCKS_SHOWN = 3
+"""How many classes of locks of a scheme the text shows unless told otherwise."""
 (SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
 MICRO, MT = "micro", "mt"
 GROUPS = {

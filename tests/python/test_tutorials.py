@@ -38,6 +38,18 @@ def test_a_tutorial_prints_what_it_shows_and_finds_what_it_promises(
     FOUND[name](tmp_path, printed)
 
 
+def test_the_example_of_the_readme_ends_with_a_gain(tmp_path: Path) -> None:
+    if not _native.may_trace():
+        pytest.skip("ptrace is forbidden here")
+    readme = (tutorial.ROOT / "README.md").read_text()
+    [example] = re.findall(r"^## From a question .*?(?=^## )", readme, re.MULTILINE | re.DOTALL)
+    page = tmp_path / "readme.md"
+    page.write_text(example)
+    list(tutorial.follow(page, tmp_path))
+    assert "make_table" in (tmp_path / "table.place").read_text()
+    found_by_faster(tmp_path, [])
+
+
 def test_every_tutorial_has_a_finding() -> None:
     names = {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES}
     assert names == FOUND.keys()

@@ -6,13 +6,14 @@ import json
 from pagewalk.commands import arguments
 from pagewalk.commands.command import Command, Flag, Table, refuse, shows_text
 from pagewalk.commands.flags import FORCE, html, json_of, pictures
-from pagewalk.commands.kinds import counts, names, number, size
+from pagewalk.commands.kinds import counts, names, number, positive, size
 from pagewalk.commands.parser import UsageError
 from pagewalk.hat_runs import (
     CPUS,
     CPUS_MAX,
     LOADS,
     LOCK_KINDS,
+    LOCKS_SHOWN,
     SCHEMES,
     SHOOTDOWNS,
     TABLES,
@@ -164,6 +165,15 @@ class Hat(Command):
             "--lock-kind", LOCK_KINDS, "what a processor does while it waits for a lock", "adaptive"
         ),
         Flag("--seed", type=number, default=1, metavar="N", help="seed of the loads (default: 1)"),
+        Flag(
+            "--top",
+            unless=_OF_MODEL,
+            type=positive,
+            default=LOCKS_SHOWN,
+            metavar="N",
+            help="in the text, show the N classes of locks of each scheme that were waited for "
+            f"longest (default: {LOCKS_SHOWN})",
+        ),
         Table("the runs"),
         json_of("the counts"),
         html("write a page for a browser"),
@@ -210,7 +220,7 @@ class Hat(Command):
         if shows_text(options):
             from pagewalk.report.hat import summary
 
-            say(summary(runs))
+            say(summary(runs, options.top))
         return 0
 
 

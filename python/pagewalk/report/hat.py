@@ -97,10 +97,16 @@ def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
     )
 
 
-def summary(runs: Sequence["HatRun"]) -> str:
-    """The runs as text for a terminal: throughput, then the contention of each class of locks."""
+def summary(runs: Sequence["HatRun"], top: int) -> str:
+    """The runs as text for a terminal: the finding, throughput, then the locks waited for most.
+
+    Args:
+        runs: The runs.
+        top: How many classes of locks of each scheme are shown.
+    """
     parts = []
     for group in _groups(runs):
+        parts.append(text.paragraph(finding(group), "", "  "))
         cpus = list(dict.fromkeys(run.cpus for run in group))
         schemes = list(dict.fromkeys(run.locking for run in group))
         rate = {(run.locking, run.cpus): run.throughput for run in group}
@@ -114,7 +120,15 @@ def summary(runs: Sequence["HatRun"]) -> str:
         rows = [[run.locking, *(_share(run, part) for part in PARTS)] for run in most]
         parts.append(text.table(head, rows))
         head = [f"locks on {on}", "taken", "found held", "mean wait", "mean hold"]
-        parts.append(text.table(head, [row for run in most for row in _lock_rows(run)]))
+        rows = [row for run in most for row in _lock_rows(run)[:top]]
+        classes = sum(len(_lock_rows(run)) for run in most)
+        left = classes - len(rows)
+        more = (
+            f"\n  … and {text.plural(left, 'row')} more: --top N shows N of a scheme"
+            if left
+            else ""
+        )
+        parts.append(text.table(head, rows) + more)
     return "\n\n".join([*parts, "waits and holds in cycles of virtual time"])
 
 
@@ -176,7 +190,37 @@ def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
     return head, rows
 
 
+def finding(group: Sequence["HatRun"]) -> str:
+    """What the runs of one load and page table say, in a sentence or two."""
+    least, most = (end(run.cpus for run in group) for end in (min, max))
+    rate = {(run.locking, run.cpus): run.throughput for run in group}
+    shown = [run for run in group if run.cpus == most]
+    best = max(shown, key=lambda run: run.throughput)
+    worst = max(shown, key=lambda run: _part(run, "wait_cycles"))
+    on = _processors(most)
+    said = f"{group[0].work}, {group[0].table}: "
+    if most > least:
+        gain = best.throughput / max(rate[best.locking, least], 1e-9)
+        said += (
+            f"{on} do {gain:.2f} times the work of {_processors(least)} under {best.locking}"
+            f"{', the best of these schemes' if len(shown) > 1 else ''}."
+        )
+    else:
+        said += f"{best.throughput:.4g} operations per million cycles under {best.locking}."
+    waits = _part(worst, "wait_cycles")
+    if not waits:
+        return f"{said} Nobody waits for a lock."
+    name, _ = max(worst.locks.items(), key=lambda one: one[1].wait_cycles)
+    verb = "wait" if most > 1 else "waits"
+    return (
+        f"{said} Under {worst.locking} {on} {verb} for locks in {text.percent(waits)} of the time, "
+        f"mostly for {name}."
+    )
+
+
 def _lock_rows(run: "HatRun") -> list[list[str]]:
+    """The classes of locks, those first whose waits took most of the time."""
+    by_wait = sorted(run.locks.items(), key=lambda one: (-one[1].wait_cycles, -one[1].acquisitions))
     return [
         [
             f"{run.locking}: {name}",
@@ -185,7 +229,7 @@ def _lock_rows(run: "HatRun") -> list[list[str]]:
             f"{counts.wait_cycles / max(counts.contended, 1):.0f}",
             f"{counts.hold_cycles / max(counts.acquisitions, 1):.0f}",
         ]
-        for name, counts in run.locks.items()
+        for name, counts in by_wait
         if counts.acquisitions
     ]
 
