@@ -5,7 +5,7 @@ use smp::{ClientsPlan, ClientsPrices, run_clients};
 
 use crate::{
     error::{failed, refused},
-    machine::Machine,
+    machines::Machine,
 };
 
 /// Clients in small spaces, more of them than slots, at the prices of `machine`; the outcome as JSON.
