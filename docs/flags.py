@@ -23,7 +23,9 @@ def listed() -> str:
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 
-def _groups(of: argparse.ArgumentParser) -> list[argparse._SubParsersAction]:
+def _groups(
+    of: argparse.ArgumentParser,
+) -> "list[argparse._SubParsersAction[argparse.ArgumentParser]]":
     return [one for one in of._actions if isinstance(one, argparse._SubParsersAction)]
 
 

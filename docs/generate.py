@@ -762,7 +762,7 @@ def index() -> str:
 def page(key: str, found: dict[str, Structure]) -> str:
     """A page of the reference."""
     title, about, names = PAGES[key]
-    lines = [f"# {title}", "", f"{about} [All of them](../results.md)."]
+    lines = [f"# {title}", "", f"{about} [All documents](../results.md)."]
     for one in (found[name] for name in names.split()):
         written = f" `{OTHERS[one.name]}` writes this document." if one.name in OTHERS else ""
         lines += ["", f"## {_heading(one.name)}", "", one.meaning + written, ""]
