@@ -29,7 +29,7 @@ const BASE: u64 = 0x0ff0_0000_0000;
 /// The size in bytes of the engine's initial stack.
 const STACK_BYTES: u64 = 256 << 10;
 const PAGE: u64 = 4096;
-/// The error number with which a child that may not be traced replaces an error of `execve`.
+/// The error number that a child reports in place of an error of `execve` if it may not be traced.
 const UNTRACED: i32 = libc::ENOTRECOVERABLE;
 
 const PT_LOAD: u32 = 1;

@@ -44,7 +44,7 @@
 //!
 //! impl Platform for Cpus {
 //!     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
-//!         // Here every processor that may hold what `flushes` name executes INVLPG, or loads CR3.
+//!         // Here every processor that may hold what `flushes` name executes INVLPG, or reloads CR3.
 //!         self.shootdowns += 1;
 //!     }
 //!
@@ -53,7 +53,7 @@
 //!     }
 //! }
 //!
-//! // The page table is in the first 64 MiB of memory, and so are the frames that it may take.
+//! // The page table is in the first 64 MiB of memory, as are the frames for its tables.
 //! let frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
 //! let mut cpus = Cpus { frames, shootdowns: 0 };
 //! let memory = SparseMemory::new(64 << 20);
@@ -67,12 +67,12 @@
 //!     hat.load(space, Translation::new(page, frame, Rights::ALL), 1, &mut cpus)?;
 //! }
 //!
-//! // In one of them the page is split: the processors forget it as it was.
+//! // In one of them the page is split: the processors flush the old translation.
 //! let range = VirtRange::of_page(VirtAddr::new(0x4000_0000).page(size));
 //! hat.resize(one, range, PageSize::SIZE_4K, &mut cpus)?;
 //! assert_eq!((hat.mappings(), cpus.shootdowns), (512 + 1, 1));
 //!
-//! // A base frame in the middle gets another owner: the layer finds and removes whatever maps it, in one shootdown.
+//! // A base frame in the middle gets another owner: the layer finds and removes all of its mappings, in one shootdown.
 //! let mut gone = Vec::new();
 //! let middle = PhysAddr::new(0x800_5000);
 //! let each = &mut |space, mapping: pagetable::Mapping| gone.push((space, mapping.translation.page));

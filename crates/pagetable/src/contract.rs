@@ -296,7 +296,7 @@ pub trait PageTable {
     ///
     /// let range = VirtRange::of_page(page);
     /// let forget = &mut |flush: &Flush, _: &mut SparseMemory| {
-    ///     // Here every processor forgets what `flush` names, while it goes on to use the page.
+    ///     // Here every processor flushes what `flush` names, while it continues to use the page.
     ///     assert_eq!(flush.scope(), Scope::Pages { range, pages: 1 });
     /// };
     /// let small = table.resize(space, range, PageSize::SIZE_4K, &mut memory, &mut frames, forget)?;
@@ -304,7 +304,7 @@ pub trait PageTable {
     ///
     /// let part = table.query(space, VirtAddr::new(0x4000_5000), &memory).expect("it is mapped");
     /// assert_eq!(part.translation.frame, PhysAddr::new(0x2000_5000));
-    /// // Which part was written to, nobody knows: all are dirty.
+    /// // It is unknown which part was written to: all are dirty.
     /// assert!(part.usage.dirty);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

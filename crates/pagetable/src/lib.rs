@@ -46,12 +46,12 @@
 //! let each = &mut |reference| references.push(reference);
 //! let found = table.walk(space, VirtAddr::new(0x1234), Kind::Store, &mut memory, each)?;
 //! assert_eq!(found.apply(VirtAddr::new(0x1234)), PhysAddr::new(0x2000234));
-//! // Four entries read, and in each the accessed bit set for the first time.
+//! // The walk reads four entries, and sets the accessed bit in each for the first time.
 //! assert_eq!(references.len(), 8);
 //!
 //! let range = VirtRange::of_page(page);
 //! let flush = table.unmap(space, range, &mut memory, &mut |gone| assert!(gone.usage.dirty))?;
-//! // Here the TLBs and MMU caches forget what `flush` names; then the tables' frames are free.
+//! // Here the TLBs and MMU caches flush what `flush` names; then the frames of tables can be freed.
 //! flush.done(&mut frames);
 //! table.destroy(space, &mut memory)?.done(&mut frames);
 //! assert_eq!(frames.used_bytes(), 0);
@@ -80,7 +80,7 @@
 //! let mut table = X86_64::<4>::new();
 //! let space = table.create(&mut memory, &mut frames)?;
 //!
-//! // 8 MiB of a graphics card, which are no memory of `frames`: whatever frame is named is mapped.
+//! // 8 MiB of a graphics card: a frame that is mapped need not be from `frames`.
 //! let start = VirtAddr::new(0xffff_c000_0000_0000);
 //! let page = start.page(PageSize::SIZE_2M);
 //! let write_combining = Attributes::of(MemoryType::WriteCombining);
@@ -110,7 +110,7 @@
 //! use pagetable::{Flush, PageTable, Translation, X86_64};
 //! use physmem::Physmem;
 //!
-//! /// Physical memory, seen by several processors.
+//! /// Physical memory that several processors share.
 //! #[derive(Clone)]
 //! struct Direct(Arc<[AtomicU64]>);
 //!
@@ -136,12 +136,12 @@
 //!     fn compare_exchange_u64(&mut self, addr: PhysAddr, old: u64, new: u64) -> Result<(), u64> {
 //!         self.word(addr).compare_exchange(old, new, SeqCst, SeqCst).map(|_| ())
 //!     }
-//!     // x86-64 changes half of an entry where it counts what is in a table.
+//!     // x86-64 changes half of an entry when it counts the entries of a table.
 //!     fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
 //!         let upper = |word: u64| Some(word & 0xffff_ffff | value >> 32 << 32);
 //!         self.word(addr).fetch_update(SeqCst, SeqCst, upper).unwrap();
 //!     }
-//!     // x86-64 has no entries of 4 bytes or of one.
+//!     // x86-64 has no entries of four bytes or of one byte.
 //!     fn read_u32(&self, _: PhysAddr) -> u32 { unimplemented!() }
 //!     fn write_u32(&mut self, _: PhysAddr, _: u32) { unimplemented!() }
 //!     fn swap_u32(&mut self, _: PhysAddr, _: u32) -> u32 { unimplemented!() }
@@ -161,7 +161,7 @@
 //! let large = Translation::new(page, PhysAddr::new(0x8000_0000), Rights::ALL);
 //! table.map(space, large, 1, &mut memory, &mut frames)?.done(&mut frames);
 //!
-//! // Another processor stores to the page all the time. It has no TLB; one with a TLB empties it in
+//! // Another processor stores to the page all the time. It has no TLB; one with a TLB would flush it in
 //! // `shootdown` below.
 //! let (hardware, mut its_memory) = (X86_64::<4>::new(), memory.clone());
 //! let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -170,7 +170,7 @@
 //!         while !over.load(SeqCst) {
 //!             let addr = VirtAddr::new(0x4000_5678);
 //!             let found = hardware.walk(space, addr, Kind::Store, &mut its_memory, &mut |_| {});
-//!             // It finds the page at every moment, at the one size or at the other.
+//!             // It finds the page at every moment, with one size or the other.
 //!             assert_eq!(found.map(|found| found.apply(addr)), Ok(PhysAddr::new(0x8000_5678)));
 //!             ready.store(true, SeqCst);
 //!         }
@@ -180,12 +180,12 @@
 //!     }
 //!     let range = VirtRange::of_page(page);
 //!     let shootdown = &mut |flush: &Flush, _: &mut Direct| {
-//!         // Every processor forgets what `flush` names.
+//!         // Every processor flushes what `flush` names.
 //!         assert!(flush.scope().covers(page));
 //!     };
 //!     let (to, memory) = (PageSize::SIZE_4K, &mut memory);
 //!     let split = table.resize(space, range, to, memory, &mut frames, shootdown);
-//!     // An error has changed nothing: the page is still one of 2M.
+//!     // After an error nothing has changed: the page still has 2 MiB.
 //!     assert_eq!(split.expect("there is room for a table").len(), 512);
 //!     over.store(true, SeqCst);
 //! });
@@ -230,7 +230,7 @@
 //! impl Format for TwoLevels {
 //!     const LEVELS_MAX: u8 = 2;
 //!     const HAS_GLOBAL: bool = false;
-//!     // An entry has no bits for how many entries of the table behind it are in use.
+//!     // An entry does not count the entries in use of the table that it points to.
 //!     const COUNTS: bool = false;
 //!
 //!     // The geometry.
@@ -250,7 +250,7 @@
 //!     }
 //!     fn tables_end(&self) -> PhysAddr { PhysAddr::new(1 << 32) }
 //!
-//!     // What an entry says.
+//!     // The meaning of an entry.
 //!     fn decode(&self, entry: u64, level: u8) -> Entry {
 //!         match entry & IN_USE != 0 {
 //!             false => Entry::Empty,
@@ -267,7 +267,7 @@
 //!         Usage { referenced: entry & 0x20 != 0, dirty: entry & 0x40 != 0, marked: false }
 //!     }
 //!
-//!     // How an entry is made, and which bits of it are changed later.
+//!     // Making an entry, and the bits of it that are changed later.
 //!     fn table(&self, table: PhysAddr, _: u64) -> u64 { table.get() | IN_USE }
 //!     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64 {
 //!         let large = if level == 2 { PAGE } else { 0 };
@@ -279,7 +279,7 @@
 //!     }
 //!     fn walk_sets_usage(&self) -> bool { true }
 //!
-//!     // Nobody asks for these where entries do not count.
+//!     // These are not called if entries do not count.
 //!     fn population(&self, _: u64) -> u64 { 0 }
 //!     fn recounted(&self, _: u64, _: i64) -> Option<u64> { None }
 //! }
@@ -297,10 +297,10 @@
 //! let mut references = Vec::new();
 //! let found = table.walk(space, addr, Kind::Store, &mut memory, &mut |at| references.push(at))?;
 //! assert_eq!(found.apply(addr), PhysAddr::new(0x80_5678));
-//! // The entry of level 2: read in use, readable and writable, then written accessed and dirty.
+//! // The level-2 entry: the walk reads it, and then writes it with the accessed and dirty bits set.
 //! assert_eq!(memory.read_u32(references[0].addr), 0x80_0000 | 0b1110_0111);
 //!
-//! // Splits, merges, refusals and footprints are those of all radix trees.
+//! // Splits, merges, errors and footprints are as in all radix trees.
 //! let range = VirtRange::of_page(page);
 //! let parts = table.resize(space, range, SIZES[0], &mut memory, &mut frames, &mut |_, _| {})?;
 //! assert_eq!(parts.len(), 1024);

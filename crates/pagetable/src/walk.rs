@@ -123,7 +123,7 @@ impl Translation {
     /// // The processor's IA32_PAT holds `X86Entries::PAT`.
     /// let space = table.create(&mut memory, &mut frames)?;
     ///
-    /// // 8 MiB of a device, by pages of 2M.
+    /// // 8 MiB of a device, with pages of 2 MiB.
     /// let page = VirtAddr::new(0xffff_c000_0000_0000).page(PageSize::SIZE_2M);
     /// let rights = Rights::READ | Rights::WRITE;
     /// let first = Translation::new(page, PhysAddr::new(0xe000_0000), rights)
@@ -133,7 +133,7 @@ impl Translation {
     /// let found = table.walk(space, page.start(), Kind::Store, &mut memory, &mut |_| {})?;
     /// assert_eq!(found.attributes.memory, MemoryType::WriteCombining);
     ///
-    /// // A format without the type says so: Svpbmt has no uncached memory that is not a device's.
+    /// // A format reports an error if it lacks the type: Svpbmt has no uncached memory other than a device's.
     /// let mut table = Sv39::<true>::new();
     /// let space = table.create(&mut memory, &mut frames)?;
     /// let first = Translation::new(VirtAddr::new(0).page(PageSize::SIZE_4K), PhysAddr::new(0), rights)

@@ -29,12 +29,12 @@
 //! assert!(large.is_aligned(PageSize::SIZE_2M));
 //! assert_eq!(memory.free_bytes(), bytes - (2 << 20));
 //!
-//! // A page that was split comes back in parts, and no frame comes back twice.
+//! // A page can be freed in parts, and no frame can be freed twice.
 //! let first = FrameId((large.get() >> base.shift()) as u32);
 //! memory.try_free(first, 0)?;
 //! assert_eq!(memory.try_free(first, 0), Err(FreeError::NotOut { frame: large }));
 //!
-//! // A size that memory has no room for is an error, which says what is free.
+//! // An allocation that does not fit is an error, which has the number of free bytes.
 //! let none = memory.allocate_page(PageSize::SIZE_1G, State::Movable);
 //! assert_eq!(none.unwrap_err().free_bytes, memory.free_bytes());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

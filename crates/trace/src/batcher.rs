@@ -41,7 +41,7 @@ struct Own {
     pc: u64,
     /// The first rows.
     first: [Meta; LANES],
-    /// The index of all rows in [`Batcher::metas`], if there are more than [`LANES`].
+    /// The index of its first row in [`Batcher::metas`], if it has more than [`LANES`] rows.
     metas: u32,
     /// The index of its first link in [`Batcher::links`].
     links: u32,

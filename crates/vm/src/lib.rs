@@ -29,14 +29,14 @@
 //! use physmem::Physmem;
 //! use vm::{Io, Kernel, Physical, Platform, Settings, Source, Vm};
 //!
-//! /// What the processor and the disks do for this kernel; here, it counts the pages copied.
+//! /// The operations of the processor and the disks; here, it counts the copied pages.
 //! #[derive(Default)]
 //! struct Board {
 //!     copies: u32,
 //! }
 //!
 //! impl Platform for Board {
-//!     // Here every processor that may hold what `flushes` name executes INVLPG, or loads CR3.
+//!     // Here every processor that may hold what `flushes` name executes INVLPG, or reloads CR3.
 //!     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {}
 //!     fn zero(&mut self, frame: PhysAddr, bytes: u64) {}
 //!     fn copy(&mut self, from: PhysAddr, to: PhysAddr, bytes: u64) {
@@ -62,14 +62,14 @@
 //!
 //! let child = kernel.create()?;
 //! kernel.fork(parent, child)?;
-//! // Both have the page, and neither may store to it before it has a copy.
+//! // Both map the same frame, and a store by either makes a copy.
 //! kernel.fault(child, stack.start(), Kind::Store)?;
 //! assert_eq!(kernel.platform().copies, 1);
 //! let frame = |space| hat.query(space, stack.start()).map(|found| found.translation.frame);
 //! assert_ne!(frame(parent), frame(child));
 //!
 //! kernel.exit(child)?;
-//! // An access that no region allows is an error: the process gets a signal.
+//! // An access that no region allows is an error: a kernel would send the process a signal.
 //! assert!(kernel.fault(parent, VirtAddr::new(0x1000), Kind::Load).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

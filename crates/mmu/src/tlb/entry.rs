@@ -139,7 +139,7 @@ impl Slot {
         flags: 0,
     };
 
-    /// A slot with `entry`, which must have a frame that is used.
+    /// A slot with `entry`, which must have at least one frame.
     #[inline(always)]
     pub(super) fn new(entry: &TlbEntry, label: u32, paired: bool) -> Slot {
         let size = entry.page.size();
