@@ -19,12 +19,7 @@ fn a_wrong_file_is_refused_at_its_line() {
     // What is replaced, by what, at which line's text the error points, and what it says.
     for (from, to, at, what) in [
         ("entries = 1024", "entires = 1024", "entires", "entires"),
-        (
-            "entries = 1024",
-            "entries = 1023",
-            "ways = 4",
-            "1023 entries do not divide into sets",
-        ),
+        ("entries = 1024", "entries = 1023", "ways = 4", "1023 entries do not divide into sets"),
         ("entries = 1024", "entries = 0", "entries = 0", "it has no entries"),
         (
             "entries = 1024",
@@ -66,7 +61,7 @@ fn a_wrong_setting_is_refused_by_name() {
         ("tlb.l2.entires=4", "entires"),
         ("tlb.l9.entries=4", "l9"),
         ("tlb.l2.entries=many", "many"),
-        ("tlb.l2.entries=7", "no whole number of sets of 4 ways"),
+        ("tlb.l2.entries=7", "do not divide into sets of 4 ways"),
         ("tlb.l2.replacement=clairvoyant", "clairvoyant"),
         ("title.x=1", "holds no keys"),
         ("memory.size=4", "with its unit"),
