@@ -383,7 +383,7 @@ def test_a_processor_without_a_library_is_refused(
     (tmp_path / "pagewalk-allocations-riscv64.so").write_bytes(b"")
     monkeypatch.setattr("pagewalk.recording.PLUGINS", tmp_path)
     program = compiled(THREE, name="none")
-    with pytest.raises(Error, match=r"not built for x86-64, but for riscv64"):
+    with pytest.raises(Error, match=r"not built for x86-64, only for riscv64"):
         Recording([str(program)], allocations=True).record(program.with_name("none.pwt"))
 
 

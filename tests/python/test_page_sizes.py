@@ -481,7 +481,10 @@ def test_what_cannot_be_advised_is_refused(
         ("heap = 64K\nstack = 64K sideways\n", ": line 2: after the size comes `fallback`"),
         ("heap = 2M\n", ": line 1: this machine has no pages of 2M: write one of 16K, 64K"),
         ("data=64K\nrange 0..9=64K, range 5..7=1M\n", ": line 2: `range 5..7=1M` overlaps with"),
-        ("region nowhere = 64K\n", ": line 1: nothing was mapped that is the region nowhere: see"),
+        (
+            "region nowhere = 64K\n",
+            ": line 1: nothing was mapped that is the region nowhere: `pagewalk info",
+        ),
         ("mmap = 64K node 1\n", ": line 1: memory is one node: write [memory.numa]"),
     ],
 )

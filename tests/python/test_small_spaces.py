@@ -153,9 +153,9 @@ def processes(results: dict) -> list[dict]:
 
 def test_a_kernel_is_asked_for_as_it_can_be(talk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(talk), "-m", "pentium4", "--kernel", "exokernel"]) == 2
-    assert "there are monolithic, microkernel" in capsys.readouterr().err
+    assert "choose one of monolithic, microkernel" in capsys.readouterr().err
     assert main(["run", "--kernel", "monolithic", "-m", "pentium4", "--", "true"]) == 2
-    assert "--kernel is for recordings" in capsys.readouterr().err
+    assert "--kernel is for traces" in capsys.readouterr().err
     generated = ["generate:pingpong,ipc=266,bits=32,accesses=20k", "--kernel", "monolithic"]
     assert main(["run", *generated, "-m", "pentium4"]) != 0
     assert "leave --kernel out" in capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_a_kernel_is_asked_for_as_it_can_be(talk: Path, capsys: pytest.CaptureFi
 
 def test_packages_are_downloaded_only_if_that_is_asked_for(tmp_path: Path) -> None:
     lab = Lab(Path(__file__).parents[2] / "experiments", tmp_path)
-    with pytest.raises(Error, match="for i386 are not here: --install downloads"):
+    with pytest.raises(Error, match="for i386 are missing: give --install"):
         lab.trace("cat-wc", 1000)
     assert lab.program("fastcgi@20").command[-1].count(" 20'") == 1
 

@@ -61,7 +61,7 @@ fn a_wrong_setting_is_refused_by_name() {
         ("tlb.l2.entires=4", "entires"),
         ("tlb.l9.entries=4", "l9"),
         ("tlb.l2.entries=many", "many"),
-        ("tlb.l2.entries=7", "no whole number of sets of 4 ways"),
+        ("tlb.l2.entries=7", "do not divide into sets of 4 ways"),
         ("tlb.l2.replacement=clairvoyant", "clairvoyant"),
         ("title.x=1", "holds no keys"),
         ("memory.size=4", "with its unit"),

@@ -304,11 +304,11 @@ fn what_is_wrong_is_said() {
             &["os.utopia={}", "restseg.ways=3"],
             "restseg.filter_lines: 8 entries do not divide into sets",
         ),
-        (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and this cannot"),
+        (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and this exclude"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),
         (&["os.utopia.size=7G"], "os.utopia: segments take more than three quarters"),
         (&["os.utopia.large_size=4M"], "os.utopia.large_size: the manager `base` gives no pages"),
-        (&["os.utopia={}", "memory.numa.nodes=2"], "os.utopia: memory.numa and this cannot"),
+        (&["os.utopia={}", "memory.numa.nodes=2"], "os.utopia: memory.numa and this exclude"),
     ] {
         let base = ["os.manager=base", "memory.size=8G"];
         let said = refused(&[&base[..], settings].concat());

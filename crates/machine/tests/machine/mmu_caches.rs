@@ -161,7 +161,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         (
             "opteron-2008",
             &["mmu_cache.entries=8", "mmu_cache.replacement=vilru"],
-            "no replacement policy: write lru",
+            "not a replacement policy: write lru",
         ),
     ] {
         let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();

@@ -189,7 +189,7 @@ fn a_shared_cache_is_the_nested_tlb_or_the_last_tlb() {
 #[test]
 fn what_a_host_cannot_be_is_refused_with_a_reason() {
     for (machine, settings, what) in [
-        ("tlb-only", &["nested.page_size=4K"][..], "nested: a machine of TLBs alone"),
+        ("tlb-only", &["nested.page_size=4K"][..], "nested: a machine without a page table"),
         ("opteron-2008", &["nested.levels=3"], "nested.levels: "),
         ("opteron-2008", &["nested.format=none"], "nested.format: there is no page table"),
         ("opteron-2008", &["nested.page_size=64K"], "nested.page_size: the host's table holds"),

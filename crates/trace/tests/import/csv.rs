@@ -109,7 +109,7 @@ fn wrong_tables_are_refused_with_line_and_byte() {
         ("addr,size\n1,\n", "line 2: `` is not a number", 12),
         ("addr,size\n1,0\n", "line 2: size 0", 10),
         ("addr,size\n1,16384\n", "line 2: size 16384", 10),
-        ("addr,kind\n1,jump\n", "line 2: `jump` is none of fetch, load, store", 12),
+        ("addr,kind\n1,jump\n", "line 2: `jump` is unknown: it must be fetch, load, store", 12),
         ("addr,kind\n1,3\n", "kind 3", 10),
         ("addr\n0x12345678901234567\n", "is not a number", 5),
         ("addr\n-1\n", "is not a number", 5),

@@ -125,11 +125,11 @@ fn wrong_lines_are_refused_with_line_and_byte() {
     for (text, wrong, part) in [
         ("0x1: R 0x10\n", "0x1: Q 0x10\n", "`0x1: Q 0x10` is not a line of pinatrace,"),
         ("0 7f\n", "9 7f\n", "`9 7f` is not a line of a trace for Dinero"),
-        ("r 7f 4\n", "r 7f\n", "is no line of Dinero's"),
-        ("0x10 R\n", "0x10 Q\n", "is no line of Ramulator's"),
-        ("17 64\n", "99999999999 64\n", "is no line of Ramulator's"),
-        ("1 R 0x10\n", "1 R\n", "is no line of USIMM's"),
-        (prog, "a b\n", "is no line of perf script's"),
+        ("r 7f 4\n", "r 7f\n", "is not a line of a trace for Dinero"),
+        ("0x10 R\n", "0x10 Q\n", "is not a line of a trace for Ramulator"),
+        ("17 64\n", "99999999999 64\n", "is not a line of a trace for Ramulator"),
+        ("1 R 0x10\n", "1 R\n", "is not a line of a trace for USIMM"),
+        (prog, "a b\n", "is not a line of perf script's"),
         (prog, "a 1 1.5: e: main\n", "without the address"),
     ] {
         // Behind what is looked at to find the format.

@@ -120,7 +120,11 @@ fn a_member_that_is_not_what_it_says_is_refused() {
     };
     let no = Options::default();
     let good = archive(&[text], Lengths::Known);
-    refused(&at(&good, 14, &[1, 2, 3, 4]), &no, "`chunk.0000` of the zip has another checksum");
+    refused(
+        &at(&good, 14, &[1, 2, 3, 4]),
+        &no,
+        "`chunk.0000` of the zip does not match its checksum",
+    );
     refused(&at(&good, 22, &[3, 0, 0, 0]), &no, "expands to more than the 3 bytes of its header");
     refused(&at(&good, 22, &[99, 0, 0, 0]), &no, "has 18 bytes, but its header gives 99");
     refused(&at(&good, 6, &[1, 0]), &no, "is encrypted");

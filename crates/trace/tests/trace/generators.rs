@@ -204,7 +204,7 @@ fn a_count_may_have_decimals_that_leave_a_whole_number() {
 #[test]
 fn nonsense_is_refused_with_what_to_write() {
     for (spec, wanted) in [
-        ("", "there are uniform, zipf, strided, chase, join"),
+        ("", "choose one of uniform, zipf, strided, chase, join"),
         ("jion,table=1G", "no pattern `jion`"),
         ("uniform,siz=8M", "no parameter `siz`; the parameters are size, stores, accesses"),
         ("uniform,size=8", "as in 64B, 8K or 16G"),

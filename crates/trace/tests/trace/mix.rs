@@ -215,7 +215,7 @@ fn a_description_says_all_again() {
         ("cpus=0,a", "from 1 to 1024"),
         ("quantum=x,a", "write a number"),
         ("colour=red,a", "`colour=red` is neither a file nor a setting"),
-        ("order=chaos,a", "there are blocking, turns, stamps"),
+        ("order=chaos,a", "choose one of blocking, turns, stamps"),
         ("pipe=x,a", "write bytes with a unit"),
         ("a*0", "write the number of copies"),
         ("a*99999", "write the number of copies"),
