@@ -8,7 +8,7 @@
 //! manager's own. What a manager refuses must be refused in a line, before the run or in it.
 //!
 //! `PAGEWALK_STREAMS=10000` runs so many streams, `PAGEWALK_STREAMS_SEED` is where they start, and
-//! `PAGEWALK_STREAMS_ONLY=base` runs one manager alone, and prints the streams.
+//! `PAGEWALK_STREAMS_ONLY=base` runs one manager alone, and prints the streams and settings.
 
 use std::{
     collections::BTreeMap,
@@ -574,6 +574,9 @@ fn case(seed: u64, only: Option<&str>, now: &Mutex<Option<Now>>, tally: &Mutex<T
             }
         }
         let told = format!("seed {seed}, {manager}: {all:?}");
+        if shows {
+            println!("{told}");
+        }
         *now.lock().unwrap() = Some(Now::of(told));
         let done = catch_unwind(AssertUnwindSafe(|| one(manager, &all, &rows, check)));
         *now.lock().unwrap() = None;
@@ -710,6 +713,29 @@ fn a_call_looks_at_what_is_mapped_alone() {
         let spent = spent_on(Path::new("/proc/thread-self/schedstat")) - began;
         assert!(spent < Duration::from_secs(5), "{manager}: {spent:?}");
     }
+}
+
+/// After a shootdown of a page a checked run searches the TLBs for that page: it does not go through the thousands
+/// of entries of a second level.
+#[test]
+fn a_checked_shootdown_takes_about_as_long_as_one_that_is_not() {
+    let mut rows = vec![map(LOW, 8 * BLOCK, 3, 0x22)];
+    rows.extend((0..4096).map(|page| Row::Access(Kind::Store, LOW + page * PAGE, 8)));
+    for _ in 0..10_000 {
+        let protect = |prot| Event::Mprotect { addr: LOW, bytes: PAGE, prot, result: 0 };
+        rows.extend([1, 3].map(|prot| Row::Event(protect(prot))));
+        rows.push(Row::Access(Kind::Store, LOW, 8));
+    }
+    let settings = ["os.manager=linux", "os.linux.enabled=never"].map(str::to_owned);
+    let took = |check| {
+        let machine = Machine::load("epyc-9005", &settings).expect("the settings are right");
+        let began = spent_on(Path::new("/proc/thread-self/schedstat"));
+        let options = RunOptions { check, progress: &mut |_| true };
+        machine.run(&mut Rows::new(rows.clone()), options).expect("the run ends");
+        spent_on(Path::new("/proc/thread-self/schedstat")) - began
+    };
+    let (plain, checked) = (took(false), took(true));
+    assert!(checked < 3 * plain, "{checked:?} for {plain:?}");
 }
 
 const LOW: u64 = 0x40_0000;

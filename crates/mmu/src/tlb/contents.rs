@@ -1,8 +1,10 @@
 //! The contents and counts of a TLB, for code outside it.
 
-use addr::{Asid, Kind, Page, VirtAddr};
+use addr::{Asid, Kind, Page, VirtAddr, VirtRange};
 
-use super::{Array, Evicted, Tlb, TlbCounts, TlbEntry, entry::add, retire};
+use super::{
+    Array, Evicted, Tlb, TlbCounts, TlbEntry, entry::add, flush::SEARCHED_MAX, retire, sizes,
+};
 use crate::AnyReplacement;
 
 /// The content of a slot, as seen from one space.
@@ -99,6 +101,22 @@ impl Tlb {
                 move |at: u32| first.start().wrapping_add(u64::from(at) << first.size().shift());
             pages.map(move |at| (self.entry_at(slot, start(at)), self.slots[slot].label()))
         })
+    }
+
+    /// The entries that may translate an address of `range` in `asid`, with their labels: of few pages those that are
+    /// found for each, which takes no longer the more entries there are; else all that serve `asid`.
+    pub fn entries_for(&self, range: VirtRange, asid: Asid) -> Vec<(TlbEntry, u32)> {
+        let pages = range.pages(self.smallest);
+        if pages.clone().nth(SEARCHED_MAX).is_some() {
+            return self
+                .entries()
+                .filter(|(entry, _)| entry.global || entry.asid == asid)
+                .collect();
+        }
+        let each =
+            pages.flat_map(|page| sizes(self.live_sizes).map(move |size| (page.start(), size)));
+        let found = each.filter_map(|(va, size)| Some((va, self.slot_for(va, size, asid)?)));
+        found.map(|(va, slot)| (self.entry_at(slot, va), self.slots[slot].label())).collect()
     }
 
     /// The entry in `slot`; for a block, the entry of the page at `va`.

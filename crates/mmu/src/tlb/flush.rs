@@ -1,12 +1,12 @@
 //! Flushes of a TLB: by page, range, space, or everything.
 
-use addr::{Asid, VirtAddr, VirtRange};
+use addr::{Asid, PageSize, VirtAddr, VirtRange};
 
 use super::{Evicted, Tlb, entry::Slot, sizes};
 
 /// For a range of at most this many of the smallest pages, each page is searched for; for a longer
 /// range, all slots are examined.
-const FLUSH_PAGES_MAX: usize = 8;
+pub(super) const SEARCHED_MAX: usize = 8;
 
 impl Tlb {
     /// Removes the entries that translate `va` in `asid`, whatever their page size, including
@@ -19,17 +19,21 @@ impl Tlb {
     ) -> u64 {
         let mut flushed = 0;
         for size in sizes(self.live_sizes) {
-            let number = self.number(va, size);
-            let Some(array) = self.array_of[size.shift() as usize] else { continue };
-            let set = self.arrays[array as usize].sets.set_of(number);
-            while let Some(slot) = self.find_tagged(array as usize, set, size, number, |slot| {
-                slot.serves(asid) && (self.blocks.is_none() || slot.has(va))
-            }) {
+            while let Some(slot) = self.slot_for(va, size, asid) {
                 self.flush_slot(slot, evicted);
                 flushed += 1;
             }
         }
         flushed
+    }
+
+    /// The slot of an entry of pages of `size` that translates `va` in `asid`; of a pair, or the other page of it.
+    pub(super) fn slot_for(&self, va: VirtAddr, size: PageSize, asid: Asid) -> Option<usize> {
+        let number = self.number(va, size);
+        let array = usize::from(self.array_of[size.shift() as usize]?);
+        let set = self.arrays[array].sets.set_of(number);
+        let serves = |slot: &Slot| slot.serves(asid) && (self.blocks.is_none() || slot.has(va));
+        self.find_tagged(array, set, size, number, serves)
     }
 
     /// Removes the entries that translate any address of `range` in `asid`, as [`Tlb::flush_page`]
@@ -41,7 +45,7 @@ impl Tlb {
         evicted: &mut impl FnMut(Evicted),
     ) -> u64 {
         let pages = range.pages(self.smallest);
-        if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
+        if pages.clone().nth(SEARCHED_MAX).is_none() {
             return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
         }
         let (paired, has_bits) = (self.paired, self.blocks.is_some());

@@ -392,6 +392,16 @@ fn a_tlb_with_blocks_does_what_a_list_of_all_pages_does() {
                     assert_eq!(held.len(), pages, "{}", context());
                     for entry in held {
                         assert!(tlb.peek(entry.page.start(), entry.asid).is_some());
+                        // A page is searched for, and of many pages all entries are looked at.
+                        for pages in [1, 1000] {
+                            let range = VirtRange::new(entry.page.start(), pages * SMALL.bytes());
+                            let found = tlb.entries_for(range.unwrap(), entry.asid);
+                            assert!(
+                                found.iter().any(|(found, _)| *found == entry),
+                                "{}",
+                                context()
+                            );
+                        }
                     }
                 }
             }

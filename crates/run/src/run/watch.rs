@@ -15,7 +15,7 @@
 use addr::Asid;
 use description::{Description, Inject};
 use hardware::tlbs::TlbUnits;
-use mmu::RangeEntry;
+use mmu::{RangeEntry, TlbEntry};
 use os::host::Stack;
 use pagetable::{Flush, Scope};
 use results::count::census::TABLES;
@@ -122,12 +122,15 @@ fn stale(
         ));
     }
     hardware.units.iter().find_map(|unit| {
-        let is_own = |asid_of, global| global || asid_of == asid;
-        let entries = unit
-            .tlb
-            .entries()
-            .filter(|(entry, label)| *label != TABLES && is_own(entry.asid, entry.global));
-        let mut held = entries.flat_map(|(entry, _)| entry.pages(unit.tlb.is_paired()));
+        let is_own = |(entry, _): &(TlbEntry, u32)| entry.global || entry.asid == asid;
+        let entries = match named {
+            Scope::Nothing => Vec::new(),
+            // Most shootdowns name one page, and the second level of TLBs has thousands of entries.
+            Scope::Pages { range, .. } => unit.tlb.entries_for(range, asid),
+            Scope::Space => unit.tlb.entries().filter(is_own).collect(),
+        };
+        let of_pages = entries.into_iter().filter(|(_, label)| *label != TABLES);
+        let mut held = of_pages.flat_map(|(entry, _)| entry.pages(unit.tlb.is_paired()));
         held.find_map(|(page, frame, rights)| {
             if !named.covers(page) {
                 return None;
