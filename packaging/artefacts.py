@@ -90,9 +90,9 @@ def environment(tree: Path, processor: str) -> dict[str, str]:
     return {**os.environ, **own}
 
 
-def unpacked(sdist: Path) -> Path:
-    """The tree of a source distribution, always in one place."""
-    folder = BUILD / "tree"
+def unpacked(sdist: Path, processor: str) -> Path:
+    """The tree of a source distribution, in one place for each processor."""
+    folder = BUILD / f"tree-{processor}"
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -107,7 +107,7 @@ def unpacked(sdist: Path) -> Path:
 def wheel(sdist: Path, processor: str, to: Path) -> Path:
     """Builds the wheel for a processor, from the source distribution alone."""
     say(f"building the wheel for {processor}, which {WHEELS[processor]}")
-    tree = unpacked(sdist)
+    tree = unpacked(sdist, processor)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     run(*command, "--wheel-dir", to, tree, env=environment(tree, processor))
     [built] = to.glob(f"*{processor}.whl")
@@ -116,7 +116,7 @@ def wheel(sdist: Path, processor: str, to: Path) -> Path:
 
 def sources(sdist: Path, to: Path) -> None:
     """Writes the source of the QEMU programs in the wheel for x86-64."""
-    tree = unpacked(sdist)
+    tree = unpacked(sdist, "x86_64")
     run(sys.executable, "qemu/sources.py", to, cwd=tree, env=environment(tree, "x86_64"))
 
 
