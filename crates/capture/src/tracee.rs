@@ -209,11 +209,7 @@ impl Tracee {
 
 /// The registers that a program must have so that its `syscall` instruction makes this call. `orig_rax` holds no
 /// call's number: the kernel restarts the call of that number after a signal.
-fn calling(
-    before: Registers,
-    number: u64,
-    [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
-) -> Registers {
+fn calling(before: Registers, number: u64, [rdi, rsi, rdx, r10, r8, r9]: [u64; 6]) -> Registers {
     let orig_rax = u64::MAX;
     Registers { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }
 }
