@@ -29,8 +29,8 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute() / "artefacts"
-CRATES = ("addr", "pagetable", "physmem", "hat", "vm", "mmu")
-"""The crates that others can use, each after those that it depends on."""
+CRATES = ("addr", "physmem", "pagetable", "hat", "vm", "mmu")
+"""The crates that others can use, each after those that it or its tests depend on."""
 WHEELS = {"x86_64": "records and analyses", "aarch64": "analyses"}
 """The processors that there are wheels for."""
 
