@@ -33,6 +33,8 @@ CRATES = ("addr", "physmem", "pagetable", "hat", "vm", "mmu")
 """The crates that others can use, each after those that it or its tests depend on."""
 WHEELS = {"x86_64": "records and analyses", "aarch64": "analyses"}
 """The processors that there are wheels for."""
+PLATFORM = "manylinux_2_34"
+"""What a wheel needs of a system: glibc 2.34. maturin refuses a native half that needs more."""
 
 
 def fail(what: str) -> NoReturn:
@@ -79,7 +81,10 @@ def environment(tree: Path, processor: str) -> dict[str, str]:
         "CFLAGS": " ".join(f"-ffile-prefix-map={each}" for each in maps),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
+    arguments = f"{os.environ.get('MATURIN_PEP517_ARGS', '')} --compatibility {PLATFORM}"
     if processor != "x86_64":
+        # The Python that runs this is none of that processor; its name is all that is needed.
+        arguments += " --interpreter python3.10"
         target, compiler = f"{processor}-unknown-linux-gnu", f"{processor}-linux-gnu-gcc"
         name = target.replace("-", "_")
         own |= {
@@ -87,7 +92,7 @@ def environment(tree: Path, processor: str) -> dict[str, str]:
             f"CARGO_TARGET_{name.upper()}_LINKER": compiler,
             f"CC_{name}": compiler,
         }
-    return {**os.environ, **own}
+    return {**os.environ, **own, "MATURIN_PEP517_ARGS": arguments}
 
 
 def unpacked(sdist: Path, processor: str) -> Path:
