@@ -83,9 +83,9 @@ def environment(tree: Path, processor: str) -> dict[str, str]:
     }
     arguments = f"{os.environ.get('MATURIN_PEP517_ARGS', '')} --compatibility {PLATFORM}"
     if processor != "x86_64":
-        # The Python that runs this is none of that processor; its name is all that is needed.
-        arguments += " --interpreter python3.10"
         target, compiler = f"{processor}-unknown-linux-gnu", f"{processor}-linux-gnu-gcc"
+        # The Python that runs this is none of that processor; its name is all that is needed.
+        arguments += f" --target {target} --interpreter python3.10"
         name = target.replace("-", "_")
         own |= {
             "CARGO_BUILD_TARGET": target,
