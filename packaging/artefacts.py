@@ -29,10 +29,12 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute() / "artefacts"
-CRATES = ("addr", "pagetable", "physmem", "hat", "vm", "mmu")
-"""The crates that others can use, each after those that it depends on."""
+CRATES = ("addr", "physmem", "pagetable", "hat", "vm", "mmu")
+"""The crates that others can use, each after those that it or its tests depend on."""
 WHEELS = {"x86_64": "records and analyses", "aarch64": "analyses"}
 """The processors that there are wheels for."""
+PLATFORM = "manylinux_2_34"
+"""What a wheel needs of a system: glibc 2.34. maturin refuses a native half that needs more."""
 
 
 def fail(what: str) -> NoReturn:
@@ -79,20 +81,23 @@ def environment(tree: Path, processor: str) -> dict[str, str]:
         "CFLAGS": " ".join(f"-ffile-prefix-map={each}" for each in maps),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
+    arguments = f"{os.environ.get('MATURIN_PEP517_ARGS', '')} --compatibility {PLATFORM}"
     if processor != "x86_64":
         target, compiler = f"{processor}-unknown-linux-gnu", f"{processor}-linux-gnu-gcc"
+        # The Python that runs this is none of that processor; its name is all that is needed.
+        arguments += f" --target {target} --interpreter python3.10"
         name = target.replace("-", "_")
         own |= {
             "CARGO_BUILD_TARGET": target,
             f"CARGO_TARGET_{name.upper()}_LINKER": compiler,
             f"CC_{name}": compiler,
         }
-    return {**os.environ, **own}
+    return {**os.environ, **own, "MATURIN_PEP517_ARGS": arguments}
 
 
-def unpacked(sdist: Path) -> Path:
-    """The tree of a source distribution, always in one place."""
-    folder = BUILD / "tree"
+def unpacked(sdist: Path, processor: str) -> Path:
+    """The tree of a source distribution, in one place for each processor."""
+    folder = BUILD / f"tree-{processor}"
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -107,7 +112,7 @@ def unpacked(sdist: Path) -> Path:
 def wheel(sdist: Path, processor: str, to: Path) -> Path:
     """Builds the wheel for a processor, from the source distribution alone."""
     say(f"building the wheel for {processor}, which {WHEELS[processor]}")
-    tree = unpacked(sdist)
+    tree = unpacked(sdist, processor)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     run(*command, "--wheel-dir", to, tree, env=environment(tree, processor))
     [built] = to.glob(f"*{processor}.whl")
@@ -116,7 +121,7 @@ def wheel(sdist: Path, processor: str, to: Path) -> Path:
 
 def sources(sdist: Path, to: Path) -> None:
     """Writes the source of the QEMU programs in the wheel for x86-64."""
-    tree = unpacked(sdist)
+    tree = unpacked(sdist, "x86_64")
     run(sys.executable, "qemu/sources.py", to, cwd=tree, env=environment(tree, "x86_64"))
 
 

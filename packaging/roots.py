@@ -3,7 +3,7 @@
 ```
  debootstrap --> target/roots/SUITE      python3, venv, pipx; no compiler, no apt records
                      | copied for each trial, and removed after it
- dist/ --pip download--> target/roots/SUITE.wheels      what the wheel depends on, for that Python
+ dist/ --pip download--> target/roots/SUITE.wheels      what the wheel depends on, pip, uv
                      |
        unshare: own mounts, processes and no network --> chroot --> trial.sh, as an ordinary user
 ```
@@ -57,7 +57,7 @@ def root(suite: str) -> Path:
 
 
 def wheels(suite: str, dist: Path) -> Path:
-    """What pip needs to install the wheel in a suite: it, its dependencies, and uv."""
+    """The wheel, what it depends on, and what installs it."""
     [own] = dist.glob("pagewalk-*x86_64.whl")
     folder = ROOTS / f"{suite}.wheels"
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,8 @@ def wheels(suite: str, dist: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
     command += ["--python-version", SUITES[suite], "--dest", str(folder)]
     command += [word for each in platforms for word in ("--platform", each)]
-    artefacts.run(*command, own, "uv")
+    # pipx of Debian 13 has pip install a newer pip.
+    artefacts.run(*command, own, "pip", "uv")
     return folder
 
 

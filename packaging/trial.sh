@@ -85,7 +85,7 @@ for home in /readonly /full; do
     refused "$home" env HOME="$home" pagewalk record -o "$home/a.pwt" -- "${program[@]}"
     refused "$home" env HOME="$home" pagewalk run join.pwt --json "$home/a.json" --html "$home/a.html"
     refused "$home" env HOME="$home" pagewalk export csv join.pwt -o "$home/a.csv"
-    refused "$home" env HOME="$home" pagewalk reproduce B10/fig4.14
+    refused "$home" env HOME="$home" pagewalk reproduce B10/table4.2
 done
 # Nothing that asks for no file minds.
 env HOME=/readonly TMPDIR=/readonly pagewalk stat join.pwt -m tlb-only >/dev/null

@@ -7,6 +7,7 @@ The wheel is compiled in haste (`HASTE`): `make wheel` makes the same from the s
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "packaging"))
+
+import audit  # noqa: E402
+
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
 HASTE = {
     # What `cargo test` has compiled of other crates is taken over.
-    "MATURIN_PEP517_ARGS": "--profile dev",
+    # And the wheel is named for the glibc of this system.
+    "MATURIN_PEP517_ARGS": "--profile dev --compatibility pypi",
     "CARGO_TARGET_DIR": str(TARGET),
 }
 
@@ -119,6 +125,18 @@ def test_the_wheel_holds_what_recording_and_experiments_need(wheel: Path) -> Non
         "Description-Content-Type: text/markdown",
     ):
         assert line in metadata, line
+
+
+def test_the_wheel_keeps_what_its_name_promises(wheel: Path, tmp_path: Path) -> None:
+    assert audit.audit(wheel) == []
+    for wrong, says in (
+        (re.sub(r"_2_\d+_", "_2_5_", wheel.name), "_native.abi3.so: needs GLIBC_2."),
+        (wheel.name.replace("x86_64", "aarch64"), "_native.abi3.so: is for x86_64"),
+        (wheel.name.replace("x86_64", "aarch64"), "qemu-x86_64 is in a wheel for analysis"),
+        (wheel.name.replace("abi3", "cp310"), "its name is not that of a wheel of abi3"),
+    ):
+        shutil.copy(wheel, tmp_path / wrong)
+        assert any(says in each for each in audit.audit(tmp_path / wrong)), (wrong, says)
 
 
 def test_a_fresh_environment_records_runs_reports_and_reproduces(

@@ -171,6 +171,7 @@ def _measure(
         if len(experiments) > 1 and sys.stderr.isatty():
             say(f"[{number}/{len(experiments)}] {experiment.name}", sys.stderr)
         try:
+            lab.cache.mkdir(parents=True, exist_ok=True)
             outcome = reproduce(experiment, lab, options.smoke)
         except Error as error:
             if isinstance(error, WorkError) and str(error) == "interrupted":
