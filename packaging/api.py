@@ -78,7 +78,7 @@ def lines(page: str, path: str) -> Iterator[str]:
 
 def listing(crate: str, pages: Path) -> list[str]:
     """The lines of a crate, in order."""
-    found = set()
+    found: set[str] = set()
     for page in sorted((pages / crate).rglob("*.html")):
         name = page.stem.rpartition(".")[2]
         path = "::".join(
