@@ -6,6 +6,8 @@
 //!   swap         more places, or fewer where the rest is not in use
 //! ```
 
+use core::sync::atomic::Ordering;
+
 use hat::locking::Mutex;
 use physmem::{FrameId, FrameTable};
 
@@ -49,6 +51,8 @@ impl<H: Host> Kernel<'_, H> {
                 return Err(SettingsError::SwapInUse { used: swap.used() });
             }
             swap.set_slots(pages);
+            // Pages may have room now that had none.
+            self.vm.in_vain.store(usize::MAX, Ordering::Relaxed);
             Ok(())
         })
     }

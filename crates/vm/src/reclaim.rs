@@ -20,6 +20,7 @@ use alloc::{
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
 };
+use core::sync::atomic::Ordering;
 
 use addr::{PageSize, PhysAddr};
 use hat::{
@@ -46,11 +47,20 @@ use crate::{
 pub(crate) const BATCH: u64 = 32;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Whether fewer frames are free than the low mark, so that [`Kernel::tick`] would free some.
+    /// Whether fewer frames are free than the low mark, so that [`Kernel::tick`] would free some. If the last
+    /// attempt found no page that could be evicted, the answer is no until more frames are taken.
     pub fn wants_memory(&self) -> bool {
         let has_daemons = self.vm.thp.is_some();
-        self.free_pages() < self.vm.marks.low()
-            || has_daemons && (self.wants_compaction() || self.wants_promotion())
+        self.is_short() || has_daemons && (self.wants_compaction() || self.wants_promotion())
+    }
+
+    fn is_short(&self) -> bool {
+        let (free, in_vain) = (self.free_pages(), self.vm.in_vain.load(Ordering::Relaxed) as u64);
+        if free > in_vain {
+            // Some were given back, and the next that is taken counts.
+            self.vm.in_vain.store(free as usize, Ordering::Relaxed);
+        }
+        free < self.vm.marks.low() && free < in_vain
     }
 
     /// The work of a daemon that is woken when memory becomes scarce: evicts pages until the high
@@ -62,6 +72,8 @@ impl<H: Host> Kernel<'_, H> {
             let wanted = self.vm.marks.high().saturating_sub(self.free_pages());
             let wanted = wanted + self.take_boost();
             gone = self.pages_move(|kernel| kernel.reclaim(wanted));
+            let free = if gone == 0 { self.free_pages() as usize } else { usize::MAX };
+            self.vm.in_vain.store(free, Ordering::Relaxed);
         }
         if self.vm.thp.is_some() {
             self.compact_as_woken();

@@ -1,7 +1,7 @@
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::{
     ops::Range,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
@@ -54,6 +54,8 @@ pub struct Vm<L: Locks = Single> {
     counts: L::Mutex<Counts>,
     pub(crate) reference: Reference,
     pub(crate) marks: MarksNow,
+    /// Pages that were free when the daemon of replacement found none that could leave; `usize::MAX`: one could.
+    pub(crate) in_vain: AtomicUsize,
     pub(crate) sizing: Box<dyn FaultPolicy>,
     /// The page sizes that faults may load, ascending from the base page.
     pub(crate) sizes: Vec<PageSize>,
@@ -142,6 +144,7 @@ impl<L: Locks> Vm<L> {
             counts: L::Mutex::new(Class::VmFree(3), Counts::default()),
             reference,
             marks: MarksNow::new(marks),
+            in_vain: AtomicUsize::new(usize::MAX),
             sizing: sizing(),
             sizes: sizes.to_vec(),
             reserving,

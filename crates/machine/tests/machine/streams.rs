@@ -679,6 +679,43 @@ fn daemons_that_take_longer_than_they_sleep_leave_time_for_programs() {
     }
 }
 
+/// Where memory is scarce and locked, no page can leave. A pass of a daemon does not have that tried again: it takes
+/// longer than the daemon sleeps, and the program would never run.
+#[test]
+fn daemons_do_not_wake_replacement_in_vain() {
+    let (file, path) =
+        (FileId { device: 1, inode: 1, bytes: 1 << 20 }, "/lib/libc.so.6".to_owned());
+    let of_file = Event::Mmap {
+        addr: HIGH,
+        bytes: 16 * PAGE,
+        prot: 3,
+        flags: 1,
+        fd: 3,
+        offset: 0,
+        path: Some(path),
+        file: Some(file),
+        result: HIGH as i64,
+    };
+    // All that is mapped is locked, and fills memory.
+    let mut rows = vec![Row::Event(of_file), Row::Access(Kind::Load, HIGH, 8)];
+    rows.push(Row::Event(Event::Mlockall { flags: 3, result: 0 }));
+    rows.push(map(LOW, 64 * BLOCK, 3, 0x22));
+    rows.extend((0..2048).map(|page| Row::Access(Kind::Load, LOW + page % 64 * PAGE, 8)));
+    let settings = [
+        "os.manager=translation-ranger",
+        "os.ranger={region_bytes_min=\"64K\",period_millisecs=1}",
+        "os.linux.cycles_per_ms=1000",
+        "os.linux.enabled=never",
+        "memory.size=64M",
+    ];
+    let (done, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        _ = done.send(one("translation-ranger", &settings.map(str::to_owned), &rows, true))
+    });
+    let outcome = ended.recv_timeout(Duration::from_secs(SECONDS_MAX)).expect("the run ends");
+    assert!(!matches!(outcome, Outcome::Refused(_)));
+}
+
 /// However large a region is, a pass looks at eight blocks of 2M, and at the blocks of 1G that begin with them.
 #[test]
 fn a_pass_of_khugepaged_looks_at_as_much_as_it_may() {

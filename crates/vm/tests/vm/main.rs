@@ -14,6 +14,7 @@ mod linux;
 mod model;
 mod reserve;
 mod tables;
+mod waking;
 mod world;
 
 use tables::TABLES;
