@@ -6,7 +6,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::Hat;
 use pagetable::{Mount, SparseMemory, X86_64};
 use physmem::Physmem;
-use vm::{FileKey, Kernel, Marks, Physical, Settings, Source, Vm};
+use vm::{FileKey, Kernel, Marks, Parts, Physical, Settings, Source, Vm};
 
 use crate::board::Board;
 
@@ -33,7 +33,7 @@ fn replacement_is_woken_again_once_more_is_taken() {
     kernel.lock(space, range(0, 1)).unwrap();
     kernel.map(space, range(1, PAGES), rights, Source::Anonymous, 0).unwrap();
     let mut page = 0;
-    let mut take = |kernel: &mut Kernel<'_, _, _, _>| {
+    let mut take = |kernel: &mut Kernel<'_, Parts<_, _, _>>| {
         page += 1;
         kernel.fault(space, range(page, 1).start(), Kind::Store).unwrap();
     };
