@@ -25,7 +25,7 @@ use std::{
     fmt,
     sync::{
         Mutex, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -38,7 +38,7 @@ mod row;
 
 /// The number of readers since the last writer after which a lock becomes biased. They take at least some
 /// hundred nanoseconds each, so that the barrier of the next writer adds a few per cent.
-const READERS_MIN: u32 = 1024;
+const READERS_MIN: u32 = if cfg!(miri) { 64 } else { 1024 };
 
 /// The number of locks that a thread can read at the same time by notes; it takes further locks in
 /// the ordinary way.
@@ -217,8 +217,7 @@ impl<T> BiasedRw<T> {
         // Released, as the note before it in this place was taken away: who finds this one there is behind both.
         place.store(self.address(), Ordering::Release);
         let note = Note(place);
-        // The processor may swap the store and the load, which the writer's barrier orders; the compiler may not.
-        compiler_fence(Ordering::SeqCst);
+        barrier::stay_before();
         self.is_biased.load(Ordering::Acquire).then_some(note)
     }
 
@@ -241,7 +240,10 @@ impl<T> BiasedRw<T> {
 
 /// A barrier that every thread of this process executes.
 mod barrier {
-    use std::sync::OnceLock;
+    use std::sync::{
+        OnceLock,
+        atomic::{Ordering, compiler_fence, fence},
+    };
 
     /// Whether the barrier is available.
     pub(super) fn is_possible() -> bool {
@@ -255,7 +257,19 @@ mod barrier {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
+    /// Stands in a thread that the barrier is for, between a store and a load. The processor may swap the two, which
+    /// [`pass`] orders; the compiler may not.
+    #[inline]
+    pub(super) fn stay_before() {
+        if cfg!(miri) { fence(Ordering::SeqCst) } else { compiler_fence(Ordering::SeqCst) }
+    }
+
     fn call(command: libc::c_int) -> bool {
+        if cfg!(miri) {
+            // Miri has no such call. A fence on either side orders what the barrier orders.
+            fence(Ordering::SeqCst);
+            return true;
+        }
         // SAFETY: the call touches no memory of its caller.
         #[allow(unsafe_code)]
         unsafe {
@@ -319,7 +333,8 @@ mod tests {
         write: impl Fn(&dyn Fn(&[AtomicU64; 2])),
     ) {
         const LINE: usize = 8;
-        const LINES: usize = 1 << 19;
+        const LINES: usize = if cfg!(miri) { 1 << 6 } else { 1 << 19 };
+        let rounds = if cfg!(miri) { rounds / 100 } else { rounds };
         let mut far = vec![0_u64; LINES * LINE];
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -369,7 +384,7 @@ mod tests {
 
     #[test]
     fn notes_of_threads_that_have_ended_serve_others() {
-        const THREADS: usize = 64;
+        const THREADS: usize = if cfg!(miri) { 8 } else { 64 };
         let all = || ALL.lock().unwrap_or_else(PoisonError::into_inner).len();
         let before = all();
         for _ in 0..THREADS {
@@ -413,7 +428,7 @@ mod tests {
     /// and in the ordinary way.
     #[test]
     fn no_reader_is_beside_a_writer() {
-        const WRITES: u64 = 300;
+        const WRITES: u64 = if cfg!(miri) { 30 } else { 300 };
         let lock = lock();
         let readers = AtomicUsize::new(0);
         thread::scope(|scope| {

@@ -24,7 +24,7 @@ use std::{
     fmt, ptr,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence},
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence},
     },
 };
 
@@ -35,7 +35,7 @@ use crate::waiting::{NativeWait, free, patiently, spun};
 
 /// How many mutexes of a row a thread locks, without another thread in between, before it owns the row. This
 /// takes at least some hundred microseconds, so that the barrier of the next thread adds a few per cent.
-const LOCKED_MIN: u32 = 4096;
+const LOCKED_MIN: u32 = if cfg!(miri) { 4 * COUNTED } else { 4096 };
 
 /// A thread counts one in this many mutexes that it locks, so that threads which share a row rarely write to
 /// its count. The number is prime, so that an operation that locks mutexes of several rows in turn counts
@@ -182,8 +182,7 @@ impl<T> BiasedRow<T> {
     fn confirmed<'a>(&self, notes: &Notes, note: &'a AtomicUsize) -> Option<Hold<'a>> {
         note.store(self.address(), Ordering::Release);
         let hold = Hold(note);
-        // The processor may swap the store and the load, which the other's barrier orders; the compiler may not.
-        compiler_fence(Ordering::SeqCst);
+        barrier::stay_before();
         self.is_of(notes, Ordering::Acquire).then_some(hold)
     }
 
@@ -374,7 +373,7 @@ mod tests {
     /// so that many mutexes are taken while an owner is established.
     #[test]
     fn no_two_threads_have_one_mutex() {
-        const ROUNDS: u64 = 2000;
+        const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
         let row: BiasedRow<u64> = row(1024);
         let inside = AtomicUsize::new(0);
         // No locked instruction in here.
@@ -507,18 +506,19 @@ mod tests {
     /// A waiting thread gives up its note, and so does the thread that wakes it.
     #[test]
     fn an_owner_waits_for_what_another_changes() {
+        const ROUNDS: u32 = if cfg!(miri) { 4 } else { 40 };
         let (row, wait) = (row::<u32>(1), NativeWait::new(Class::Frame));
         let to = |is: u32, next: u32| {
             row.until(0, Site::Look, &wait, |value| (*value == is).then(|| *value = next));
             wait.wake_all();
         };
         thread::scope(|scope| {
-            scope.spawn(|| (0..40).for_each(|round| to(2 * round + 1, 2 * round + 2)));
-            for round in 0..40 {
+            scope.spawn(|| (0..ROUNDS).for_each(|round| to(2 * round + 1, 2 * round + 2)));
+            for round in 0..ROUNDS {
                 take_often(&row);
                 to(2 * round, 2 * round + 1);
             }
         });
-        assert_eq!(take(&row, 0, |value| *value), 80);
+        assert_eq!(take(&row, 0, |value| *value), 2 * ROUNDS);
     }
 }

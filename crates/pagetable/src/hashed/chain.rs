@@ -21,7 +21,8 @@ pub(super) const fn link_to(node: PhysAddr) -> u64 {
 
 /// The address of the entry that a link leads to.
 pub(super) fn linked(link: u64) -> Option<PhysAddr> {
-    (link != NONE).then(|| PhysAddr::new(link & !LINKED))
+    // Subtracted and not masked, so that it is a part of the displacement of what reads there.
+    (link != NONE).then(|| PhysAddr::new(link.wrapping_sub(LINKED)))
 }
 
 /// An entry reached in a chain, used or not. `before` is the entry that links to it; for the first
@@ -42,9 +43,12 @@ impl Link {
 /// The entries of the chain that begins at `bucket`.
 pub(super) fn chain<M: Memory>(bucket: PhysAddr, memory: &M) -> impl Iterator<Item = Link> + '_ {
     let first = Link { node: bucket, before: bucket, tag: memory.read_u64(bucket) };
-    core::iter::successors(Some(first), |link| {
-        let node = linked(memory.read_u64(link.node.wrapping_add(NEXT)))?;
-        Some(Link { node, before: link.node, tag: memory.read_u64(node) })
+    // What is read next lies at a constant distance from a link: no instruction stands between two loads.
+    let mut link = link_to(bucket);
+    core::iter::successors(Some(first), move |last| {
+        link = memory.read_u64(PhysAddr::new(link.wrapping_add(NEXT - LINKED)));
+        let node = linked(link)?;
+        Some(Link { node, before: last.node, tag: memory.read_u64(node) })
     })
 }
 

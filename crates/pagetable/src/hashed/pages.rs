@@ -242,8 +242,9 @@ impl Pages for Hashed {
         let (header_bytes, with_pte) = self.layout.header_read();
         for probe in self.probes(space) {
             let bucket = self.bucket(space, addr, probe);
-            let (mut node, mut before) = (bucket, bucket);
-            loop {
+            // As in a chain, no instruction stands between the load of a link and those behind it.
+            let (mut link, mut before) = (link_to(bucket), bucket);
+            while let Some(node) = linked(link) {
                 let tag = memory.read_u64(node);
                 each(read_of(node, header_bytes));
                 if self.layout.covers(tag, addr, id) {
@@ -264,13 +265,11 @@ impl Pages for Hashed {
                     }
                 }
                 let next = node.wrapping_add(NEXT);
-                let following = memory.read_u64(next);
+                link = memory.read_u64(next);
                 if header_bytes <= 8 {
                     each(read_of(next, 8));
                 }
-                let Some(following) = linked(following) else { break };
                 before = node;
-                node = following;
             }
         }
         Err(Fault::NotMapped { level: 1 })

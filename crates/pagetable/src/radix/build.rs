@@ -212,6 +212,8 @@ impl<F: Format> Radix<F> {
         fill: &mut Fill<'_, M>,
     ) -> u64 {
         let is_last = level == fill.run.level;
+        // A copy: what is stored to memory cannot change it, so that it is looked at once.
+        let first = fill.run.first;
         let mut added = 0;
         let mut start = part.start;
         loop {
@@ -219,7 +221,9 @@ impl<F: Format> Radix<F> {
             let at = self.entry_at(level, table, start);
             if is_last {
                 self.write_note(level, at, fill.run.note(start), fill.memory);
-                self.format.write(level, at, self.page_entry(fill.run, start), fill.memory);
+                let into = start.get() - first.page.start().get();
+                let entry = self.format.page(level, &first, first.frame.wrapping_add(into));
+                self.format.write(level, at, entry, fill.memory);
                 added += 1;
             } else {
                 added += u64::from(self.fill_below(level, at, slot, fill));
@@ -256,11 +260,5 @@ impl<F: Format> Radix<F> {
         let population = self.fill(level - 1, next, slot, fill);
         self.format.write(level, at, self.format.table(next, population), fill.memory);
         true
-    }
-
-    #[inline]
-    fn page_entry(&self, run: &Run<'_>, start: VirtAddr) -> u64 {
-        let into = start.get() - run.first.page.start().get();
-        self.format.page(run.level, &run.first, run.first.frame.wrapping_add(into))
     }
 }
