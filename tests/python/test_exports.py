@@ -1,8 +1,7 @@
-"""Misses for other tools, each opened by the reader of its format."""
+"""Misses for other tools, each opened by the reader of its format; speedscope in tests/browser."""
 
 import json
 import re
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -99,38 +98,6 @@ def test_folded_lines_are_stacks_and_their_misses(pagewalk, results, tmp_path) -
     assert all(re.fullmatch(r"[^;]+(;[^;]+)* \d+", line) for line in lines)
     total = sum(row[5] for row in origins.rows(Results.load(results).data))
     assert sum(int(line.rpartition(" ")[2]) for line in lines) == total
-
-
-@pytest.fixture(scope="module")
-def speedscope(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of speedscope, as npm has it."""
-    npm = shutil.which("npm") or pytest.skip("npm is missing, which has speedscope")
-    folder = tmp_path_factory.mktemp("speedscope")
-    command = [npm, "pack", "--silent", "speedscope@1.25.0"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"npm cannot fetch speedscope: {done.stderr.strip()[-200:]}")
-    shutil.unpack_archive(folder / done.stdout.strip(), folder)
-    return folder / "package/dist/release/index.html"
-
-
-@pytest.mark.browser
-def test_speedscope_shows_the_profile(pagewalk, results, tmp_path, speedscope: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    path = _exported(pagewalk, results, tmp_path / "x.speedscope.json")
-    with sync_playwright() as play:
-        chromium = shutil.which("chromium") or pytest.fail("chromium is missing")
-        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(speedscope.as_uri())
-        page.set_input_files("input[type=file]", path)
-        page.wait_for_function("document.title.includes('tlb-only')")
-        assert "misses of every TLB, by function" in page.content()
-        browser.close()
-    assert not errors
 
 
 def test_a_name_without_a_format_is_refused_before_anything_is_read(pagewalk, tmp_path) -> None:

@@ -37,7 +37,7 @@ def test_equal_arguments_give_equal_counts(pagewalk) -> None:
 
 def test_text_and_page(pagewalk, tmp_path: Path) -> None:
     page = tmp_path / "hat.html"
-    done = pagewalk("hat", "--work", "fault", "--cpus", "1,2", "--html", page)
+    done = pagewalk("hat", "--work", "fault", "--cpus", "1,2", "--top", "30", "--html", page)
     assert done.returncode == 0, done.stderr
     assert "fault, x86-64: operations per million cycles" in done.stdout
     assert "monitor: page_mutex" in done.stdout

@@ -452,7 +452,7 @@ def test_without_a_machine_it_takes_that_of_this_computer(pagewalk, tmp_path, mo
     done = pagewalk("advise", "generate:uniform,accesses=20k,size=16M")
     assert done.returncode == 0, done.stderr
     assert "no machine is given: mine.toml, which has this computer's processor" in done.stderr
-    assert "on mine.toml: 2M for" in done.stdout.splitlines()[0]
+    assert "on mine: 2M for" in done.stdout.splitlines()[0]
     assert done.stdout.index("What to write") < done.stdout.index("Sets (*: advised)")
 
 
