@@ -511,7 +511,7 @@ impl Translator {
         let is_short = code.len() < BYTES_MAX;
         let exit = match is_short {
             true => Exit::Unmapped { pc: pc + code.len() as u64 },
-            false => Exit::Refused { pc, why: "it runs an instruction that is not known" },
+            false => Exit::Refused { pc, why: "it runs an unknown instruction" },
         };
         self.leave_by(region, exit);
         None

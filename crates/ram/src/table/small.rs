@@ -48,7 +48,8 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
     let slot = small.slot.unwrap_or(Bytes(relocation.slot));
     if relocation.is_fixed && slot.0 != relocation.slot {
         let own = Bytes(relocation.slot);
-        return refuse(".slot", format!("a PID register has slots of {own}: leave this out"));
+        let what = format!("a PID register has slots of {own}: leave os.small.slot out");
+        return refuse(".slot", what);
     }
     // The largest that leaves as many addresses to large spaces.
     let sizes = (0..).map(|shift| covers << shift);
