@@ -361,7 +361,7 @@ impl Engine {
         };
         match self.recorder.append(block, &[], &[]) {
             Some(number) => number,
-            None => self.refuse(pc, "there is no room for more blocks"),
+            None => self.refuse(pc, "it has too many code blocks to record"),
         }
     }
 

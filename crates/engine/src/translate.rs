@@ -541,7 +541,7 @@ impl Translator {
             pad: 0,
         };
         let number =
-            log.append(block, &tags, &derived).ok_or("there is no room for more blocks")?;
+            log.append(block, &tags, &derived).ok_or("it has too many code blocks to record")?;
 
         self.rotation += 1;
         let lent = Lent::choose(used, self.rotation);

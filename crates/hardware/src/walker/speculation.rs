@@ -238,9 +238,11 @@ impl Speculator {
             ("tagged", described.tagged),
         ];
         if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
-            let what = "the host has one address space, in which every walk finds its page: leave \
-                        this out";
-            return Err(own(Refusal::new(key, what.to_owned())));
+            let what = format!(
+                "the host has one address space, in which every walk finds its page: leave \
+                 nested.spec_tlb.{key} out"
+            );
+            return Err(own(Refusal::new(key, what)));
         }
         if described.fill == OFFSETS {
             let what = "offsets are kept per instruction, and a walk of the host belongs to none: \
