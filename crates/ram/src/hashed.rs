@@ -41,7 +41,7 @@ impl Kept {
     pub fn take(&self, memory: &mut FrameStore) -> Result<u64, String> {
         for frame in self.frames.0..self.frames.1 {
             if !memory.take(FrameId(frame), 0, State::Kernel) {
-                return Err("the arrays of segments lie where nothing is free".to_owned());
+                return Err("the frames for the tags of os.utopia are in use".to_owned());
             }
         }
         Ok(u64::from(self.frames.1 - self.frames.0))

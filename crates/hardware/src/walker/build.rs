@@ -177,11 +177,13 @@ fn check_shared(
 fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result<(), Refusal> {
     let refuse = |what: &str| Err(Refusal::new("core.virtual_caches", what.to_owned()));
     if address_bits != Some(VIRTUAL_CACHE_BITS) {
-        return refuse("write false, or use a page table for addresses of 32 bits");
+        return refuse(
+            "virtual caches need a page table for addresses of 32 bits: use one, or write false",
+        );
     }
     if description.cache.l2.is_some() || description.cache.l3.is_some() {
         return refuse(
-            "a second level behind them is not modelled: leave cache.l2 and cache.l3 out",
+            "a second level behind virtual caches is not modelled: leave cache.l2 and cache.l3 out",
         );
     }
     if description.cache.l1d.is_none() {
