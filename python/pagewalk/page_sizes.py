@@ -193,9 +193,7 @@ def _sizes(machine: Machine) -> list[str]:
             "os.linux.enabled must be madvise, so that only advised memory gets large pages: set it"
         )
     if manager.get("place"):
-        raise _native.Error(
-            "the page sizes of os.place are what is searched for: leave os.place and --place out"
-        )
+        raise _native.Error("advise searches for page sizes itself: leave os.place and --place out")
     base = text.bytes_of(manager.get("base_page", "4K"))
     if name == FIRST_TOUCH and (
         manager.get("uniform") or text.bytes_of(manager.get("page_size", "4K")) > base

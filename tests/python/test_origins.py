@@ -425,7 +425,7 @@ def test_the_command(three: Results, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Misses by function" in capsys.readouterr().out
     for wrong, why in (
         (["--folded", "site", "--by", "line"], "in place of tables"),
-        (["-o", "x"], "the end of its name says"),
+        (["-o", "x"], "its name does not select a format"),
         (["--merge", "--by", "line"], "--merge needs"),
         (["--top", "0"], "shows no rows"),
     ):

@@ -230,8 +230,8 @@ impl Launch {
         (status == 128 + libc::SIGILL).then(|| {
             format!(
                 "the program ended with SIGILL: it used an instruction that the processor of {} \
-                 does not have, AVX-512 for instance, which QEMU 7.2 does not know; let it choose \
-                 others, or build it for an older processor (-march=x86-64-v3)",
+                 does not have, AVX-512 for instance, which QEMU 7.2 does not know; make it use \
+                 other instructions, or build it for an older processor (-march=x86-64-v3)",
                 qemu.path.display()
             )
         })

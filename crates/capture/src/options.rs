@@ -147,7 +147,7 @@ impl Options {
         let reasons = [
             (!self.fetches, "fetches are left out"),
             (self.filter != Filter::None, "a filter drops accesses"),
-            (self.callbacks, "the recorder keeps to callbacks"),
+            (self.callbacks, "--callbacks is given"),
             (self.allocations, "allocations are marked"),
             (self.calls, "calls are recorded"),
             (self.process.is_some(), "one process is chosen"),

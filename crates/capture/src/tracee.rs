@@ -109,7 +109,7 @@ impl Tracee {
             // Our own filter sees the calls that are made for us, too.
             if !libc::WIFSTOPPED(status) || status >> 16 != libc::PTRACE_EVENT_SECCOMP {
                 self.left = Some(status);
-                return Err(io::Error::other("it stopped for something else"));
+                return Err(io::Error::other("its thread stopped before the system call ended"));
             }
         }
     }
@@ -159,7 +159,7 @@ impl Tracee {
                     // For the program; it gets it when it runs.
                     self.ask(libc::PTRACE_SINGLESTEP, 0, libc::WSTOPSIG(status) as u64)?;
                 }
-                _ => return Err(io::Error::other("it ended before it began")),
+                _ => return Err(io::Error::other("it ended before its first instruction")),
             }
         }
     }

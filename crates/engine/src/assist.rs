@@ -38,7 +38,8 @@ pub(crate) fn accesses(
         if memory.index().is_vector_register() {
             let base = with_segment(value(state, memory.base()), memory, state);
             let addresses = vectors().elements(instruction, base);
-            let addresses = addresses.ok_or("it gathers or scatters in a way that is not known")?;
+            let addresses =
+                addresses.ok_or("it runs an unsupported gather or scatter instruction")?;
             let tag = tag(memory.memory_size().size() as u32);
             accesses.extend(addresses.into_iter().map(|address| (address, tag)));
             continue;
@@ -121,7 +122,7 @@ fn bytes_of(
         (0, Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64) => {
             Ok(saved_bytes)
         }
-        (0, _) => Err("it accesses memory whose size is not known"),
+        (0, _) => Err("it runs an instruction whose number of accessed bytes is not known"),
         (bytes, _) => Ok(bytes),
     }
 }

@@ -13,7 +13,7 @@ use crate::state::{FS_BASE, GS_BASE, SCRATCH};
 /// The most bytes of an instruction.
 pub(crate) const BYTES_MAX: usize = 15;
 /// The reason why an instruction that uses gs is refused.
-pub(crate) const ODD_GS: &str = "it uses the segment register gs in a way that is not known";
+pub(crate) const ODD_GS: &str = "it uses the segment register gs in an unsupported instruction";
 /// The processor's number of rsp.
 pub(crate) const RSP: u8 = 4;
 
@@ -182,7 +182,7 @@ impl Reader {
             } else if !is_plain
                 && !matches!(flow, Flow::Assisted | Flow::Repeated | Flow::Refused(_))
             {
-                flow = Flow::Refused("it branches by an operand that is not known");
+                flow = Flow::Refused("it runs a branch with an unsupported operand");
             }
             accesses.push(access);
         }
@@ -330,8 +330,8 @@ fn flow(instruction: &Instruction) -> Flow {
         Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort => {
             return Flow::Refused("it begins a transaction of memory (TSX)");
         }
-        Mnemonic::Int => return Flow::Refused("it calls the system as 32-bit programs do"),
-        Mnemonic::Sysenter => return Flow::Refused("it calls the system as 32-bit programs do"),
+        Mnemonic::Int => return Flow::Refused("it makes a system call of 32-bit programs"),
+        Mnemonic::Sysenter => return Flow::Refused("it makes a system call of 32-bit programs"),
         _ => {}
     }
     let target = || instruction.near_branch_target();

@@ -63,14 +63,14 @@ impl Recorder {
             sys::call(nr::OPENAT, [here, path as u64, O_RDWR | O_CLOEXEC, 0, 0, 0])
         };
         if fd < 0 {
-            return Err("it cannot open the session");
+            return Err("it cannot open the recording's shared memory");
         }
         let rights = sys::PROT_READ | sys::PROT_WRITE;
         let shared = sys::MAP_SHARED | sys::MAP_NORESERVE;
         let fixed = shared | sys::MAP_FIXED;
         let base = sys::private(SESSION_BYTES as u64)
             .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0))
-            .ok_or("there is no address space for the session")?;
+            .ok_or("it finds no address range for the recording's shared memory")?;
         let mut recorder = Recorder {
             base,
             slot: Slot::default(),
@@ -84,20 +84,20 @@ impl Recorder {
         };
         let session = recorder.session();
         if session.magic != MAGIC || session.version != VERSION {
-            return Err("the session is of another version of pagewalk");
+            return Err("its version is not that of pagewalk: build both again");
         }
         recorder.take_slot().ok_or("too many processes are recorded at one time")?;
         let next = state.0 + NEXT as u64;
         let offset = next_offset(recorder.slot.index) as u64;
         let next = sys::map(next, 4096, rights, sys::MAP_SHARED | sys::MAP_FIXED, fd, offset);
-        next.ok_or("it cannot map its cursor")?;
-        let chunk = recorder.claim_chunk().ok_or("there is no room for another thread")?;
+        next.ok_or("it cannot map the page with its position in the recording")?;
+        let chunk = recorder.claim_chunk().ok_or("too many threads are recorded at one time")?;
         let bytes = CHUNK_BYTES as u64;
-        let room = sys::private(3 * bytes).ok_or("there is no address space for a ring")?;
+        let room = sys::private(3 * bytes).ok_or("it finds no address range for its buffer")?;
         recorder.view = room.next_multiple_of(bytes);
         for half in [recorder.view, recorder.view + bytes] {
             sys::map(half, bytes, rights, fixed, fd, chunk_offset(chunk) as u64)
-                .ok_or("it cannot map its ring")?;
+                .ok_or("it cannot map its buffer")?;
         }
         // SAFETY: the descriptor is ours.
         unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };

@@ -93,11 +93,11 @@ fn stop(why: &str) -> ! {
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
-    let Some(at) = sys::private(BYTES) else { stop("there is no memory") };
+    let Some(at) = sys::private(BYTES) else { stop("the system gives it no memory") };
     let state = State(at);
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
-    let Some(stack) = sys::private(STACK_BYTES) else { stop("there is no memory") };
+    let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
     state.set(ENGINE_RSP, stack + STACK_BYTES - 64);
     state.set_register(4, start.rsp);
     state.set(FLAGS, start.flags);
@@ -105,7 +105,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
         Ok(recorder) => recorder,
         Err(why) => stop(why),
     };
-    let Some(signals) = Signals::new() else { stop("there is no memory") };
+    let Some(signals) = Signals::new() else { stop("the system gives it no memory") };
     let engine = Engine {
         start,
         state,
@@ -212,7 +212,7 @@ impl Engine {
             Exit::Unmapped { pc } => {
                 self.pc = pc;
                 if pc >= VSYSCALL {
-                    self.refuse(pc, "it makes system calls by way of the page vsyscall");
+                    self.refuse(pc, "it makes system calls through the vsyscall page");
                 }
                 const SEGV_MAPERR: u64 = 1;
                 const PAGE_FAULT: u64 = 14;
@@ -329,7 +329,7 @@ impl Engine {
                 self.refuse(pc, "it moves code that has run");
             }
             nr::SHMAT if third & SHM_EXEC != 0 => {
-                self.refuse(pc, "it runs code of shared memory");
+                self.refuse(pc, "it runs code in shared memory");
             }
             _ => {}
         }
@@ -361,7 +361,7 @@ impl Engine {
         };
         match self.recorder.append(block, &[], &[]) {
             Some(number) => number,
-            None => self.refuse(pc, "there is no room for more blocks"),
+            None => self.refuse(pc, "it has too many code blocks to record"),
         }
     }
 
@@ -375,7 +375,7 @@ impl Engine {
                 let Some((kind, next)) =
                     found.and_then(|insn| Some((Kind::of(&insn)?, insn.next_ip())))
                 else {
-                    self.refuse(pc, "it repeats an instruction by a segment or by 32-bit registers")
+                    self.refuse(pc, "it runs a rep instruction with a segment or 32-bit registers")
                 };
                 let number = self.block_of(pc, next - pc);
                 self.repeats.insert(pc, (kind, next, number));
@@ -460,7 +460,7 @@ impl Engine {
             Some(known) => known,
             None => {
                 let Some(instruction) = self.decode(pc) else {
-                    self.refuse(pc, "it runs an instruction that is not known")
+                    self.refuse(pc, "it runs an unknown instruction")
                 };
                 let number = self.block_of(pc, instruction.len() as u64);
                 self.assists.insert(pc, (instruction, number));

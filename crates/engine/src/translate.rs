@@ -511,7 +511,7 @@ impl Translator {
         let is_short = code.len() < BYTES_MAX;
         let exit = match is_short {
             true => Exit::Unmapped { pc: pc + code.len() as u64 },
-            false => Exit::Refused { pc, why: "it runs an instruction that is not known" },
+            false => Exit::Refused { pc, why: "it runs an unknown instruction" },
         };
         self.leave_by(region, exit);
         None
@@ -541,7 +541,7 @@ impl Translator {
             pad: 0,
         };
         let number =
-            log.append(block, &tags, &derived).ok_or("there is no room for more blocks")?;
+            log.append(block, &tags, &derived).ok_or("it has too many code blocks to record")?;
 
         self.rotation += 1;
         let lent = Lent::choose(used, self.rotation);

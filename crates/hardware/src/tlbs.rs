@@ -282,11 +282,11 @@ fn not_held(unit: &Unit, size: PageSize, description: &Description) -> Refusal {
     let why = if size == guest || key == "nested.page_size" {
         String::new()
     } else {
-        format!(", the pages where a region has no room for {guest}")
+        format!(" (the pages where a region has no room for {guest})")
     };
     let what = format!(
-        "tlb.{name} holds pages of {sizes}, none of {size}{why}: give it \"{size}\" in \
-         tlb.{name}.page_sizes, or map pages that it holds"
+        "tlb.{name} holds pages of {sizes}, but not of {size}{why}: add \"{size}\" to \
+         tlb.{name}.page_sizes, or map only pages that it holds"
     );
     Refusal::new(key, what)
 }
@@ -332,7 +332,7 @@ fn block_params(name: &str, blocks: &description::Blocks) -> Result<BlockParams,
     let one_by_one = matches!(kind, BlockKind::CompleteSubblock | BlockKind::PartialSubblock);
     if !blocks.prefetch && !one_by_one {
         let what = format!(
-            "an entry of kind {} is made of pages that come in together: leave this out",
+            "an entry of kind {} loads its pages together in any case: leave blocks.prefetch out",
             kind.name()
         );
         return refuse("prefetch", what);

@@ -121,7 +121,7 @@ impl PageTableBench {
             bench.execute(kernel_path::SYSTEM_CALL);
             let (hat, mut kernel) = bench.kernel();
             let space = hat.create(&mut kernel).map_err(|e| e.to_string())?;
-            let inner = hat.space(space).ok_or("the space is gone")?;
+            let inner = hat.space(space).ok_or("the new space does not exist")?;
             bench.spaces.push(Some(Tenant { hat: space, space: inner, frames: BTreeSet::new() }));
             Ok(bench.spaces.len() - 1)
         })

@@ -70,8 +70,8 @@ fn check(description: &Description, nested: &description::Nested) -> Result<(), 
     let fine = size == PageSize::SIZE_4K;
     if nested.reservations.is_some() && !fine {
         let what = format!(
-            "room for large pages fills with pages of 4K, and the host has pages of {size}: write \
-             nested.page_size=4K, or leave nested.reservations out"
+            "a reservation of the host fills with pages of 4K, and the host has pages of {size}: \
+             write nested.page_size=4K, or leave nested.reservations out"
         );
         return Err(Refusal::new("nested.reservations", what));
     }

@@ -79,7 +79,7 @@ fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
     };
     let what = format!(
         "base pages of {base} are larger than the pages of {page_size} that os.page_size asks for: \
-         set os.page_size = \"{base}\" or larger, or leave this out"
+         set os.page_size = \"{base}\" or larger, or leave os.base_page out"
     );
     Err(Refusal::new("os.base_page", what))
 }
@@ -95,7 +95,8 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     }
     let kind = huge(os);
     let refuse = |key: &str, of: &str| {
-        let what = format!("the manager `{name}` has none of these knobs: use os.manager = {of}");
+        let what =
+            format!("the manager `{name}` does not have the knobs of {key}: use os.manager = {of}");
         Err(Refusal::new(key, what))
     };
     if os.linux.is_some() && kind.is_none() {
@@ -127,7 +128,8 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
             _ => "gives frames at the first touch",
         };
         let what = format!(
-            "the manager `{name}` {why}: use os.manager = \"base\" or \"linux\", or leave this out"
+            "the manager `{name}` {why}: use os.manager = \"base\" or \"linux\", or leave \
+             os.eager_paging out"
         );
         return Err(Refusal::new("os.eager_paging", what));
     }
@@ -166,7 +168,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         "has no daemon that brings free memory together"
     };
     let what = format!(
-        "the manager `{name}` {lacks}: use os.manager = \"{}\", or leave this out",
+        "the manager `{name}` {lacks}: use os.manager = \"{}\", or leave {key} out",
         hears.join("\" or \"")
     );
     Err(Refusal::new(key, what))

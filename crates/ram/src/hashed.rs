@@ -41,7 +41,7 @@ impl Kept {
     pub fn take(&self, memory: &mut FrameStore) -> Result<u64, String> {
         for frame in self.frames.0..self.frames.1 {
             if !memory.take(FrameId(frame), 0, State::Kernel) {
-                return Err("the arrays of segments lie where nothing is free".to_owned());
+                return Err("the frames for the tags of os.utopia are in use".to_owned());
             }
         }
         Ok(u64::from(self.frames.1 - self.frames.0))
@@ -66,8 +66,9 @@ pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
         Some(iceberg) => Ok(Some(Hashed::Mosaic(iceberg))),
         None => {
             let what = format!(
-                "no bucket of {front_yard} and {back_yard} frames with {choices} choices fits into \
-                 memory.size, {}: write smaller numbers, and a front yard of 1 frame or more",
+                "a front yard of {front_yard} frames, a back yard of {back_yard} and {choices} choices \
+                 of a back yard are not possible in memory.size, {}: write smaller numbers, and a front \
+                 yard of 1 frame or more",
                 description.memory.size
             );
             Err(Refusal::new("os.mosaic", what))
@@ -157,12 +158,11 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         is_mosaic.then(|| format!("tlb.{name}.blocks.kind"))
     });
     if let (Some(key), None) = (asks_tlb, &os.mosaic) {
-        let what =
-            "entries of kind mosaic hold numbers of frames that hashes allow: set os.mosaic={}";
+        let what = "entries of kind mosaic need frames that are chosen by hashes: set os.mosaic={}";
         return refuse(&key, what.to_owned());
     }
     if description.restseg.is_some() && os.utopia.is_none() {
-        let what = "there are no restrictive segments to look into: set os.utopia={}";
+        let what = "memory has no restrictive segments that could be searched: set os.utopia={}";
         return refuse("restseg", what.to_owned());
     }
     let key = match (&os.mosaic, &os.utopia) {
@@ -190,13 +190,13 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
     if !why.is_empty() {
         let what = format!(
             "the manager `{}` {why}: use os.manager = \"base\", \"linux\", \"ingens\" or \"hawkeye\", \
-             or leave this out",
+             or leave {key} out",
             os.manager
         );
         return refuse(key, what);
     }
     let has = [
-        (os.eager_paging, "os.eager_paging, which places what is mapped"),
+        (os.eager_paging, "os.eager_paging, which chooses frames itself,"),
         (description.memory.numa.is_some(), "memory.numa"),
         (description.memory.placement.is_some(), "memory.placement"),
         (os.colors.is_some(), "os.colors"),
@@ -204,7 +204,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         (description.page_table.is_none(), "a machine of TLBs alone"),
     ];
     if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
-        return refuse(key, format!("{what} and this exclude each other: leave one out"));
+        return refuse(key, format!("{what} and {key} exclude each other: leave one out"));
     }
     if description.restseg.is_none() {
         return Ok(());
@@ -223,7 +223,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
     ];
     match has.into_iter().find(|(has, _)| *has) {
         Some((_, what)) => {
-            refuse("restseg", format!("{what} and this exclude each other: leave one out"))
+            refuse("restseg", format!("{what} and [restseg] exclude each other: leave one out"))
         }
         None => Ok(()),
     }

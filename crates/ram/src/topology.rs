@@ -43,8 +43,8 @@ impl Topology {
             return refuse("", what.to_owned());
         }
         if description.nested.is_some() {
-            let what = "the nodes of a virtual machine's memory are not modelled: leave out [nested], \
-                        or this";
+            let what = "the nodes of a virtual machine's memory are not modelled: leave out \
+                        [nested] or [memory.numa]";
             return refuse("", what.to_owned());
         }
         let nodes = usize::from(numa.nodes);

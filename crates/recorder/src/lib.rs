@@ -102,15 +102,15 @@ fn install<'a>(
     // SAFETY: QEMU's string is terminated.
     let target = unsafe { CStr::from_ptr(info.target_name) };
     let (guest, machine) = Guest::from_target(target.to_bytes())
-        .ok_or("it knows x86_64, i386, arm, aarch64 and riscv64 programs only")?;
+        .ok_or("it records only programs for x86_64, i386, arm, aarch64 and riscv64")?;
     let path = arguments
         .find_map(|argument| argument.to_bytes_with_nul().strip_prefix(b"session="))
         .and_then(|path| CStr::from_bytes_with_nul(path).ok())
-        .ok_or("it is started by `pagewalk record`, with session=PATH")?;
+        .ok_or("the argument session=PATH is missing: run `pagewalk record`, which gives it")?;
     let shared = Shared::open(path)?;
     let session = shared.session();
     let callbacks = Callbacks::choose(session.filter_page16 != 0, session.inline_code != 0)
-        .ok_or("the filter page16 does not know this version of QEMU")?;
+        .ok_or("--user-filter page16 does not support this version of QEMU")?;
     let slot = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);
     qemu::begin();

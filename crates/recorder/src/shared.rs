@@ -27,12 +27,12 @@ impl Shared {
         unsafe {
             let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             if fd < 0 {
-                return Err("cannot open the session");
+                return Err("it cannot open the recording's shared memory");
             }
             let mut stat: libc::stat = core::mem::zeroed();
             if libc::fstat(fd, &mut stat) != 0 || stat.st_size as usize != SESSION_BYTES {
                 libc::close(fd);
-                return Err("the session has another size: plugin and pagewalk differ in version");
+                return Err("its version is not that of pagewalk: build both again");
             }
             // The plugin sees the end of a span by the low bits of a pointer, so chunks must
             // be as aligned in memory as they are in the file.
@@ -46,7 +46,7 @@ impl Shared {
             );
             if room == libc::MAP_FAILED {
                 libc::close(fd);
-                return Err("no address space for the session");
+                return Err("it finds no address range for the recording's shared memory");
             }
             let start = (room as usize).next_multiple_of(CHUNK_BYTES);
             let base = libc::mmap(
@@ -59,12 +59,12 @@ impl Shared {
             );
             libc::close(fd);
             if base == libc::MAP_FAILED {
-                return Err("cannot map the session");
+                return Err("it cannot map the recording's shared memory");
             }
             let shared = Shared { base: base.cast() };
             let session = shared.session();
             if session.magic != MAGIC || session.version != VERSION {
-                return Err("the session is of another version of pagewalk");
+                return Err("its version is not that of pagewalk: build both again");
             }
             Ok(shared)
         }

@@ -195,7 +195,10 @@ pub(crate) fn share(session: *mut u8) -> Result<(), &'static str> {
     // SAFETY: an old size of 0 maps shared pages once more. The table is as long and as aligned,
     // and nothing is in it that is needed.
     let mapped = unsafe { libc::mremap(session.cast(), 0, NEXT_BYTES, flags, table()) };
-    if mapped == libc::MAP_FAILED { Err("cannot map the cursors of its threads") } else { Ok(()) }
+    if mapped == libc::MAP_FAILED {
+        return Err("it cannot map its threads' positions in the recording");
+    }
+    Ok(())
 }
 
 /// Makes the cursors private again: the visible ones are the parent's, and this is a child without

@@ -274,7 +274,7 @@ where
     fn command(&mut self) -> Result<(), String> {
         let skeletons = Arc::clone(&self.skeletons);
         let next = (5 * self.number + self.count) as usize % skeletons.len().max(1);
-        let skeleton = skeletons.get(next).ok_or("there is no skeleton to play")?;
+        let skeleton = skeletons.get(next).ok_or("the load has no skeleton to replay")?;
         play(&mut self.kernel, self.hat, &self.costs, skeleton)?;
         self.kernel.platform().enter(self.hat, self.spaces.own)?;
         Ok(())

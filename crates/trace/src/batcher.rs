@@ -344,6 +344,6 @@ pub(crate) fn miscounted(rows: &Rows, addrs: usize) -> Error {
         "the block at {:#x} has {} memory operations but ran with {addrs} addresses{}",
         rows.pc,
         rows.ops(),
-        if addrs == rows.ops() { ", which do not follow" } else { "" },
+        if addrs == rows.ops() { ", one of which differs from what it computes" } else { "" },
     ))
 }

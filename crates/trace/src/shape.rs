@@ -78,7 +78,7 @@ impl Shape {
             return wrong(format!("it has {} instructions", self.instructions));
         }
         if self.fetch && self.instructions == 0 {
-            return wrong("it is fetched and has no instruction".to_owned());
+            return wrong("it has a fetch but no instruction".to_owned());
         }
         if self.ops.len() > Shape::OPS_MAX {
             return wrong(format!("it has {} memory operations", self.ops.len()));
@@ -99,7 +99,9 @@ impl Shape {
                 && self.ops[..index].get(usize::from(op)).map(|op| op.address)
                     != Some(Address::Said)
             {
-                return wrong(format!("the address of its operation {index} follows from none"));
+                return wrong(format!(
+                    "its operation {index} computes its address from an unknown one"
+                ));
             }
         }
         Ok(())

@@ -82,8 +82,8 @@ class Advise(Command):
         Flag(
             "--exact",
             action="store_true",
-            help="simulate each region alone at each page size, and each set of page sizes that "
-            "is considered; slow if there are many regions",
+            help="simulate each region alone at each page size, then sets of regions that grow "
+            "step by step, in place of three runs in all; slow if there are many regions",
         ),
         Flag(
             "--measure",

@@ -31,8 +31,8 @@ examples:
   pagewalk place data=2M --compare --rounds 8 -- python3 -c "x = list(range(1000000))"
 
 A program keeps its own output, input and exit status; the report goes to standard error. With
---require the exit status is 125 if a rule got smaller pages than it asked for and the program ended
-with 0; `heap=2M fail` requires it of one rule alone.
+--require, the exit status is 125 if the program ended with 0 but some memory has smaller pages than
+its rule asks for. The word `fail`, as in `heap=2M fail`, requires this for the memory of one rule.
 """
 
 

@@ -22,7 +22,7 @@ examples:
   pagewalk reproduce B10/fig4.14          one figure: the paper's numbers and claims, and ours
   pagewalk reproduce E99 --html e99.html  all experiments of a paper, with plots
   pagewalk reproduce K94 --stale          which saved numbers are out of date, and why
-  pagewalk reproduce E99 --relabel        gives saved verdicts the kinds and reasons of the files
+  pagewalk reproduce E99 --relabel        updates the wording of saved claims, measures nothing
   pagewalk reproduce                      all experiments, then the scoreboard: it takes a while
 
 Each program is recorded once, up to a number of accesses, into the folder of --cache. A claim that
@@ -76,7 +76,8 @@ class Reproduce(Command):
         Flag(
             "--relabel",
             action="store_true",
-            help="measure nothing: give saved verdicts the words, kinds and reasons of the files",
+            help="measure nothing: copy the words, kinds and reasons of the claims from the "
+            "experiments' files into the saved results (last.json)",
         ),
         html("write one page with plots, for a browser"),
         Flag(

@@ -41,7 +41,7 @@ examples:
   pagewalk run gzip.pwt --machine epyc-9005 --machine epyc-9005,tlb.l2d.entries=4096
   pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while the program runs
   pagewalk run gzip.pwt --sort size --top 5              the five largest regions
-  pagewalk run generate:join,table=16G,accesses=1M       generates the trace meanwhile
+  pagewalk run generate:join,table=16G,accesses=1M       generates the trace during the run
   pagewalk run gzip.pwt --by function --by region        where the misses come from
 
 With one machine, --json writes its results document; with several, an array of results documents

@@ -49,7 +49,8 @@ class Verify(Command):
     description = (
         "Look at the memory of a running process, or of a program that is run for this, and "
         "report for each region which page size was requested, which page sizes it got, and why "
-        "memory has smaller pages, with the knob to set or the line to change."
+        "some of its pages are smaller: the setting (knob) that decides it, and what to write to "
+        "change it."
     )
     usage = (
         "pagewalk verify [RULES|FILE] -p PID [options]\n"

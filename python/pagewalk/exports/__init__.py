@@ -48,8 +48,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         if name.endswith(end):
             return made
     raise Error(
-        f"{os.fspath(path)}: the end of its name says which format it gets: "
-        f"{', '.join(FORMATS)}; or call it callgrind.out.NAME"
+        f"{os.fspath(path)}: its name does not select a format: end it in one of "
+        f"{', '.join(FORMATS)}, or call it callgrind.out.NAME"
     )
 
 

@@ -118,12 +118,12 @@ def _collapsed(pid: int, blocks: list[tuple[int, int]]) -> list[int]:
     except OSError as error:
         if error.errno == errno.EACCES:
             raise WorkError(
-                f"process {pid} filters its system calls (seccomp), and may be ended by a call "
-                "that it does not expect: do this as root, or with CAP_SYS_NICE"
+                f"process {pid} filters its system calls (seccomp), and its filter may end it when "
+                "pagewalk makes it call madvise: run pagewalk as root, or with CAP_SYS_NICE"
             ) from error
         if error.errno == errno.ESRCH:
             raise Error(f"there is no process {pid}: it has ended") from error
         raise WorkError(
             f"process {pid} allows neither advice (CAP_SYS_NICE) nor ptrace: "
-            f"{error.strerror}; do this as root"
+            f"{error.strerror}; run pagewalk as root"
         ) from error

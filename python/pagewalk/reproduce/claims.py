@@ -119,7 +119,10 @@ class Claim:
         self._where = where
         self.says = str(stated.get("says", ""))
         if unknown := set(stated) - KEYS:
-            raise Error(f"{where}: a claim has no key {', '.join(sorted(unknown))}")
+            raise Error(
+                f"{where}: unknown keys of a claim: {', '.join(sorted(unknown))}; the keys are "
+                f"{', '.join(sorted(KEYS))}"
+            )
         checks = [check for check in (*NUMBERS, *ORDERS) if check in stated]
         if len(checks) != 1 or not self.says:
             known = ", ".join((*NUMBERS, *ORDERS))

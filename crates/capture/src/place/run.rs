@@ -187,7 +187,7 @@ impl Stop<'_> {
     /// Fails if the thread has stopped for another reason meanwhile.
     fn left(&self) -> io::Result<()> {
         match self.tracee.left {
-            Some(_) => Err(io::Error::other("it stopped for something else")),
+            Some(_) => Err(io::Error::other("its thread stopped before the system call ended")),
             None => Ok(()),
         }
     }

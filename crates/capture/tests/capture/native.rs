@@ -301,7 +301,7 @@ fn what_it_cannot_record_ends_in_one_line() {
         ("gs", gs, "it loads the segment register fs or gs"),
         ("personality", personality, "it makes all of its memory executable"),
         ("dispatch", dispatch, "it catches its own system calls"),
-        ("small_calls", small, "it calls the system as 32-bit programs do"),
+        ("small_calls", small, "it makes a system call of 32-bit programs"),
         ("transaction", transaction, "it begins a transaction of memory"),
         ("seccomp", seccomp, "it filters its own system calls"),
     ] {

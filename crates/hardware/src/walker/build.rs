@@ -60,7 +60,7 @@ impl Walker {
         let lowest_only = description.walker.lowest_only;
         if lowest_only && (cached || host.is_some() || !is_hardware) {
             let what = "a walk of only the lowest level works without an MMU cache, a host and a \
-                        software handler: leave them out, or leave this out";
+                        software handler: leave them out, or leave walker.lowest_only out";
             return Err(Refusal::new("walker.lowest_only", what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
@@ -144,8 +144,8 @@ fn check_shared(
     };
     let has_own = |cache: &description::MmuCache| cache.design != "none";
     if nested.mmu_cache.as_ref().is_some_and(has_own) {
-        let what = "the host walks with [mmu_cache], which it shares: leave this out, or \
-                    nested.shared";
+        let what = "the host walks with [mmu_cache], which it shares: leave out \
+                    nested.mmu_cache or nested.shared";
         return refuse("nested.mmu_cache", what);
     }
     if host_tree.is_none_or(|tree| tree.levels <= 1) {
@@ -160,8 +160,8 @@ fn check_shared(
     }
     if nested.shared >= Shared::NestedTlb {
         if nested.tlb.is_some() {
-            let what = "[mmu_cache] holds the host's pages in its place: leave this out, or write \
-                        nested.shared=mmu-cache";
+            let what = "[mmu_cache] holds the host's pages in its place: leave nested.tlb out, or \
+                        write nested.shared=mmu-cache";
             return refuse("nested.tlb", what);
         }
         if cache.design != Design::Utc.name() {
@@ -177,11 +177,13 @@ fn check_shared(
 fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result<(), Refusal> {
     let refuse = |what: &str| Err(Refusal::new("core.virtual_caches", what.to_owned()));
     if address_bits != Some(VIRTUAL_CACHE_BITS) {
-        return refuse("write false, or use a page table for addresses of 32 bits");
+        return refuse(
+            "virtual caches need a page table for addresses of 32 bits: use one, or write false",
+        );
     }
     if description.cache.l2.is_some() || description.cache.l3.is_some() {
         return refuse(
-            "a second level behind them is not modelled: leave cache.l2 and cache.l3 out",
+            "a second level behind virtual caches is not modelled: leave cache.l2 and cache.l3 out",
         );
     }
     if description.cache.l1d.is_none() {
@@ -299,7 +301,8 @@ fn mmu_cache_params(
         return refuse("design", what);
     }
     if tree.spans.is_none() && design == Design::Tpc && cache.ways != Ways::Full {
-        let what = "paths of any length must be searched for in one set: write \"full\"";
+        let what = "without fixed levels, a tpc compares paths of any length, which must be in one \
+                    set: write \"full\"";
         return refuse("ways", what.to_owned());
     }
     for (level, key, _) in cache.by_level() {
@@ -419,7 +422,8 @@ fn cache_params(name: &str, cache: &description::Cache) -> Result<CacheParams, R
         Refusal::new(
             key("size"),
             format!(
-                "{} does not divide into a possible number of lines of {}",
+                "{} cannot have lines of {}: write lines of 4 bytes or more, and fewer than \
+                 2^32 of them",
                 cache.size, cache.line
             ),
         )

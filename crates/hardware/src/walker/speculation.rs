@@ -238,12 +238,15 @@ impl Speculator {
             ("tagged", described.tagged),
         ];
         if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
-            let what = "the host has one address space, in which every walk finds its page: leave \
-                        this out";
-            return Err(own(Refusal::new(key, what.to_owned())));
+            let what = format!(
+                "the host has one address space, in which every walk finds its page: leave \
+                 nested.spec_tlb.{key} out"
+            );
+            return Err(own(Refusal::new(key, what)));
         }
         if described.fill == OFFSETS {
-            let what = "walks of a host belong to no instruction: choose heuristic";
+            let what = "offsets are kept per instruction, and a walk of the host belongs to none: \
+                        write heuristic";
             return Err(own(Refusal::new("fill", what.to_owned())));
         }
         let params = params(described, sizes, false).map_err(own)?;
@@ -312,8 +315,8 @@ impl Speculator {
 /// A table of offsets.
 fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     if described.keeps_absent {
-        let what =
-            "entries of instructions are kept after a wrong prediction in any case: leave this out";
+        let what = "entries of instructions are kept after a wrong prediction in any case: leave \
+                    keeps_absent out";
         return Err(Refusal::new("keeps_absent", what.to_owned()));
     }
     if described.replacement.parse() != Ok(Policy::Lru) {

@@ -296,19 +296,19 @@ fn what_is_wrong_is_said() {
     }
     for (settings, expected) in [
         (&["os.mosaic={}", "os.utopia={}"][..], "os.utopia: os.mosaic and os.utopia both say"),
-        (&["os.mosaic={}", "os.eager_paging=true"], "os.mosaic: os.eager_paging, which places"),
-        (&["os.mosaic.front_yard=0"], "os.mosaic: no bucket of 0 and 8 frames"),
-        (&[MOSAIC], "tlb.l2d.blocks.kind: entries of kind mosaic hold numbers"),
-        (&["restseg={}"], "restseg: there are no restrictive segments"),
+        (&["os.mosaic={}", "os.eager_paging=true"], "os.mosaic: os.eager_paging, which chooses"),
+        (&["os.mosaic.front_yard=0"], "os.mosaic: a front yard of 0 frames"),
+        (&[MOSAIC], "tlb.l2d.blocks.kind: entries of kind mosaic need frames"),
+        (&["restseg={}"], "restseg: memory has no restrictive segments"),
         (
             &["os.utopia={}", "restseg.ways=3"],
             "restseg.filter_lines: 8 entries do not divide into sets",
         ),
-        (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and this exclude"),
+        (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and [restseg]"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),
         (&["os.utopia.size=7G"], "os.utopia: segments take more than three quarters"),
         (&["os.utopia.large_size=4M"], "os.utopia.large_size: the manager `base` gives no pages"),
-        (&["os.utopia={}", "memory.numa.nodes=2"], "os.utopia: memory.numa and this exclude"),
+        (&["os.utopia={}", "memory.numa.nodes=2"], "os.utopia: memory.numa and os.utopia"),
     ] {
         let base = ["os.manager=base", "memory.size=8G"];
         let said = refused(&[&base[..], settings].concat());

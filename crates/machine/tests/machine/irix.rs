@@ -371,7 +371,8 @@ fn what_is_wrong_is_said() {
             &[
                 "os.coalesced={period_cycles=1,mild_share=0.1,strong_after=1,moves=1,watermarks={\"64K\"=\"1T\"}}",
             ],
-            "together they are 1099511627776 bytes, more than memory.size, 536870912 bytes: lower them",
+            "all watermarks together are 1099511627776 bytes, more than memory.size, 536870912 bytes: \
+             lower them",
         ),
         (
             &[

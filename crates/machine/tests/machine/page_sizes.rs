@@ -409,11 +409,11 @@ fn a_size_that_no_tlb_holds_is_refused() {
         Machine::load(machine, &settings).unwrap_err().to_string()
     };
     let error = refused("r4700", &["page_table.format=x86-64", "os.page_size=2M"]);
-    let says = "--set os.page_size=2M: os.page_size: tlb.l1 holds pages of 4K, none of 2M: \
-                give it \"2M\" in tlb.l1.page_sizes, or map pages that it holds";
+    let says = "--set os.page_size=2M: os.page_size: tlb.l1 holds pages of 4K, but not of 2M: \
+                add \"2M\" to tlb.l1.page_sizes, or map only pages that it holds";
     assert_eq!(error, says);
     let error = refused("tlb-only", &["tlb.l1d.page_sizes=[\"2M\"]", "os.page_size=2M"]);
-    assert!(error.contains("none of 4K, the pages where a region has no room for 2M"), "{error}");
+    assert!(error.contains("not of 4K (the pages where a region has no room for 2M)"), "{error}");
     let held = "tlb.l1.page_sizes=[\"4K\",\"64K\"]";
     let error = refused("r4700", &["page_table.format=x86-64", held, "os.page_size=64K"]);
     assert!(error.contains("the page table holds pages of 4K, 2M, 1G, not 64K"), "{error}");

@@ -140,8 +140,8 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
             }
             if !matches!(asked.deferred_mode, 1 | 2) {
                 let what = format!(
-                    "{} is not modelled: write 1, or 2 for samples of use; for 0, use os.manager = \
-                     \"linux\"",
+                    "{} is not modelled: write 1 (use is not sampled) or 2 (use is sampled); for 0, \
+                     use os.manager = \"linux\"",
                     asked.deferred_mode
                 );
                 return refuse("os.ingens.deferred_mode", what);

@@ -242,7 +242,7 @@ impl Base {
         if description.os.page_size.0 != base {
             let name = &description.os.manager;
             let what = format!(
-                "the manager `{name}` has base pages of {base}{}: write that",
+                "the manager `{name}` has base pages of {base}{}: write \"{base}\"",
                 match larger {
                     Larger::None => "",
                     Larger::Wished => ", and larger ones where os.place requests them",

@@ -170,7 +170,8 @@ impl Daemon {
         let memory_bytes = description.memory.size.0;
         if wanted > memory_bytes {
             let what = format!(
-                "together they are {wanted} bytes, more than memory.size, {memory_bytes} bytes: lower them"
+                "all watermarks together are {wanted} bytes, more than memory.size, {memory_bytes} \
+                 bytes: lower them"
             );
             return refuse("watermarks", &what);
         }

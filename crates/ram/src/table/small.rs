@@ -48,7 +48,8 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
     let slot = small.slot.unwrap_or(Bytes(relocation.slot));
     if relocation.is_fixed && slot.0 != relocation.slot {
         let own = Bytes(relocation.slot);
-        return refuse(".slot", format!("a PID register has slots of {own}: leave this out"));
+        let what = format!("a PID register has slots of {own}: leave os.small.slot out");
+        return refuse(".slot", what);
     }
     // The largest that leaves as many addresses to large spaces.
     let sizes = (0..).map(|shift| covers << shift);
@@ -79,8 +80,8 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
         Ok(layout) if u64::from(layout.slots()) > slots_max => {
             let most = Bytes(slots_max * slot.0);
             let what = format!(
-                "an area of {area} has {} slots, and 16 domains, one of them the kernel's, keep {slots_max} \
-                 spaces apart: write {most} or less",
+                "an area of {area} has {} slots, but the 16 domains of the processor, one of which \
+                 is the kernel's, can separate only {slots_max} spaces: write {most} or less",
                 layout.slots()
             );
             refuse(".area", what)

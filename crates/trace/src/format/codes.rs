@@ -108,7 +108,7 @@ pub(super) fn unpack(
     codes.clear();
     codes.extend(pairs.iter().flat_map(|&pair| [pair & 15, pair >> 4]));
     if pairs.len() != ops.div_ceil(2) || codes[ops..].iter().any(|&code| code != 0) {
-        return Err(Damage::new("its numbers of codes and of operations differ"));
+        return Err(Damage::new("it does not have one address code per memory operation"));
     }
     codes.resize(ops.next_multiple_of(16) + WORD, 0);
     // Sixteen at a time, so that their sum fits into a byte and the compiler into a register.
@@ -118,11 +118,11 @@ pub(super) fn unpack(
         needed += usize::from(codes.iter().map(|code| code.saturating_sub(1)).sum::<u8>());
     }
     if last > CODE_MAX {
-        return Err(Damage::new("one of its codes means nothing"));
+        return Err(Damage::new("it has an address code that is not defined"));
     }
     if needed != residual_bytes {
         return Err(Damage(format!(
-            "its codes need {needed} bytes, its residual has {residual_bytes}"
+            "its address codes need {needed} bytes of residual, and it has {residual_bytes}"
         )));
     }
     Ok(())

@@ -72,22 +72,23 @@ pub(super) fn take(
     *pc = pc.wrapping_add(unzigzag(bytes.varint()?) as u64);
     let bits = 1 + u32::from(linked);
     let ops_max = ((Shape::OPS_MAX as u64 + 1) << bits) - 1;
-    let ops = bytes.varint_up_to(ops_max, "rows of a shape")?;
+    let ops = bytes.varint_up_to(ops_max, "row count of a block")?;
     let (ops, has_links) = if linked { (ops / 2, ops & 1 == 1) } else { (ops, false) };
-    let trailing = bytes.varint_up_to(u64::from(Meta::INSTRUCTIONS_MAX), "instructions")? as u32;
+    let trailing =
+        bytes.varint_up_to(u64::from(Meta::INSTRUCTIONS_MAX), "instruction count")? as u32;
     let (fetch, ops) = (ops & 1 == 1, (ops / 2) as u16);
     for row in 0..ops + u16::from(fetch) {
-        let code =
-            bytes.varint_up_to(u64::from(4 * Meta::SIZE_MAX + 2), "as a row's size and kind")?;
-        let instructions = bytes.varint_up_to(u64::from(Meta::INSTRUCTIONS_MAX), "instructions")?;
+        let code = bytes.varint_up_to(u64::from(4 * Meta::SIZE_MAX + 2), "row code")?;
+        let instructions =
+            bytes.varint_up_to(u64::from(Meta::INSTRUCTIONS_MAX), "instruction count")?;
         let kind = match code & 3 {
             0 => Kind::Fetch,
             1 => Kind::Load,
             2 => Kind::Store,
-            _ => return Err(Damage::new("a row of its dictionary has no kind")),
+            _ => return Err(Damage::new("a row of its dictionary is no fetch, load or store")),
         };
         if (kind == Kind::Fetch) != (fetch && row == 0) {
-            return Err(Damage::new("a fetch of its dictionary is not the first row"));
+            return Err(Damage::new("its dictionary has a block whose fetch is not the first row"));
         }
         metas.push(Meta::new(kind, code as u32 >> 2, instructions as u32));
     }
@@ -109,7 +110,7 @@ fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<
     let first = links.len();
     let mut said = 0;
     for _ in 0..ops {
-        let link = match bytes.varint_up_to(FROM_SAID + Shape::OPS_MAX as u64, "as a link")? {
+        let link = match bytes.varint_up_to(FROM_SAID + Shape::OPS_MAX as u64, "address code")? {
             SAID => {
                 said += 1;
                 Link { from: said - 1, distance: 0 }
@@ -118,7 +119,9 @@ fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<
                 let distance = unzigzag(bytes.varint()?) as u64;
                 let from = from.checked_sub(FROM_SAID).map_or(STARTS, |from| from as u16);
                 if from != STARTS && from >= said {
-                    return Err(Damage::new("an address of its dictionary follows from none"));
+                    return Err(Damage::new(
+                        "its dictionary computes an address from an unknown one",
+                    ));
                 }
                 Link { from, distance }
             }

@@ -115,7 +115,9 @@ impl PhysicalDecoder {
         for &addr in addrs {
             if self.predicted > 0 {
                 let Some(paddr) = self.table.predict(addr) else {
-                    return Err(Damage::new("it predicts a page that it has not seen"));
+                    return Err(Damage::new(
+                        "it predicts the frame of a page that it has not stored",
+                    ));
                 };
                 self.predicted -= 1;
                 paddrs.push(paddr);

@@ -32,13 +32,14 @@ pub(super) fn take_all(
     let mut left = executions;
     segments.clear();
     for _ in 0..count {
-        let thread = bytes.varint_up_to(u64::from(u32::MAX), "as a thread")? as u32;
-        let executions = bytes.varint_up_to(u64::from(left), "executions of a segment")? as u32;
+        let thread = bytes.varint_up_to(u64::from(u32::MAX), "thread number")? as u32;
+        let executions =
+            bytes.varint_up_to(u64::from(left), "number of executions of a segment")? as u32;
         left -= executions;
         segments.push(Segment { thread, executions, carry: bytes.varint()? });
     }
     if left != 0 {
-        return Err(Damage(format!("{left} of its executions belong to no segment")));
+        return Err(Damage(format!("{left} of its block executions belong to no segment")));
     }
     bytes.end("segments")
 }

@@ -21,8 +21,9 @@ pub(super) fn take_all(
     let mut last = Stamp { at: 0, ns };
     let mut stamps = Vec::with_capacity(count as usize);
     for _ in 0..count {
-        let more = bytes.varint_up_to(u64::from(accesses - last.at), "accesses before a stamp")?;
-        let later = bytes.varint_up_to(u64::MAX - last.ns, "nanoseconds before a stamp")?;
+        let more = bytes
+            .varint_up_to(u64::from(accesses - last.at), "number of accesses between stamps")?;
+        let later = bytes.varint_up_to(u64::MAX - last.ns, "time between stamps in ns")?;
         last = Stamp { at: last.at + more as u32, ns: last.ns + later };
         stamps.push(last);
     }

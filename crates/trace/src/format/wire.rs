@@ -79,14 +79,14 @@ impl<'a> Bytes<'a> {
                 return Ok(value);
             }
         }
-        Err(Damage::new("a number in it has too many bits"))
+        Err(Damage::new("one of its numbers has more than 64 bits"))
     }
 
-    /// The next varint, which must be at most `max`; `name` says in errors what it counts.
+    /// The next varint, which must be at most `max`; `name` says in errors what it is.
     pub(crate) fn varint_up_to(&mut self, max: u64, name: &str) -> Result<u64, Damage> {
         let value = self.varint()?;
         if value > max {
-            Err(Damage(format!("{value} {name}, but at most {max} are possible")))
+            Err(Damage(format!("its {name} is {value}, but can be at most {max}")))
         } else {
             Ok(value)
         }

@@ -36,7 +36,7 @@ pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
         (b"\x7fELF", "a program, not a trace of one: `pagewalk record` makes a trace of it"),
         (
             b"ARROW1",
-            "an Arrow (Feather) file, which is not read: write it as Parquet, whose columns are",
+            "an Arrow (Feather) file, which is not read: write it as Parquet, which is read",
         ),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file, which is not read: write it as Parquet or csv"),
         (b"\x93NUMPY", "a NumPy array, which is not read: write it as Parquet or csv"),
@@ -60,8 +60,8 @@ pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
         |mark: &[u8]| text.get(..mark.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(mark));
     if begins(b"<!doctype html") || begins(b"<html") || begins(b"<?xml") {
         return Some(
-            "a web page, as a server sends it in place of a file that is not there or not free: get \
-             the file again and look at what was got",
+            "a web page, which a server may send in place of a file that does not exist or needs a \
+             login: download the file again and look at it",
         );
     }
     if is_tar(bytes) {
@@ -87,10 +87,10 @@ pub(crate) fn likely(bytes: &[u8]) -> Option<&'static str> {
     is_lzma(bytes, false).then_some(LZMA)
 }
 
-const LZMA: &str =
-    "LZMA alone, not read: xz --format=lzma -d unpacks it, and xz packs it so that it is read";
+const LZMA: &str = "compressed in the old LZMA format, which is not read: unpack it first with \
+                    `xz --format=lzma -d`";
 const UTF_16: &str =
-    "text in UTF-16, which is not read: `iconv -f UTF-16 -t UTF-8` writes it as it is read";
+    "text in UTF-16, which is not read: convert it first with `iconv -f UTF-16 -t UTF-8`";
 
 /// Whether `bytes` begin with a tar header: its checksum is the sum of its bytes, with blanks in
 /// place of the checksum.

@@ -107,7 +107,7 @@ impl<D: Decode> Stream<D> {
                 };
             }
             if full {
-                return Err(self.input.corrupt(0, "a record without end"));
+                return Err(self.input.corrupt(0, "a record that does not end"));
             }
             self.input.fill();
         }

@@ -117,17 +117,21 @@ impl Chunks {
         let opened = FrameHead::parse(head).and_then(|head| {
             head.verify(body)?;
             if head.kind != FrameKind::Chunk || head.crc != chunk.crc {
-                return Err(crate::format::Damage::new("the index speaks of another one"));
+                return Err(crate::format::Damage::new(
+                    "it is not the chunk that the index lists here",
+                ));
             }
             self.decoder.open(body, &mut self.decompressor)
         });
         let head = opened.map_err(|damage| self.damaged(chunk.offset, &damage.0))?;
         let (process, began_ns) = head.owner.map_or((0, 0), |it| (it.process, it.began_ns));
         if (head.first, head.accesses) != (chunk.first, chunk.accesses) {
-            return Err(self.damaged(chunk.offset, "the index counts its accesses otherwise"));
+            return Err(
+                self.damaged(chunk.offset, "the index has another number of accesses for it")
+            );
         }
         if (process, began_ns) != (chunk.process, chunk.began_ns) {
-            return Err(self.damaged(chunk.offset, "the index gives it to another process"));
+            return Err(self.damaged(chunk.offset, "the index has another process for it"));
         }
         self.opened = true;
         Ok(true)

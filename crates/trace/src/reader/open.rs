@@ -298,20 +298,20 @@ impl Input<'_> {
                 Ok((head, body)) if head.kind == FrameKind::Process && head.crc == entry.crc => {
                     serde_json::from_slice::<Process>(&body).map_err(|error| error.to_string())
                 }
-                Ok(_) => Err("the index speaks of another part".to_owned()),
+                Ok(_) => Err("it is not the part that the index lists here".to_owned()),
                 Err(damage) => Err(damage.0),
             };
             let told = process.and_then(|process| {
                 let number = process.number;
                 if process.parent.is_some_and(|parent| parent >= number) {
-                    return Err(format!("process {number} is older than its parent"));
+                    return Err(format!("process {number} has a parent that comes after it"));
                 }
                 if number as usize == processes.len() {
                     processes.push(process);
                 } else if let Some(known) = processes.get_mut(number as usize) {
                     *known = process;
                 } else {
-                    return Err(format!("process {number} comes too early"));
+                    return Err(format!("process {number} comes before one with a lower number"));
                 }
                 Ok(())
             });

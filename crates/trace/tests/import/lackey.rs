@@ -120,7 +120,7 @@ fn a_cut_last_line_is_told_from_a_foreign_one() {
 fn a_line_without_end_is_an_error() {
     let mut text = b"I  1000,4\n==".to_vec();
     text.resize(1 << 20, b'x');
-    assert_eq!(refused(&text, &Options::default(), "a record without end"), Some(10));
+    assert_eq!(refused(&text, &Options::default(), "a record that does not end"), Some(10));
 }
 
 /// Random lines, longer than a batch, and an obviously correct reading of them.

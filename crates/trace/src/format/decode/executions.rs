@@ -17,14 +17,16 @@ impl Decoder {
         for &number in &self.sequence {
             let number = usize::from(number);
             let Some(local) = self.locals.get(number).filter(|_| number <= defined) else {
-                return Err(Damage::new("its sequence and its dictionary do not fit together"));
+                return Err(Damage::new("its sequence has a block that is not in its dictionary"));
             };
             let is_first = number == defined;
             defined += usize::from(is_first);
             said.clear();
             for slot in &mut self.slots[local.slot as usize..][..usize::from(local.said)] {
                 let Some(&code) = codes.next() else {
-                    return Err(Damage::new("it has more operations than it claims"));
+                    return Err(Damage::new(
+                        "it has more memory operations than its header counts",
+                    ));
                 };
                 let before = if is_first { Slot { last: addr, distance: 0 } } else { *slot };
                 let (now, used) = before.decode(code, word(rest));

@@ -133,7 +133,7 @@ impl Decoder {
             }
         }
         if next_code > code_end {
-            return Err(Damage::new("it has more operations than it claims"));
+            return Err(Damage::new("it has more memory operations than its header counts"));
         }
         // SAFETY: the cursors began where these do and have only gone on.
         let (now, ran) = unsafe {

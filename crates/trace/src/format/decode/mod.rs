@@ -140,7 +140,7 @@ impl Decoder {
             let (metas, links) = (&mut self.templates, &mut self.links);
             let entry = dictionary::take(&mut bytes, head.linked, &mut pc, metas, links)?;
             if self.templates.len() > head.accesses as usize {
-                return Err(Damage::new("its dictionary has more rows than the chunk"));
+                return Err(Damage::new("its dictionary has more rows than it has accesses"));
             }
             let mut metas = [Meta::default(); SPARE];
             let rows = &self.templates[template..];
@@ -176,7 +176,9 @@ impl Decoder {
         if self.sequence.len() != head.executions as usize
             || sequence.len() != self.sequence.len() * sequence_bytes(head.shapes)
         {
-            return Err(Damage::new("the length of its sequence is not its number of executions"));
+            return Err(Damage::new(
+                "its sequence has more or fewer blocks than its header counts",
+            ));
         }
         codes::unpack(codes, head.ops as usize, residual.len(), &mut self.codes)?;
 
@@ -186,7 +188,7 @@ impl Decoder {
             || !events.is_sorted_by_key(|event| event.at)
             || events.last().is_some_and(|event| event.at > head.accesses)
         {
-            return Err(Damage::new("its events are not where they can be"));
+            return Err(Damage::new("its events are out of order, or their number is wrong"));
         }
         self.events = events.into_iter();
         let stamps = match head.owner {
@@ -226,7 +228,7 @@ impl Decoder {
         while rows < rows_max {
             if self.at.segment_left == 0 {
                 let Some(segment) = self.segments.get(self.at.segment) else {
-                    return Err(Damage::new("it has fewer rows than it claims"));
+                    return Err(Damage::new("it has fewer accesses than its header counts"));
                 };
                 self.at.segment += 1;
                 self.at.segment_left = segment.executions;
@@ -241,7 +243,7 @@ impl Decoder {
             }
             self.at.rows = start + rows as u32;
             if self.at.rows > self.head.accesses {
-                return Err(Damage::new("it has more rows than it claims"));
+                return Err(Damage::new("it has more accesses than its header counts"));
             }
             // What is left of the segment has no room here.
             if self.at.segment_left > 0 {
@@ -254,7 +256,7 @@ impl Decoder {
         batch.addr.truncate(rows);
         batch.meta.truncate(rows);
         if self.left() == 0 && self.at.ops != self.head.ops as usize {
-            return Err(Damage::new("it has fewer operations than it claims"));
+            return Err(Damage::new("it has fewer memory operations than its header counts"));
         }
         if let Some(physical) = &mut self.physical {
             physical.extend(&self.streams[6], &batch.addr, &mut batch.paddr)?;
@@ -314,7 +316,7 @@ impl Decoder {
             _ => return Ok(rows),
         };
         let Some(local) = self.locals.get(number).filter(|_| number == self.at.defined) else {
-            return Err(Damage::new("its sequence and its dictionary do not fit together"));
+            return Err(Damage::new("its sequence has a block that is not in its dictionary"));
         };
         let (count, said) = (usize::from(local.rows), usize::from(local.said));
         if rows + count + SPARE > addr.len() {
@@ -334,7 +336,7 @@ impl Decoder {
         addr[rows] = local.pc;
         let codes = &self.codes[self.at.ops..self.head.ops as usize];
         let Some(codes) = codes.get(..said) else {
-            return Err(Damage::new("it has more operations than it claims"));
+            return Err(Damage::new("it has more memory operations than its header counts"));
         };
         let out = if local.linked {
             &mut self.said[..said]
