@@ -472,6 +472,12 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
             assert claim == {**was, **words}
             assert not words or (words["kind"] == "own" and "the rights" in words["says"])
         assert relabelled != last
+    git("add", ".")
+    git("commit", "-qm", "other words")
+    again = reworded.replace("changing the rights of", "a second wording:")
+    (at / "experiment.toml").write_text(again)
+    assert reproduce("--relabel").returncode == 0
+    assert "a second wording:" in (at / "last.json").read_text()
 
     moved = text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]")
     (at / "experiment.toml").write_text(moved)

@@ -96,6 +96,12 @@ def as_measured(experiment: Experiment, measured: str) -> Experiment | None:
     return Experiment.of(parse_toml(stated, path), experiment.folder)
 
 
+def as_labelled(experiment: Experiment) -> Experiment | None:
+    """The experiment as its file was when `last.json` was last written, if that is committed."""
+    written = git(experiment.folder, "log", "-1", "--format=%H", "--", "last.json")
+    return as_measured(experiment, written) if written else None
+
+
 def sources(experiment: Experiment) -> dict[str, str]:
     """A digest of each part of the sources that the experiment runs through."""
     top = experiment.folder.parents[2]

@@ -160,11 +160,13 @@ def relabelled(experiment: Experiment) -> str:
     then = history.as_measured(experiment, last["measured_on"]["commit"]) if last else None
     if last is None or then is None or complaint:
         raise Error(f"{experiment.name}: {complaint}")
+    labelled = history.as_labelled(experiment)
     saved = {claim["says"]: claim for claim in last["claims"]}
     verdicts = []
+    before = [*then.claims, *(labelled.claims if labelled else [])]
     for claim in experiment.claims:
         # Its words when it was measured, or those that it has been given since.
-        words = [each.says for each in then.claims if each.stated() == claim.stated()]
+        words = [each.says for each in before if each.stated() == claim.stated()]
         known = [saved[says] for says in (*words, claim.says) if says in saved]
         if not known:
             raise Error(f"{experiment.name}: no saved verdict is of `{claim.says}`: measure again")
