@@ -62,11 +62,11 @@ unsafe impl Send for Registers {}
 
 /// A thread.
 pub struct Task {
-    /// Its registers.
+    /// The registers of the thread.
     pub registers: Registers,
-    /// Its state.
+    /// The state of the thread.
     pub state: State,
-    /// Its space.
+    /// The address space of the thread.
     pub space: HatSpace,
     /// The message that it sends.
     pub message: [u64; 4],
@@ -98,7 +98,7 @@ pub struct Place {
     pub root: PhysAddr,
     /// Whether the kernel pages it.
     pub is_paged: bool,
-    /// Its pager, if it has one.
+    /// The pager of the thread, if it has one.
     pub pager: Option<TaskId>,
     /// The number of threads in it.
     pub threads: u32,

@@ -14,7 +14,7 @@ class Program(Record):
     """A program that a process runs."""
 
     arch: str
-    """Its instruction set."""
+    """The instruction set of the program."""
 
     command: list[str]
     """The program and its arguments."""
@@ -1436,28 +1436,30 @@ class ProcessorCounts(Record):
     """Switches of address space on it."""
 
     tlbs: Named[TlbCounts]
-    """Its TLBs."""
+    """Counts of the processor's TLBs."""
 
     walks: Walks
-    """Its walks."""
+    """Counts of the processor's walks."""
 
     mmu_cache: MmuCacheCounts | None
     """MMU cache of its walker."""
 
     spec_tlb: SpecTlbCounts | None
-    """Its SpecTLB."""
+    """Counts of the processor's SpecTLB."""
 
     range_tlb: RangeTlbCounts | None
-    """Its range TLB."""
+    """Counts of the processor's range TLB."""
 
     restseg: RestSegCounts | None
-    """Its lookups in restrictive segments."""
+    """Counts of the processor's lookups in restrictive segments."""
 
     caches: Named[CacheCounts]
-    """Its data caches, without the shared `l3`."""
+    """Counts of the processor's data caches, without the shared `l3`."""
 
     shootdowns: ShootdownCounts
-    """Shootdowns that it made, interrupts that it received, and entries flushed from its TLBs."""
+    """Shootdowns that the processor made, interrupts that it received, and entries flushed from its
+    TLBs.
+    """
 
 
 class MemoryCounts(Record):

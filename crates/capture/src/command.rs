@@ -23,7 +23,7 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     /// The program name that it gets as argument 0.
     pub(crate) argv0: OsString,
-    /// Its arguments: those of the command; for a script, after the interpreter's option and the
+    /// The program's arguments: those of the command; for a script, after the interpreter's option and the
     /// script.
     pub(crate) arguments: Vec<OsString>,
     /// The properties of its file.

@@ -58,7 +58,7 @@ const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     number: u64,
-    /// Its first instruction that is not counted in any part.
+    /// The first instruction of the block that is not counted in any part.
     from: u16,
 }
 
@@ -68,7 +68,7 @@ struct Part {
     number: u64,
     /// The record that began it; `None` if the block began in an earlier part.
     control: Option<Control>,
-    /// Its first instruction.
+    /// The first instruction of the part.
     from: u16,
     /// Whether the block continues after it.
     cut: bool,

@@ -14,7 +14,7 @@ pub enum Engine {
     /// QEMU's user mode.
     #[default]
     Qemu,
-    /// Its own process, with Pagewalk's engine in it.
+    /// The program's own process, with Pagewalk's engine in it.
     Native,
 }
 

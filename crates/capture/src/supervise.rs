@@ -92,9 +92,9 @@ pub(crate) enum Failure {
 /// A process, and how its end is detected.
 pub(crate) struct Watched<S> {
     pub(crate) process: Process<S>,
-    /// Its description. The number in it is valid only if the process is kept.
+    /// The description of the process. The number in it is valid only if the process is kept.
     told: trace::Process,
-    /// Its number, if it is kept.
+    /// The number of the process, if it is kept.
     pub(crate) number: Option<u32>,
     life: Option<OwnedFd>,
     dead: bool,

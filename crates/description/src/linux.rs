@@ -138,7 +138,7 @@ pub enum Enabled {
     Always,
     /// Where `madvise(MADV_HUGEPAGE)` asks for them.
     Madvise,
-    /// Nowhere.
+    /// Large pages are used nowhere.
     Never,
 }
 
@@ -160,7 +160,7 @@ pub enum OrderEnabled {
     Inherit,
     /// Where `madvise(MADV_HUGEPAGE)` asks for them.
     Madvise,
-    /// Nowhere.
+    /// Large pages of this size are used nowhere.
     Never,
 }
 
@@ -203,10 +203,10 @@ impl Default for Khugepaged {
 /// What a fault does if no large block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum Defrag {
-    /// It reclaims pages and compacts memory itself.
+    /// The fault reclaims pages and compacts memory itself.
     #[serde(rename = "always")]
     Always,
-    /// It wakes the daemons that reclaim and compact.
+    /// The fault wakes the daemons that reclaim and compact.
     #[serde(rename = "defer")]
     Defer,
     /// As `always` where `madvise` asks for large pages, otherwise as `defer`.

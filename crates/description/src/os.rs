@@ -320,11 +320,11 @@ impl Default for Reservations {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It moves no page.
+    /// The pass moves no page.
     Weak,
-    /// It moves few pages for each large one.
+    /// The pass moves few pages for each large one.
     Mild,
-    /// It moves everything that can be moved.
+    /// The pass moves everything that can be moved.
     #[default]
     Strong,
 }

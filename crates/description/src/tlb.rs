@@ -108,7 +108,7 @@ pub struct Tlb {
 }
 
 impl Tlb {
-    /// Its arrays, in whichever way they were given.
+    /// The arrays of the TLB, in whichever way they were given.
     pub fn arrays(&self) -> Vec<Array> {
         match self.entries {
             Some(entries) => vec![Array {

@@ -90,7 +90,7 @@ pub(crate) enum Rewritten {
 pub(crate) struct Access {
     pub(crate) place: Place,
     pub(crate) segment: Segment,
-    /// Its address, if constant.
+    /// The operand's address, if constant.
     pub(crate) constant: Option<u64>,
     pub(crate) bytes: u32,
     pub(crate) loads: bool,

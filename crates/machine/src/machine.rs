@@ -90,12 +90,12 @@ impl Machine {
         Machine { names: Some(names), ..self }
     }
 
-    /// Its name.
+    /// The name of the machine.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its complete description, including the settings.
+    /// The complete description of the machine, including the settings.
     pub fn description(&self) -> &Description {
         &self.description
     }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy)]
 pub(crate) struct Begun {
     pub(crate) number: i64,
-    /// Its index in the table of calls.
+    /// The index of the system call in the table of calls.
     pub(crate) known: usize,
     pub(crate) arguments: [u64; 6],
     pub(crate) began_ns: u64,

@@ -36,23 +36,23 @@ pub struct ProcessorCounts {
     pub instructions: u64,
     /// Switches of address space on it.
     pub switches: u64,
-    /// Its TLBs.
+    /// Counts of the processor's TLBs.
     pub tlbs: Vec<TlbCounts>,
-    /// Its walks.
+    /// Counts of the processor's walks.
     pub walks: Walks,
     /// MMU cache of its walker.
     pub mmu_cache: Option<MmuCacheCounts>,
-    /// Its SpecTLB.
+    /// Counts of the processor's SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
-    /// Its range TLB.
+    /// Counts of the processor's range TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlbCounts>,
-    /// Its lookups in restrictive segments.
+    /// Counts of the processor's lookups in restrictive segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restseg: Option<RestSegCounts>,
-    /// Its data caches, without the shared `l3`.
+    /// Counts of the processor's data caches, without the shared `l3`.
     pub caches: Vec<CacheCounts>,
-    /// Shootdowns that it made, interrupts that it received, and entries flushed from its TLBs.
+    /// Shootdowns that the processor made, interrupts that it received, and entries flushed from its TLBs.
     pub shootdowns: ShootdownCounts,
 }

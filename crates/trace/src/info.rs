@@ -56,7 +56,7 @@ impl Distinct {
 pub struct RegionInfo {
     /// The name of the region.
     pub name: String,
-    /// Its lowest address.
+    /// The lowest address of the region.
     pub start: u64,
     /// The bytes from its lowest to its highest address.
     pub bytes: u64,

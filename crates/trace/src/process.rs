@@ -45,7 +45,7 @@ pub struct Process {
 /// A program that a process runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Program {
-    /// Its instruction set.
+    /// The instruction set of the program.
     pub arch: Arch,
     /// The program and its arguments.
     pub command: Vec<String>,

@@ -38,7 +38,7 @@ const BATCH_ACCESSES: usize = 1 << 16;
 pub struct ChunkInfo {
     /// The offset of the chunk in the file, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length of the chunk in bytes.
     pub bytes: u32,
     /// The index of its first access in the trace, or in that of its process.
     pub first: u64,

@@ -125,7 +125,7 @@ impl Backing {
 /// What brings in all pages of a region without their being touched, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Populated {
-    /// The request that mapped it, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
+    /// The request that mapped the region, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
     /// an earlier `mlockall(MCL_FUTURE)`.
     WhenMapped,
     /// A later `mlock` or `mlockall`.

@@ -36,7 +36,7 @@ pub enum Address {
     /// The execution gives it explicitly.
     #[default]
     Said,
-    /// It is `distance` bytes after the address of an earlier operation whose address is given
+    /// The address is `distance` bytes after the address of an earlier operation whose address is given
     /// explicitly.
     Behind {
         /// The index of that operation.
@@ -44,7 +44,7 @@ pub enum Address {
         /// The distance in bytes; two's complement.
         distance: u64,
     },
-    /// It is this many bytes after the block's first instruction.
+    /// The address is this many bytes after the block's first instruction.
     BehindStart(u64),
 }
 
@@ -59,7 +59,7 @@ pub struct Shape {
     pub instructions: u32,
     /// Whether executing it gives a row of kind fetch before its operations' rows.
     pub fetch: bool,
-    /// Its memory operations in the order of execution, at most [`Shape::OPS_MAX`].
+    /// The memory operations of the block in the order of execution, at most [`Shape::OPS_MAX`].
     pub ops: Vec<Op>,
 }
 

@@ -103,8 +103,8 @@ pub(crate) struct Followed {
 
 /// Receives blocks that are ready.
 pub(crate) trait Take<T> {
-    /// A block ran; `words` are those of its operations, with addresses above the lowest `SHIFT`
-    /// bits.
+    /// Receives one execution of a block. `words` has a word for each of its operations, with the address above the
+    /// lowest `SHIFT` bits.
     fn take<const SHIFT: u32>(&mut self, own: &T, words: &[u64]);
 }
 

@@ -99,10 +99,10 @@ pub struct Options {
 /// An environment variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Its name.
+    /// The name of the variable.
     pub name: OsString,
-    /// Its value; if there is a value `before`, it begins with that.
+    /// The value of the variable; if there is a value `before`, it begins with that.
     pub value: OsString,
-    /// Its value for other programs; `None`: it is not set.
+    /// The value for other programs; `None`: the variable is not set.
     pub before: Option<OsString>,
 }

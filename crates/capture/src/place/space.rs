@@ -143,7 +143,8 @@ impl Break {
         }
     }
 
-    /// The breaks after a call.
+    /// The program's and the kernel's break after a call of `brk`: `said` is its result for the program, and `real`
+    /// the kernel's break.
     pub(super) fn moved(&self, said: u64, real: u64) -> Break {
         Break { said, real, dirty: self.dirty.max(self.said).min(real), ..*self }
     }

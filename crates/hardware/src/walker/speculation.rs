@@ -153,7 +153,7 @@ impl Predictor {
         }
     }
 
-    /// Its entries and ways.
+    /// The numbers of entries and ways.
     pub const fn geometry(&self) -> (u32, u32) {
         match self {
             Predictor::Places(tlb) => (tlb.params().entries, tlb.params().ways),
@@ -329,7 +329,7 @@ fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     Offsets::new(params).map_err(|error| Refusal::new("entries", error.to_string()))
 }
 
-/// Its parameters, for a page table with pages of `sizes`, in which pages can be marked if
+/// The predictor's parameters, for a page table with pages of `sizes`, in which pages can be marked if
 /// `has_marks`.
 fn params(
     described: &description::SpecTlb,

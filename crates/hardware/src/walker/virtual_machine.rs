@@ -61,7 +61,7 @@ impl HostSide {
         host.page.apply(gpa)
     }
 
-    /// Exchanges the shared cache between both dimensions.
+    /// Swaps the MMU caches of the guest's and the host's dimension, if both share one.
     #[inline]
     fn lend(&mut self, guest: &mut Dimension) {
         if self.shared > Shared::None {

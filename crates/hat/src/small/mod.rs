@@ -262,7 +262,7 @@ enum Home {
 #[derive(Clone, Debug)]
 struct Member {
     home: Home,
-    /// Its group; `None` if it is in no group or in all.
+    /// The group of the space; `None` if the space is in no group or in all.
     group: Option<u16>,
     /// Whether it is a member of all groups.
     is_global: bool,

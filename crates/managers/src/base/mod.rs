@@ -106,7 +106,7 @@ pub(super) struct Base {
 /// How pages larger than the base page come about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
-    /// They do not.
+    /// All pages are base pages.
     #[default]
     None,
     /// Programs and rules request them.

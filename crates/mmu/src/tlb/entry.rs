@@ -90,13 +90,13 @@ pub enum Miss {
 /// What an entry did, reported when it is removed and by [`crate::Tlb::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Evicted {
-    /// Its page; for a pair, the even page.
+    /// The page of the entry; for a pair, the even page.
     pub page: Page,
     /// The space for which it was inserted.
     pub asid: Asid,
     /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// Its hits by [`Kind`], since it was inserted or last reported.
+    /// The hits of the entry by [`Kind`], since the entry was inserted or last reported.
     pub hits: [u64; Kind::COUNT],
 }
 

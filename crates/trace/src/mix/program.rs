@@ -9,13 +9,13 @@ use crate::{Batch, Error, Event, Placed, Process, Segment, Source};
 /// Why a program stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// It has run the instructions of its turn.
+    /// The program has run the instructions of its turn.
     Budget,
     /// The batch to which it writes is full, or its own batch is empty.
     Batch,
-    /// Its next event may concern other programs: see [`Program::asked`].
+    /// The program's next event may concern other programs: see [`Program::asked`].
     Asks,
-    /// It has ended.
+    /// The program has ended.
     Ended,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Program {
     name: String,
     /// The index of the trace that it is from.
     pub(super) trace: u32,
-    /// Its data in the recording, if it is one of several processes.
+    /// The program's data in the recording, if the program is one of several processes.
     process: Option<Process>,
     state: State,
     /// Whether it runs in its parent's space.
@@ -36,7 +36,7 @@ pub(super) struct Program {
     /// Whether it may continue with the event before which it stopped, whatever that is.
     pub(super) may_pass: bool,
     own_space: u32,
-    /// Its current batch; the accesses before `at` and the events before `event` have been copied.
+    /// The program's current batch; the accesses before `at` and the events before `event` have been copied.
     batch: Batch,
     at: usize,
     event: usize,
@@ -49,7 +49,7 @@ pub(super) struct Program {
 
 /// Where a program gets its accesses from.
 enum State {
-    /// It has not begun.
+    /// The program has not begun.
     Before(Opening),
     Running(Box<dyn Source + Send>),
     Ended,
@@ -84,7 +84,7 @@ impl Program {
         }
     }
 
-    /// Its number among the processes of its recording.
+    /// The number of the program among the processes of its recording.
     pub(super) fn number(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.number)
     }

@@ -29,9 +29,9 @@ pub(crate) struct Folio {
 
 /// What happens to a frame that becomes unmapped.
 pub(crate) enum Fate {
-    /// It is free.
+    /// The frame becomes free.
     Free,
-    /// It remains in its folio.
+    /// The frame remains in its folio.
     Held,
     /// All frames of its folio are unmapped and become free: the folio's first frame, and log2 of
     /// its number of frames.
