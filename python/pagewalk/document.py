@@ -37,7 +37,7 @@ class Process(Record):
     """The process id, which an earlier process may have had as well."""
 
     parent: int | None
-    """The number of the process that forked it."""
+    """The number of the process that forked this process."""
 
     parent_accesses: int | None
     """The number of accesses of the parent before the fork; unknown if the recording was cut."""
@@ -387,7 +387,7 @@ class TraceCacheCounts(Record):
     """Times that the trace cache was emptied."""
 
     lines_emptied: int
-    """Lines removed when it was emptied."""
+    """Lines removed when the trace cache was emptied."""
 
     build_cycles: int
     """Cycles for building lines, besides the fetches of their bytes."""
@@ -1324,7 +1324,7 @@ class NodeCounts(Record):
     """Memory of one node, and accesses of its processors."""
 
     processors: list[int]
-    """Numbers of its processors."""
+    """Numbers of the node's processors."""
 
     distances: list[int]
     """Distance to each node, in tenths of the latency of local memory."""
@@ -1339,10 +1339,10 @@ class NodeCounts(Record):
     """Misses of every TLB of its processors, by the node of the page."""
 
     accesses: list[int]
-    """Program accesses by its processors that memory served, by node."""
+    """Program accesses by the node's processors that memory served, by node."""
 
     walk_references: list[int]
-    """Walk references of its processors that memory served, by node."""
+    """Walk references of the node's processors that memory served, by node."""
 
 
 class MigrationCounts(Record):
@@ -1427,13 +1427,13 @@ class ProcessorCounts(Record):
     """Number of the processor, from 0."""
 
     accesses: ByKind[int]
-    """Accesses that ran on it, by kind."""
+    """Accesses that ran on the processor, by kind."""
 
     instructions: int
-    """Instructions that ran on it."""
+    """Instructions that ran on the processor."""
 
     switches: int
-    """Switches of address space on it."""
+    """Switches of address space on the processor."""
 
     tlbs: Named[TlbCounts]
     """Counts of the processor's TLBs."""
@@ -1442,7 +1442,7 @@ class ProcessorCounts(Record):
     """Counts of the processor's walks."""
 
     mmu_cache: MmuCacheCounts | None
-    """MMU cache of its walker."""
+    """MMU cache of the processor's walker."""
 
     spec_tlb: SpecTlbCounts | None
     """Counts of the processor's SpecTLB."""
@@ -1531,7 +1531,7 @@ class RegionCounts(Record):
     """
 
     mapped_by_site: bool | None
-    """Whether its allocation site called `mmap` itself; `None` without a site."""
+    """Whether the region's allocation site called `mmap` itself; `None` without a site."""
 
     site: int | None
     """Index in `origins.sites` of the allocation site that the region was mapped for.
@@ -1623,7 +1623,7 @@ class SiteCounts(Record):
     """Maximum of bytes allocated at one time."""
 
     misses: int
-    """Misses of every TLB on its blocks."""
+    """Misses of every TLB on the site's blocks."""
 
     cold_misses: int
     """Misses in `misses` that were first touches."""

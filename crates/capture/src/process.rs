@@ -72,7 +72,7 @@ impl<S> Output<S> {
 /// What is left of a process when its program has ended.
 pub(crate) struct Remains<S> {
     pub(crate) output: Output<S>,
-    /// The program that it has executed, with its arguments.
+    /// The program that the process has executed, with its arguments.
     pub(crate) executed: Option<Vec<String>>,
     /// The number of threads so far, without the first one.
     pub(crate) others: u32,

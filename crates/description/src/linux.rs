@@ -168,9 +168,9 @@ pub enum OrderEnabled {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Khugepaged {
-    /// The number of base pages that it scans before it sleeps.
+    /// The number of base pages that the daemon scans before it sleeps.
     pub pages_to_scan: u64,
-    /// How long it sleeps between scans, in milliseconds.
+    /// How long the daemon sleeps between scans, in milliseconds.
     pub scan_sleep_millisecs: u64,
     /// How long it sleeps after no page of 2 MiB was free, in milliseconds.
     pub alloc_sleep_millisecs: u64,

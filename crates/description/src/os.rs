@@ -229,7 +229,7 @@ pub struct Coalesced {
     pub mild_share: f64,
     /// The number of passes without success after which a pass moves everything that can be moved.
     pub strong_after: u32,
-    /// The strongest kind of pass that it makes on its own: `weak`, `mild` or `strong`.
+    /// The strongest kind of pass that the daemon makes on its own: `weak`, `mild` or `strong`.
     #[serde(default)]
     pub level: Level,
     /// The most base pages that a pass moves.

@@ -9,7 +9,7 @@ use super::{lru, one};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RangeTlb {
-    /// The number of ranges that it holds.
+    /// The number of ranges that the range TLB holds.
     pub entries: u32,
     /// The replacement policy.
     pub replacement: String,

@@ -83,7 +83,7 @@ pub struct Tlb {
     /// The replacement policy.
     #[serde(default = "lru")]
     pub replacement: String,
-    /// The page sizes that it holds; absent: all page sizes of the machine.
+    /// The page sizes that the TLB holds; absent: all page sizes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_sizes: Option<Vec<PageSize>>,
     /// Several arrays instead of one, such as one for each page size.
@@ -151,7 +151,7 @@ pub struct Array {
     /// The replacement policy; absent: the TLB's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement: Option<String>,
-    /// The page sizes that it holds; absent: all page sizes of the machine.
+    /// The page sizes that the array holds; absent: all page sizes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_sizes: Option<Vec<PageSize>>,
 }

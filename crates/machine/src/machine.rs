@@ -18,7 +18,7 @@ use trace::Source;
 pub struct Machine {
     name: String,
     description: Description,
-    /// The page sizes that its page table supports, ascending.
+    /// The page sizes that the machine's page table supports, ascending.
     sizes: Vec<addr::PageSize>,
     /// The tree properties of its page table, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,

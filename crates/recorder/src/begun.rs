@@ -9,7 +9,7 @@ pub(crate) struct Begun {
     pub(crate) arguments: [u64; 6],
     pub(crate) began_ns: u64,
     pub(crate) offset: u64,
-    /// The state of its first descriptor before the call.
+    /// The state of the call's first descriptor before the call.
     pub(crate) first: Option<Told>,
 }
 

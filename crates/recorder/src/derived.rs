@@ -34,7 +34,7 @@ use crate::{qemu, skip, sure};
 /// are counted.
 pub(crate) struct Block {
     pub(crate) number: u32,
-    /// The address of its first instruction.
+    /// The address of the block's first instruction.
     pub(crate) pc: u64,
     pub(crate) bytes: u32,
     pub(crate) instructions: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The address of its last byte.
+    /// The address of the block's last byte.
     pub(crate) fn last(&self) -> u64 {
         self.pc + u64::from(self.bytes).saturating_sub(1)
     }

@@ -30,17 +30,17 @@ pub struct ShootdownCounts {
 pub struct ProcessorCounts {
     /// Number of the processor, from 0.
     pub number: u32,
-    /// Accesses that ran on it, by kind.
+    /// Accesses that ran on the processor, by kind.
     pub accesses: ByKind<u64>,
-    /// Instructions that ran on it.
+    /// Instructions that ran on the processor.
     pub instructions: u64,
-    /// Switches of address space on it.
+    /// Switches of address space on the processor.
     pub switches: u64,
     /// Counts of the processor's TLBs.
     pub tlbs: Vec<TlbCounts>,
     /// Counts of the processor's walks.
     pub walks: Walks,
-    /// MMU cache of its walker.
+    /// MMU cache of the processor's walker.
     pub mmu_cache: Option<MmuCacheCounts>,
     /// Counts of the processor's SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -68,7 +68,7 @@ pub struct RegionInfo {
     pub accesses: ByKind,
     /// Pages of 4 KiB that accesses touched while the pages belonged to the region.
     pub pages: u64,
-    /// The number of its address space.
+    /// The number of the region's address space.
     pub space: u32,
     /// The calls that led to the single allocation that the region was mapped for, innermost first;
     /// empty if it was not mapped for one.

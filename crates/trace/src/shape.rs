@@ -26,7 +26,7 @@ pub struct Op {
     pub kind: Kind,
     /// The bytes accessed; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub size: u32,
-    /// The source of its address.
+    /// The source of the operation's address.
     pub address: Address,
 }
 
@@ -51,11 +51,11 @@ pub enum Address {
 /// The effects of executing a block once, without the addresses of its operations.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
-    /// The address of its first instruction.
+    /// The address of the block's first instruction.
     pub pc: u64,
     /// The bytes of its instructions; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub bytes: u32,
-    /// The number of its instructions, at most [`Shape::INSTRUCTIONS_MAX`].
+    /// The number of the block's instructions, at most [`Shape::INSTRUCTIONS_MAX`].
     pub instructions: u32,
     /// Whether executing it gives a row of kind fetch before its operations' rows.
     pub fetch: bool,

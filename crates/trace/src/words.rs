@@ -67,7 +67,7 @@ pub(crate) struct Usual {
 pub(crate) struct Known {
     pub(crate) shape: ShapeId,
     ops: u16,
-    /// The index of its first tag.
+    /// The index of the block's first tag.
     tags: u32,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Ready<T> {
 struct Block<T> {
     /// The block's word, or [`WORD_NONE`] while it is not ready.
     word: u64,
-    /// The index of its first tag.
+    /// The index of the block's first tag.
     tags: u32,
     ops: u16,
     own: T,

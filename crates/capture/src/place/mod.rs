@@ -73,9 +73,9 @@ pub enum Wish {
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The memory that it applies to.
+    /// The memory that the rule applies to.
     pub what: What,
-    /// The page size that it requests.
+    /// The page size that the rule requests.
     pub wish: Wish,
 }
 

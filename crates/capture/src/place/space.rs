@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 /// The outcome of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Got {
-    /// The number of mappings that it applied to; each heap and each stack counts as one.
+    /// The number of mappings that the rule applied to; each heap and each stack counts as one.
     pub mappings: u64,
     /// Bytes that were resident, counted when a mapping was unmapped or its process ended.
     pub resident: u64,
@@ -56,7 +56,7 @@ pub(super) struct Mapped<'a> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) kind: Kind,
-    /// The name of its file, without the folder.
+    /// The name of the mapping's file, without the folder.
     pub(super) file: &'a str,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Part {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) rule: usize,
-    /// Whether it was found by its length.
+    /// Whether the mapping was found by its length.
     pub(super) by_length: bool,
 }
 

@@ -26,7 +26,7 @@ use rustc_hash::FxHashSet;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     pub(super) served: [u64; Served::COUNT],
-    /// What served the last entry that it read.
+    /// What served the last entry that the walk read.
     pub(super) pte: Option<Served>,
     pub(super) cycles: u64,
     /// The number of references of walks of the host whose end was predicted correctly.

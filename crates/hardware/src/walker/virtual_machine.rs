@@ -29,7 +29,7 @@ pub struct HostSide {
     pub tlb: Option<Tlb>,
     pub(super) lookup_cycles: u64,
     pub dimension: Dimension,
-    /// Which part of the guest's MMU cache it shares.
+    /// Which part of the guest's MMU cache the host shares.
     pub shared: Shared,
     /// The predictor of where these walks end.
     pub speculator: Option<Speculator>,

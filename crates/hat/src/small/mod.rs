@@ -264,7 +264,7 @@ struct Member {
     home: Home,
     /// The group of the space; `None` if the space is in no group or in all.
     group: Option<u16>,
-    /// Whether it is a member of all groups.
+    /// Whether the space is a member of all groups.
     is_global: bool,
     /// For each slot, the version of the slot whose copies the space's root may hold.
     seen: Vec<u64>,

@@ -145,7 +145,7 @@ struct Daemon {
     /// The number of passes per sample; the next field has the number since the last sample.
     stride: u64,
     since: DaemonSample,
-    /// Whether it ran in the last tick.
+    /// Whether the daemon ran in the last tick.
     ran: bool,
 }
 

@@ -83,9 +83,9 @@ pub struct HierarchyParams {
 pub struct Entrance {
     /// The cache, or memory.
     pub place: Served,
-    /// log2 of its line size in bytes.
+    /// log2 of the cache's line size in bytes.
     pub line_shift: u32,
-    /// The number of its sets.
+    /// The number of the cache's sets.
     pub sets: usize,
     /// Whether an access to the most recently used line of a set leaves the cache unchanged, except
     /// for counts and, for a store to a clean line, the dirty bit. This holds if the policy records

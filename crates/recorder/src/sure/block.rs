@@ -24,11 +24,11 @@ use crate::words::{self, PAGE_SHIFT, Stamp};
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) block: &'a Block,
-    /// The addresses that it has recorded.
+    /// The addresses that the block has recorded.
     pub(super) addresses: &'a [u64],
-    /// The number of accesses that it has made, without its fetch.
+    /// The number of accesses that the block has made, without its fetch.
     pub(super) made: usize,
-    /// The time when it began.
+    /// The time when the block began.
     begun: Stamp,
     /// Whether it has run to its end, and its code has counted its accesses and instructions.
     is_whole: bool,

@@ -40,7 +40,7 @@ pub(super) struct Known {
     is_known: bool,
     /// Blocks recorded since the contents were last known, while no other process ran.
     told: u32,
-    /// The number of recorded blocks after which it asks: the least number, and the current one.
+    /// The number of recorded blocks after which the recorder asks: the least number, and the current one.
     patience_min: u32,
     patience: u32,
     /// Instructions that have run since the contents are known.

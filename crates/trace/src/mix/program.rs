@@ -22,7 +22,7 @@ pub(super) enum Stop {
 /// A program and its progress.
 pub(super) struct Program {
     name: String,
-    /// The index of the trace that it is from.
+    /// The index of the trace that the program is from.
     pub(super) trace: u32,
     /// The program's data in the recording, if the program is one of several processes.
     process: Option<Process>,
@@ -41,7 +41,7 @@ pub(super) struct Program {
     at: usize,
     event: usize,
     more: bool,
-    /// The mix's numbers of its threads and spaces.
+    /// The mix's numbers of the program's threads and spaces.
     threads: FxHashMap<u32, u32>,
     spaces: FxHashMap<u32, u32>,
     pub(super) space: u32,
@@ -103,7 +103,7 @@ impl Program {
         })
     }
 
-    /// The name of its trace in messages.
+    /// The name of the program's trace in messages.
     pub(super) fn trace_name(&self) -> &str {
         self.name.rsplit_once(": process ").map_or(&self.name, |(trace, _)| trace)
     }
@@ -131,12 +131,12 @@ impl Program {
         (warnings, source.digest())
     }
 
-    /// The event before which it stopped with [`Stop::Asks`].
+    /// The event before which the program stopped with [`Stop::Asks`].
     pub(super) fn asked(&self) -> Option<&Event> {
         Some(&self.batch.events.get(self.event)?.event)
     }
 
-    /// Continues with the event before which it stopped.
+    /// Continues with the event before which the program stopped.
     pub(super) fn pass(&mut self, out: &mut Batch, numbers: &mut Numbers) {
         (self.moved, self.may_pass) = (0, false);
         let Some(placed) = self.batch.events.get(self.event) else { return };

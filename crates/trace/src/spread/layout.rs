@@ -29,7 +29,7 @@ const PAGE_MASK: u64 = 0xfff;
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     last: u64,
-    /// The new address of its first byte.
+    /// The new address of the mapping's first byte.
     to: u64,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Folios {
 }
 
 pub(crate) struct Folio {
-    /// log2 of the number of its frames.
+    /// log2 of the number of the folio's frames.
     pub(crate) order: u32,
     /// The unmapped frames of base pages.
     pub(crate) unmapped: Vec<FrameId>,
