@@ -246,7 +246,7 @@ impl<O: Outputs> Supervisor<O> {
         self.signs.why_nothing().map(|what| Error::NeverBegan { what, status })
     }
 
-    /// Whether all that was requested has been kept, of whichever process.
+    /// Whether the window has ended, or all requested accesses of all processes together have been kept.
     pub(crate) fn has_all(&mut self) -> bool {
         self.signs.has_ended() || self.max.is_some_and(|max| self.accesses() >= max)
     }

@@ -12,7 +12,7 @@ use super::{
 pub struct ShootdownCounts {
     /// Shootdowns made: changes in a space of which some processor may have held translations.
     pub made: u64,
-    /// Other processors interrupted for these shootdowns.
+    /// Interrupts of other processors for the shootdowns that were made.
     pub asked: u64,
     /// Interrupts received.
     pub received: u64,

@@ -56,7 +56,7 @@ pub struct ShootCounts {
     pub sent: u64,
     /// Interrupts of processors.
     pub interrupts: u64,
-    /// Spaces flushed by a processor that entered them again.
+    /// Flushes of a space that a processor made when it entered the space again.
     pub deferred: u64,
     /// Cycles that senders waited for answers.
     pub wait_cycles: u64,

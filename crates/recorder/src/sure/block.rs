@@ -150,7 +150,8 @@ impl State {
     }
 
     /// Restores the words from before the block, which were kept as `old`. Returns the number of accesses
-    /// that it has made: if it is not whole, those whose words were written since it began.
+    /// that the block has made. If the block was not executed to its end, these are the accesses whose
+    /// words were written since the block began.
     fn take_back(&self, run: Run, old: &[u64]) -> usize {
         let is_made = |&(index, (address, tag)): &(usize, (u64, Tag))| {
             self.words.stamp(address, of(tag)) >= run.begun.after(1 + index as u64)
