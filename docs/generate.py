@@ -404,8 +404,8 @@ pub struct AdvisedRegion {
     pub misses: u64,
     /// First touches of base pages in the region.
     pub cold_misses: u64,
-    /// Number of the region's group. Regions of a group have equal length, allocation site and backing, and
-    /// get one page size. `None` if it cannot have large pages on Linux.
+    /// Number of the region's group. Regions of a group have equal length, allocation site and
+    /// backing, and get one page size. `None` if it cannot have large pages on Linux.
     pub group: Option<u64>,
     /// Counts of the group in the runs in which all groups had one page size, by that size; empty
     /// with `exact`.
