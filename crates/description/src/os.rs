@@ -209,9 +209,9 @@ pub struct Marks {
     /// Memory that is reserved for page tables: if less is free, an allocation of a page waits
     /// until others were paged out.
     pub min: Bytes,
-    /// Paging out begins when less than this is free.
+    /// Paging out begins when less memory than `low` is free.
     pub low: Bytes,
-    /// Paging out ends when this much is free.
+    /// Paging out ends when `high` bytes of memory are free.
     pub high: Bytes,
 }
 
@@ -283,12 +283,12 @@ pub struct Reservations {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Devices {
-    /// The most frames that devices have. Beyond that, the frame lent longest ago is returned for
-    /// each new one.
+    /// The most frames that devices have. If devices have this many frames, the frame lent longest ago is
+    /// returned for each new one.
     pub pages: u32,
     /// The number of page faults between two frames that are lent.
     pub faults: u32,
-    /// Whether these frames come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
+    /// Whether frames of devices come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
     /// The source of the numbers.

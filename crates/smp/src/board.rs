@@ -105,7 +105,7 @@ struct Context {
     running: Option<HatSpace>,
     /// The spaces of which the processor may hold entries.
     holds: BTreeSet<HatSpace>,
-    /// Those of these spaces that the processor has yet to flush.
+    /// The spaces in `holds` that the processor has yet to flush.
     stale: BTreeSet<HatSpace>,
     tlb: Tlb,
 }

@@ -159,7 +159,8 @@ pub(super) struct Space {
     pub(super) site: Option<u64>,
     /// The process's pagemap, to find which pages are resident.
     pub(super) pagemap: Option<File>,
-    /// Whether it was made by a `fork`, so that much of its memory is another process's.
+    /// Whether the address space was made by a `fork`, so that it shares much of its memory with the
+    /// parent.
     pub(super) is_copy: bool,
     /// Blocks that could not be made large.
     pub(super) refused: HashSet<u64>,
@@ -171,7 +172,7 @@ pub(super) struct Space {
 struct Live {
     end: u64,
     rule: usize,
-    /// Whether its memory is counted: that of a copy by `fork` is not.
+    /// Whether the memory of the mapping is counted. The memory of a copy by `fork` is not counted.
     counts: bool,
 }
 

@@ -212,9 +212,8 @@ impl Hierarchy {
         cache.is_repeat(phys, bytes, write).then_some(self.walker)
     }
 
-    /// How many of the walker's `reads` (address and bytes), counted from the first, leave the place
-    /// unchanged that they reach first, in the sense of [`Hierarchy::is_repeated_walk`]; and that
-    /// place.
+    /// The number of the walker's `reads` (address and bytes), counted from the first, that leave the cache
+    /// that they reach first unchanged ([`Hierarchy::is_repeated_walk`]), and the name of this cache.
     #[inline(always)]
     pub fn repeated_reads(
         &self,

@@ -96,7 +96,7 @@ impl State {
         };
     }
 
-    /// Appends the accesses `told` of a block that began after `before` accesses of this stretch.
+    /// Appends the accesses `told` of a block that began after `before` accesses of this interval.
     fn put_block(&mut self, vcpu: u32, run: Run, told: u128, before: u64) {
         let Run { block, addresses, made, is_whole, .. } = run;
         if told == 0 {
