@@ -406,7 +406,8 @@ impl<S: Sink> Process<S> {
         Ok(Remains { output: self.output, executed, others })
     }
 
-    /// A time up to `bound`, which has passed, such that all earlier marks are published.
+    /// The latest time, `bound` or earlier, before which all marks have been published. `bound` is in the
+    /// past.
     pub(crate) fn settled(&self, mut bound: u64) -> u64 {
         fence(Ordering::SeqCst);
         for attached in &self.rings {
