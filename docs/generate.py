@@ -63,17 +63,18 @@ pub struct Native {
     pub system_seconds: f64,
     /// Exit status.
     pub exit_status: u64,
-    /// Peak of its resident bytes.
+    /// Peak of the program's resident bytes.
     pub resident_bytes_max: u64,
     /// Exit status of the recorded run.
     pub recorded_status: u64,
-    /// Whether it got the same standard input as the recorded run.
+    /// Whether the native run got the same standard input as the recorded run.
     pub stdin: bool,
     /// Memory by page size at the peak, if it was sampled.
     pub peak: Option<Peak>,
-    /// Milliseconds of its user time that translation takes; `None` if they cannot be computed.
+    /// Milliseconds of the program's user time that translation takes; `None` if they cannot be
+    /// computed.
     pub translation_ms: Option<Range<f64>>,
-    /// Why they cannot be computed.
+    /// Why the milliseconds cannot be computed.
     pub no_ms: Option<String>,
 }
 
@@ -123,16 +124,16 @@ pub struct Stat {
 
 /// An event, how often it occurred, and its cycles.
 pub struct StatEvent {
-    /// Part that its cycles belong to: `program`, `translation` or `kernel`.
+    /// Part that the event's cycles belong to: `program`, `translation` or `kernel`.
     pub part: String,
     /// Name of the event.
     pub name: String,
     /// How often it occurred; `None` if only its cycles are known.
     pub count: Option<u64>,
-    /// Its cycles; `None` if they belong to other events, or are not known.
+    /// Cycles of the event; `None` if they belong to other events, or are not known.
     pub cycles: Option<Range<f64>>,
-    /// Its share of all cycles: the lower bound combines its lower bound with the upper bounds of
-    /// the others, and the upper bound the reverse.
+    /// The event's share of all cycles: the lower bound combines the event's lower bound with
+    /// the upper bounds of the others, and the upper bound the reverse.
     pub share: Option<Range<f64>>,
 }
 
@@ -199,7 +200,7 @@ pub struct ManagedRow {
     pub settings: Vec<String>,
     /// Mapped bytes by page size, at the end of a program at which most memory was mapped.
     pub mapped_by_size: BTreeMap<String, u64>,
-    /// Share of these bytes in pages larger than 4K.
+    /// Share of the mapped bytes in pages larger than 4K.
     pub large_share: f64,
     /// Pages loaded at faults, by the reason for their size.
     pub why: BTreeMap<String, u64>,
@@ -283,9 +284,9 @@ pub struct SkeletonMade {
 
 /// A process of a skeleton.
 pub struct SkeletonProcess {
-    /// Program that it ran last.
+    /// Program that the process ran last.
     pub name: String,
-    /// Its calls, first touches, forks and intervals of work.
+    /// Calls, first touches, forks and intervals of work.
     pub steps: u64,
 }
 
@@ -399,14 +400,14 @@ pub struct AdvisedRegion {
     pub place: String,
     /// What backs the region, as in `RegionCounts`.
     pub backing: Option<String>,
-    /// Its misses of every TLB with base pages, not counting first touches.
+    /// Misses of every TLB in the region with base pages, not counting first touches.
     pub misses: u64,
-    /// Its first touches of base pages.
+    /// First touches of base pages in the region.
     pub cold_misses: u64,
-    /// Number of its group. Regions of a group have equal length, allocation site and backing, and
-    /// get one page size. `None` if it cannot have large pages on Linux.
+    /// Number of the region's group. Regions of a group have equal length, allocation site and
+    /// backing, and get one page size. `None` if it cannot have large pages on Linux.
     pub group: Option<u64>,
-    /// Counts of its group in the runs in which all groups had one page size, by that size; empty
+    /// Counts of the group in the runs in which all groups had one page size, by that size; empty
     /// with `exact`.
     pub together: BTreeMap<String, RegionsAtSize>,
     /// Runs in which this region alone had a larger size, by that size; empty without `exact`, and
@@ -674,7 +675,7 @@ PAGES = {
     ),
     "time": (
         "Results: time and advice",
-        "What counts cost, the native run beside them, and what should be done.",
+        "The cycles that the counts cost, the native run, and advice on how to save them.",
         "Time Range KernelTime Estimate Native Peak Advice",
     ),
     "manager": (
@@ -686,7 +687,7 @@ PAGES = {
     ),
     "linux": (
         "Results: Linux",
-        "What the managers `linux`, `ingens`, `hawkeye` and `translation-ranger` count besides.",
+        "Further counts of the managers `linux`, `ingens`, `hawkeye` and `translation-ranger`.",
         "LinuxCounts KhugepagedCounts CompactionCounts PageBlockCounts ChosenBlocks RangerCounts",
     ),
     "memory": (

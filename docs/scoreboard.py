@@ -25,6 +25,14 @@ FOLDER = ROOT / "docs" / "method"
 WORDS_MAX = 2000
 """More than that nobody reads on one page."""
 
+KINDS_ARE_IN = (
+    "[Experiments](../experiments.md) explains the kinds of claims that are counted apart."
+)
+NUMBERS = (
+    "*Ours* is our number, with its range over several runs in brackets. *Paper* is the paper's "
+    "number, with the range in which ours counts as reached in brackets."
+)
+
 Known = list[tuple[Experiment, dict[str, Any] | None]]
 
 
@@ -87,7 +95,7 @@ def _all(known: Known, papers: dict[str, Known]) -> str:
 
 def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
     """The page of a paper, and those of what it missed where one page cannot have both."""
-    head = [f"# Scoreboard: {paper}", "", _counted(known), ""]
+    head = [f"# Scoreboard: {paper}", "", _counted(known), "", KINDS_ARE_IN, ""]
     head += ["| experiment | what | claims reached | counted apart |", "|---|---|---|---|"]
     head += [_row(experiment, last) for experiment, last in known]
     cells = [_cells(experiment.name, last["cells"]) for experiment, last in known
@@ -104,7 +112,7 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
         return
     head += ["", "## Not reached", ""]
     if sum(map(_words, [*head, *missed.values()])) <= WORDS_MAX:
-        yield f"{paper}.md", "\n".join([*head, *missed.values()]) + "\n"
+        yield f"{paper}.md", "\n".join([*head, NUMBERS, "", *missed.values()]) + "\n"
         return
     parts: list[list[str]] = [[]]
     for name, text in missed.items():
@@ -117,7 +125,8 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
         page = f"{paper}-missed-{number}.md"
         head.append(f"* [{title}]({page})")
         back = f"[Scoreboard: {paper}]({paper}.md)"
-        yield page, "\n".join([f"# {title}", "", back, "", *(missed[one] for one in names)]) + "\n"
+        reasons = (missed[one] for one in names)
+        yield page, "\n".join([f"# {title}", "", back, "", NUMBERS, "", *reasons]) + "\n"
     yield f"{paper}.md", "\n".join(head) + "\n"
 
 

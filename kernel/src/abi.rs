@@ -95,7 +95,7 @@ pub enum Fact {
     Spaces = 9,
 }
 
-/// All of these numbers' names, by their values.
+/// All facts, by their values.
 pub const FACTS: [Fact; 10] = [
     Fact::Processors,
     Fact::FreeFrames,

@@ -15,7 +15,7 @@ use crate::arch::USER_END;
 pub struct Flexpage {
     start: u64,
     shift: u32,
-    /// Its rights for user mode.
+    /// The rights that the flexpage gives user mode.
     pub rights: Rights,
 }
 
@@ -38,7 +38,7 @@ impl Flexpage {
         Flexpage { start: 0, shift: USER_END.trailing_zeros(), rights: Rights::ALL }
     }
 
-    /// Its range of addresses.
+    /// The range of addresses of the flexpage.
     pub fn range(&self) -> VirtRange {
         VirtRange::new(VirtAddr::new(self.start), 1 << self.shift)
             .expect("it ends below the end of user addresses")

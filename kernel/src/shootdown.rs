@@ -96,7 +96,7 @@ unsafe impl Sync for Request {}
 
 static REQUEST: Request = Request(UnsafeCell::new(([EVERYTHING; STALE_MAX], 0)));
 
-/// Takes this processor into use.
+/// Adds the processor with this number to those that take part in shootdowns.
 pub fn join(processor: usize) {
     ONLINE.fetch_or(1 << processor, Ordering::SeqCst);
 }

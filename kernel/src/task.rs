@@ -62,17 +62,17 @@ unsafe impl Send for Registers {}
 
 /// A thread.
 pub struct Task {
-    /// Its registers.
+    /// The registers of the thread.
     pub registers: Registers,
-    /// Its state.
+    /// The state of the thread.
     pub state: State,
-    /// Its space.
+    /// The address space of the thread.
     pub space: HatSpace,
-    /// The message that it sends.
+    /// The message that the thread sends.
     pub message: [u64; 4],
     /// The thread from which it wants an answer, or [`crate::abi::ANYBODY`].
     pub from: TaskId,
-    /// The threads that wait to send to it.
+    /// The threads that wait to send this thread a message.
     pub senders: VecDeque<TaskId>,
     /// The range in which pages that it is sent may be mapped.
     pub window: Flexpage,
@@ -94,13 +94,13 @@ impl Task {
 
 /// The kernel's data on a space.
 pub struct Place {
-    /// The root of its page table.
+    /// The root of the space's page table.
     pub root: PhysAddr,
     /// Whether the kernel pages it.
     pub is_paged: bool,
-    /// Its pager, if it has one.
+    /// The pager of the thread, if it has one.
     pub pager: Option<TaskId>,
-    /// The number of threads in it.
+    /// The number of threads in the space.
     pub threads: u32,
 }
 

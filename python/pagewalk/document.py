@@ -14,7 +14,7 @@ class Program(Record):
     """A program that a process runs."""
 
     arch: str
-    """Its instruction set."""
+    """The instruction set of the program."""
 
     command: list[str]
     """The program and its arguments."""
@@ -37,7 +37,7 @@ class Process(Record):
     """The process id, which an earlier process may have had as well."""
 
     parent: int | None
-    """The number of the process that forked it."""
+    """The number of the process that forked this process."""
 
     parent_accesses: int | None
     """The number of accesses of the parent before the fork; unknown if the recording was cut."""
@@ -184,7 +184,7 @@ class BlockCounts(Record):
     pages_filled: int
     """Pages that the filled entries translated at the time of their fill.
 
-    Divided by `fills`, this is how many pages an entry covers.
+    The quotient of `pages_filled` and `fills` is the average number of pages that an entry covers.
     """
 
     tag_hits: int
@@ -254,7 +254,7 @@ class TlbCounts(Record):
     """Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page."""
 
     evictions: int
-    """Entries evicted by others."""
+    """Entries evicted to make room for other entries."""
 
     flushed: int
     """Entries that the operating system flushed."""
@@ -387,7 +387,7 @@ class TraceCacheCounts(Record):
     """Times that the trace cache was emptied."""
 
     lines_emptied: int
-    """Lines removed when it was emptied."""
+    """Lines removed when the trace cache was emptied."""
 
     build_cycles: int
     """Cycles for building lines, besides the fetches of their bytes."""
@@ -475,7 +475,8 @@ class MmuCacheLevel(Record):
     needed: int
     """Entries that walks needed at this level.
 
-    A walk that is repeated after a fault is left out, as it finds what the first walk inserted.
+    Walks that are repeated after a fault are not counted, as they find the entries that the first
+    walk inserted.
     """
 
     held: int
@@ -534,7 +535,7 @@ class SpecOutcome(Record):
 class SpecTlbCounts(Record):
     """The SpecTLB and its counts.
 
-    It is looked up for each walk; if a walk faults, the repeated walk is a second lookup.
+    The SpecTLB is looked up for each walk; if a walk faults, the repeated walk is a second lookup.
     """
 
     entries: int
@@ -604,7 +605,7 @@ class SpecTlbCounts(Record):
 class RangeTlbCounts(Record):
     """The range TLB and its counts.
 
-    It is looked up for each miss of the last-level TLB; its hits need no walk.
+    The range TLB is looked up for each miss of the last-level TLB; a hit needs no walk.
     """
 
     entries: int
@@ -1084,13 +1085,16 @@ class RunsOfLength(Record):
     """Runs of adjacent pages in adjacent frames."""
 
     bytes_min: int
-    """Minimum length of these runs in bytes; they are shorter than twice this."""
+    """Minimum length of the runs in bytes.
+
+    Each run is at least this long and less than twice as long.
+    """
 
     runs: int
-    """Number of these runs."""
+    """Number of runs of this length."""
 
     bytes: int
-    """Total bytes of these runs."""
+    """Total bytes of the runs of this length."""
 
 
 class RegionSizes(Record):
@@ -1314,7 +1318,7 @@ class PromotionCounts(Record):
     """
 
     counting_cycles: int
-    """Cycles for counting these misses; they are part of the kernel's time."""
+    """Cycles for counting the charged misses; they are part of the kernel's time."""
 
     sizes: list[PromotionsOfSize]
     """Counts by page size, smallest first."""
@@ -1324,7 +1328,7 @@ class NodeCounts(Record):
     """Memory of one node, and accesses of its processors."""
 
     processors: list[int]
-    """Numbers of its processors."""
+    """Numbers of the node's processors."""
 
     distances: list[int]
     """Distance to each node, in tenths of the latency of local memory."""
@@ -1339,10 +1343,10 @@ class NodeCounts(Record):
     """Misses of every TLB of its processors, by the node of the page."""
 
     accesses: list[int]
-    """Program accesses by its processors that memory served, by node."""
+    """Program accesses by the node's processors that memory served, by node."""
 
     walk_references: list[int]
-    """Walk references of its processors that memory served, by node."""
+    """Walk references of the node's processors that memory served, by node."""
 
 
 class MigrationCounts(Record):
@@ -1403,7 +1407,7 @@ class ShootdownCounts(Record):
     """Shootdowns made: changes in a space of which some processor may have held translations."""
 
     asked: int
-    """Other processors interrupted for these shootdowns."""
+    """Interrupts of other processors for the shootdowns that were made."""
 
     received: int
     """Interrupts received."""
@@ -1427,37 +1431,39 @@ class ProcessorCounts(Record):
     """Number of the processor, from 0."""
 
     accesses: ByKind[int]
-    """Accesses that ran on it, by kind."""
+    """Accesses that ran on the processor, by kind."""
 
     instructions: int
-    """Instructions that ran on it."""
+    """Instructions that ran on the processor."""
 
     switches: int
-    """Switches of address space on it."""
+    """Switches of address space on the processor."""
 
     tlbs: Named[TlbCounts]
-    """Its TLBs."""
+    """Counts of the processor's TLBs."""
 
     walks: Walks
-    """Its walks."""
+    """Counts of the processor's walks."""
 
     mmu_cache: MmuCacheCounts | None
-    """MMU cache of its walker."""
+    """MMU cache of the processor's walker."""
 
     spec_tlb: SpecTlbCounts | None
-    """Its SpecTLB."""
+    """Counts of the processor's SpecTLB."""
 
     range_tlb: RangeTlbCounts | None
-    """Its range TLB."""
+    """Counts of the processor's range TLB."""
 
     restseg: RestSegCounts | None
-    """Its lookups in restrictive segments."""
+    """Counts of the processor's lookups in restrictive segments."""
 
     caches: Named[CacheCounts]
-    """Its data caches, without the shared `l3`."""
+    """Counts of the processor's data caches, without the shared `l3`."""
 
     shootdowns: ShootdownCounts
-    """Shootdowns that it made, interrupts that it received, and entries flushed from its TLBs."""
+    """Shootdowns that the processor made, interrupts that it received, and entries flushed from its
+    TLBs.
+    """
 
 
 class MemoryCounts(Record):
@@ -1529,7 +1535,7 @@ class RegionCounts(Record):
     """
 
     mapped_by_site: bool | None
-    """Whether its allocation site called `mmap` itself; `None` without a site."""
+    """Whether the region's allocation site called `mmap` itself; `None` without a site."""
 
     site: int | None
     """Index in `origins.sites` of the allocation site that the region was mapped for.
@@ -1621,7 +1627,7 @@ class SiteCounts(Record):
     """Maximum of bytes allocated at one time."""
 
     misses: int
-    """Misses of every TLB on its blocks."""
+    """Misses of every TLB on the site's blocks."""
 
     cold_misses: int
     """Misses in `misses` that were first touches."""
@@ -1707,8 +1713,8 @@ class KernelTime(Record):
     """Cycles of the kernel's work, as far as `[os.costs]` has prices for it."""
 
     by_work: dict[str, int]
-    """These cycles by kind of work: `faults` (or the kinds of work of a manager that counts them),
-    `switches` between address spaces, and `shootdowns`.
+    """Cycles of the kernel's work by kind of work: `faults` (or the kinds of work of a manager that
+    counts them), `switches` between address spaces, and `shootdowns`.
     """
 
     io_cycles: int
@@ -1789,22 +1795,24 @@ class Native(Record):
     """Exit status."""
 
     resident_bytes_max: int
-    """Peak of its resident bytes."""
+    """Peak of the program's resident bytes."""
 
     recorded_status: int
     """Exit status of the recorded run."""
 
     stdin: bool
-    """Whether it got the same standard input as the recorded run."""
+    """Whether the native run got the same standard input as the recorded run."""
 
     peak: Peak | None
     """Memory by page size at the peak, if it was sampled."""
 
     translation_ms: Range[float] | None
-    """Milliseconds of its user time that translation takes; `None` if they cannot be computed."""
+    """Milliseconds of the program's user time that translation takes; `None` if they cannot be
+    computed.
+    """
 
     no_ms: str | None
-    """Why they cannot be computed."""
+    """Why the milliseconds cannot be computed."""
 
 
 class Advice(Record):
@@ -1972,7 +1980,7 @@ class StatEvent(Record):
     """An event, how often it occurred, and its cycles."""
 
     part: str
-    """Part that its cycles belong to: `program`, `translation` or `kernel`."""
+    """Part that the event's cycles belong to: `program`, `translation` or `kernel`."""
 
     name: str
     """Name of the event."""
@@ -1981,11 +1989,11 @@ class StatEvent(Record):
     """How often it occurred; `None` if only its cycles are known."""
 
     cycles: Range[float] | None
-    """Its cycles; `None` if they belong to other events, or are not known."""
+    """Cycles of the event; `None` if they belong to other events, or are not known."""
 
     share: Range[float] | None
-    """Its share of all cycles: the lower bound combines its lower bound with the upper bounds of
-    the others, and the upper bound the reverse.
+    """The event's share of all cycles: the lower bound combines the event's lower bound with the
+    upper bounds of the others, and the upper bound the reverse.
     """
 
 
@@ -2100,20 +2108,20 @@ class AdvisedRegion(Record):
     """What backs the region, as in `RegionCounts`."""
 
     misses: int
-    """Its misses of every TLB with base pages, not counting first touches."""
+    """Misses of every TLB in the region with base pages, not counting first touches."""
 
     cold_misses: int
-    """Its first touches of base pages."""
+    """First touches of base pages in the region."""
 
     group: int | None
-    """Number of its group.
+    """Number of the region's group.
 
     Regions of a group have equal length, allocation site and backing, and get one page size. `None`
     if it cannot have large pages on Linux.
     """
 
     together: dict[str, RegionsAtSize]
-    """Counts of its group in the runs in which all groups had one page size, by that size; empty
+    """Counts of the group in the runs in which all groups had one page size, by that size; empty
     with `exact`.
     """
 
@@ -2230,7 +2238,7 @@ class ManagedRow(Record):
     """Mapped bytes by page size, at the end of a program at which most memory was mapped."""
 
     large_share: float
-    """Share of these bytes in pages larger than 4K."""
+    """Share of the mapped bytes in pages larger than 4K."""
 
     why: dict[str, int]
     """Pages loaded at faults, by the reason for their size."""
@@ -2410,7 +2418,7 @@ class ShootCounts(Record):
     """Interrupts of processors."""
 
     deferred: int
-    """Spaces flushed by a processor that entered them again."""
+    """Flushes of a space that a processor made when it entered the space again."""
 
     wait_cycles: int
     """Cycles that senders waited for answers."""
@@ -2439,7 +2447,7 @@ class ContextUse(Record):
     """Entries into a space that had no context and was given one."""
 
     stolen: int
-    """Of these, those whose context was taken from another space."""
+    """Entries counted in `taken` whose context was taken from another space."""
 
 
 class HatOutcome(Record):
@@ -2573,7 +2581,7 @@ class HostOutcome(Record):
 
     acquisitions: dict[str, int]
     """By class of locks: the number of acquisitions by one thread, in as many operations as a
-    processor does in virtual time. It must equal the number in virtual time.
+    processor does in virtual time. This number must equal the number in virtual time.
     """
 
     judged_rounds: int
@@ -2588,7 +2596,7 @@ class HostOutcome(Record):
     """
 
     predicted: float | None
-    """That scaling as virtual time predicts it at this host's prices.
+    """The value of `scaling` that virtual time predicts at this host's prices.
 
     `None` if no round is judged, and for loads that do other work between their operations, as
     threads on the host do not do such work.
@@ -2636,10 +2644,10 @@ class SkeletonProcess(Record):
     """A process of a skeleton."""
 
     name: str
-    """Program that it ran last."""
+    """Program that the process ran last."""
 
     steps: int
-    """Its calls, first touches, forks and intervals of work."""
+    """Calls, first touches, forks and intervals of work."""
 
 
 class SkeletonMade(Record):

@@ -54,7 +54,7 @@ pub(super) struct Counted {
     table_bytes: [u64; 2],
 }
 
-/// What disks and other processors are asked for has no counts of its own.
+/// A platform on which shootdowns, disk requests, zeroing and copying do nothing and are not counted.
 struct Quiet;
 
 impl Platform for Quiet {

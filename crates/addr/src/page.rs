@@ -124,13 +124,13 @@ impl Page {
         Page { start: addr.align_down(size), size }
     }
 
-    /// Its first byte.
+    /// The first byte of the page.
     #[inline]
     pub const fn start(self) -> VirtAddr {
         self.start
     }
 
-    /// Its size.
+    /// The size of the page.
     #[inline]
     pub const fn size(self) -> PageSize {
         self.size

@@ -52,19 +52,19 @@ impl VirtRange {
         VirtRange { start: page.start().get(), last: page.start().get() + page.size().mask() }
     }
 
-    /// Its first byte.
+    /// The first byte of the range.
     #[inline]
     pub const fn start(self) -> VirtAddr {
         VirtAddr::new(self.start)
     }
 
-    /// Its last byte.
+    /// The last byte of the range.
     #[inline]
     pub const fn last(self) -> VirtAddr {
         VirtAddr::new(self.last)
     }
 
-    /// Its length in bytes; `u64::MAX` for the whole 64-bit space, whose length does not fit.
+    /// The length of the range in bytes; `u64::MAX` for the whole 64-bit space, whose length does not fit.
     #[inline]
     pub const fn bytes(self) -> u64 {
         (self.last - self.start).saturating_add(1)

@@ -19,14 +19,14 @@ const SHEBANG_BYTES: usize = 256;
 /// A program that QEMU can run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
-    /// The path of its file.
+    /// The path of the program's file.
     pub(crate) path: PathBuf,
-    /// The program name that it gets as argument 0.
+    /// The program name that the program gets as argument 0.
     pub(crate) argv0: OsString,
-    /// Its arguments: those of the command; for a script, after the interpreter's option and the
+    /// The program's arguments: those of the command; for a script, after the interpreter's option and the
     /// script.
     pub(crate) arguments: Vec<OsString>,
-    /// The properties of its file.
+    /// The properties of the program's file.
     pub(crate) elf: Elf,
 }
 

@@ -58,7 +58,7 @@ const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     number: u64,
-    /// Its first instruction that is not counted in any part.
+    /// The first instruction of the block that is not counted in any part.
     from: u16,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Rest {
 #[derive(Clone, Copy)]
 struct Part {
     number: u64,
-    /// The record that began it; `None` if the block began in an earlier part.
+    /// The record that began the part; `None` if the block began in an earlier part.
     control: Option<Control>,
-    /// Its first instruction.
+    /// The first instruction of the part.
     from: u16,
-    /// Whether the block continues after it.
+    /// Whether the block continues after the part.
     cut: bool,
     /// Whether it is a fixed block that was left before its end.
     left: bool,

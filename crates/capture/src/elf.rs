@@ -22,7 +22,7 @@ const INTERPRETER: u32 = 3;
 pub(crate) struct Elf {
     /// The architecture.
     pub(crate) arch: Arch,
-    /// The path of the dynamic loader that it requests.
+    /// The path of the dynamic loader that the program requests.
     pub(crate) interpreter: Option<PathBuf>,
     /// The segments that are loaded into memory.
     pub(crate) segments: Vec<Segment>,

@@ -206,7 +206,7 @@ pub enum Error {
     NotStarted {
         /// The path of QEMU.
         qemu: PathBuf,
-        /// Its exit status.
+        /// The program's exit status.
         status: i32,
     },
     /// The rings have invalid contents.

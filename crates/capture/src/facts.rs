@@ -59,7 +59,7 @@ const CALLS_MAX: usize = 24;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Image {
     pub(crate) path: String,
-    /// The offset in the file at which it begins.
+    /// The offset in the file at which the mapping begins.
     pub(crate) offset: u64,
     /// The address in the guest's memory at which it begins, and its length.
     pub(crate) start: u64,

@@ -43,7 +43,7 @@ const R_X86_64_RELATIVE: u64 = 8;
 pub(crate) struct Engine {
     image: Vec<u8>,
     entry: u64,
-    /// First byte, end and rights of its segments.
+    /// First byte, end and rights of the engine's segments.
     segments: Vec<(u64, u64, u64)>,
 }
 

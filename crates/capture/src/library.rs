@@ -18,7 +18,7 @@ const VARIABLE: &str = "LD_PRELOAD";
 
 /// The library, in the build for the recorded program.
 pub(crate) struct Library {
-    /// Its path, up to the name of the architecture.
+    /// The library's path, up to the name of the architecture.
     stem: Vec<u8>,
     path: OsString,
 }
@@ -63,7 +63,7 @@ impl Library {
         Ok(Library { stem, path: path.into_os_string() })
     }
 
-    /// Its path, up to the name of the architecture.
+    /// The library's path, up to the name of the architecture.
     pub(crate) fn stem(&self) -> &[u8] {
         &self.stem
     }

@@ -43,7 +43,7 @@ pub(crate) struct Line<'a> {
     pub(crate) end: u64,
     is_executable: bool,
     pub(crate) is_writable: bool,
-    /// The offset in the file at which it begins.
+    /// The offset in the file at which the mapping begins.
     pub(crate) offset: u64,
     /// The file's device number in the format of `stat`, and its inode number.
     pub(crate) device: u64,

@@ -14,7 +14,7 @@ pub enum Engine {
     /// QEMU's user mode.
     #[default]
     Qemu,
-    /// Its own process, with Pagewalk's engine in it.
+    /// The program's own process, with Pagewalk's engine in it.
     Native,
 }
 
@@ -232,7 +232,7 @@ pub struct Outcome {
 pub struct Recorded {
     /// The process as the recording describes it.
     pub process: trace::Process,
-    /// The number of its accesses.
+    /// The number of the process's accesses.
     pub accesses: u64,
     /// The number of instructions of these accesses.
     pub instructions: u64,

@@ -72,7 +72,7 @@ impl<S> Output<S> {
 /// What is left of a process when its program has ended.
 pub(crate) struct Remains<S> {
     pub(crate) output: Output<S>,
-    /// The program that it has executed, with its arguments.
+    /// The program that the process has executed, with its arguments.
     pub(crate) executed: Option<Vec<String>>,
     /// The number of threads so far, without the first one.
     pub(crate) others: u32,
@@ -406,7 +406,8 @@ impl<S: Sink> Process<S> {
         Ok(Remains { output: self.output, executed, others })
     }
 
-    /// A time up to `bound`, which has passed, such that all earlier marks are published.
+    /// The latest time, `bound` or earlier, before which all marks have been published. `bound` is in the
+    /// past.
     pub(crate) fn settled(&self, mut bound: u64) -> u64 {
         fence(Ordering::SeqCst);
         for attached in &self.rings {

@@ -103,7 +103,8 @@ pub(crate) struct Settings<'a> {
     /// The number of blocks that a process records before it asks for the contents of the TLBs, if they
     /// cannot be known otherwise.
     pub(crate) patience: u32,
-    /// Whether accesses of QEMU itself may follow a block's; the plugin does not get this.
+    /// Whether accesses of QEMU itself may follow the accesses of a block; this field is not passed to the
+    /// plugin.
     pub(crate) strays: bool,
     /// QEMU's path without the name of the architecture.
     pub(crate) qemu_prefix: &'a [u8],

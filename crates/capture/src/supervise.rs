@@ -92,9 +92,9 @@ pub(crate) enum Failure {
 /// A process, and how its end is detected.
 pub(crate) struct Watched<S> {
     pub(crate) process: Process<S>,
-    /// Its description. The number in it is valid only if the process is kept.
+    /// The description of the process. The number in it is valid only if the process is kept.
     told: trace::Process,
-    /// Its number, if it is kept.
+    /// The number of the process, if it is kept.
     pub(crate) number: Option<u32>,
     life: Option<OwnedFd>,
     dead: bool,
@@ -246,7 +246,7 @@ impl<O: Outputs> Supervisor<O> {
         self.signs.why_nothing().map(|what| Error::NeverBegan { what, status })
     }
 
-    /// Whether all that was requested has been kept, of whichever process.
+    /// Whether the window has ended, or all requested accesses of all processes together have been kept.
     pub(crate) fn has_all(&mut self) -> bool {
         self.signs.has_ended() || self.max.is_some_and(|max| self.accesses() >= max)
     }

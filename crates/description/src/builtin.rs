@@ -7,7 +7,7 @@ use super::{Error, suggest};
 pub struct Builtin {
     /// The name for `--machine`.
     pub name: &'static str,
-    /// The text of its machine file.
+    /// The text of the machine file.
     pub text: &'static str,
 }
 

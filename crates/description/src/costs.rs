@@ -35,7 +35,7 @@ pub struct Costs {
     /// With small spaces: cycles of reading a cache line of a root that is searched for copies.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_line_cycles: u32,
-    /// With small spaces: cycles of comparing or emptying an entry of such a root.
+    /// With small spaces: cycles of comparing or emptying an entry of a root that is searched for copies.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_entry_cycles: u32,
     /// With virtual caches: cycles of checking whether a line of `l1d` is to be flushed.

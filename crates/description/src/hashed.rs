@@ -55,9 +55,9 @@ impl Default for Utopia {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestSeg {
-    /// Lines of the set filter that its cache holds; 0: no cache.
+    /// Lines of the set filter that the hardware caches; 0: no cache.
     pub filter_lines: u32,
-    /// Lines of the tag array that its cache holds; 0: no cache.
+    /// Lines of the tag array that the hardware caches; 0: no cache.
     pub tag_lines: u32,
     /// The number of ways of a set of both caches.
     pub ways: u32,

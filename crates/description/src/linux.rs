@@ -138,7 +138,7 @@ pub enum Enabled {
     Always,
     /// Where `madvise(MADV_HUGEPAGE)` asks for them.
     Madvise,
-    /// Nowhere.
+    /// Large pages are used nowhere.
     Never,
 }
 
@@ -160,7 +160,7 @@ pub enum OrderEnabled {
     Inherit,
     /// Where `madvise(MADV_HUGEPAGE)` asks for them.
     Madvise,
-    /// Nowhere.
+    /// Large pages of this size are used nowhere.
     Never,
 }
 
@@ -168,9 +168,9 @@ pub enum OrderEnabled {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Khugepaged {
-    /// The number of base pages that it scans before it sleeps.
+    /// The number of base pages that the daemon scans before it sleeps.
     pub pages_to_scan: u64,
-    /// How long it sleeps between scans, in milliseconds.
+    /// How long the daemon sleeps between scans, in milliseconds.
     pub scan_sleep_millisecs: u64,
     /// How long it sleeps after no page of 2 MiB was free, in milliseconds.
     pub alloc_sleep_millisecs: u64,
@@ -203,10 +203,10 @@ impl Default for Khugepaged {
 /// What a fault does if no large block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum Defrag {
-    /// It reclaims pages and compacts memory itself.
+    /// The fault reclaims pages and compacts memory itself.
     #[serde(rename = "always")]
     Always,
-    /// It wakes the daemons that reclaim and compact.
+    /// The fault wakes the daemons that reclaim and compact.
     #[serde(rename = "defer")]
     Defer,
     /// As `always` where `madvise` asks for large pages, otherwise as `defer`.

@@ -209,9 +209,9 @@ pub struct Marks {
     /// Memory that is reserved for page tables: if less is free, an allocation of a page waits
     /// until others were paged out.
     pub min: Bytes,
-    /// Paging out begins when less than this is free.
+    /// Paging out begins when less memory than `low` is free.
     pub low: Bytes,
-    /// Paging out ends when this much is free.
+    /// Paging out ends when `high` bytes of memory are free.
     pub high: Bytes,
 }
 
@@ -229,7 +229,7 @@ pub struct Coalesced {
     pub mild_share: f64,
     /// The number of passes without success after which a pass moves everything that can be moved.
     pub strong_after: u32,
-    /// The strongest kind of pass that it makes on its own: `weak`, `mild` or `strong`.
+    /// The strongest kind of pass that the daemon makes on its own: `weak`, `mild` or `strong`.
     #[serde(default)]
     pub level: Level,
     /// The most base pages that a pass moves.
@@ -283,12 +283,12 @@ pub struct Reservations {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Devices {
-    /// The most frames that devices have. Beyond that, the frame lent longest ago is returned for
-    /// each new one.
+    /// The most frames that devices have. If devices have this many frames, the frame lent longest ago is
+    /// returned for each new one.
     pub pages: u32,
     /// The number of page faults between two frames that are lent.
     pub faults: u32,
-    /// Whether these frames come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
+    /// Whether frames of devices come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
     /// The source of the numbers.
@@ -320,11 +320,11 @@ impl Default for Reservations {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It moves no page.
+    /// The pass moves no page.
     Weak,
-    /// It moves few pages for each large one.
+    /// The pass moves few pages for each large one.
     Mild,
-    /// It moves everything that can be moved.
+    /// The pass moves everything that can be moved.
     #[default]
     Strong,
 }

@@ -13,8 +13,8 @@ pub struct PageTable {
     /// The number of levels of an `x86-64` tree; absent: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<u8>,
-    /// The size of virtual addresses of an `aarch64` tree in bits, 48 or 52; absent: 48. Its granule is
-    /// the size of the smallest pages.
+    /// The size of virtual addresses of an `aarch64` tree in bits, 48 or 52; absent: 48. The granule of the
+    /// tree is the size of the smallest pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_bits: Option<u8>,
     /// The number of entries in a node of a `guarded` table; absent: 16.

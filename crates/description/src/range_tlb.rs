@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::{lru, one};
 
 /// The range TLB (Karakostas and others 2015; with `from = "line"` the fully associative part of CoLT,
-/// Pham and others 2012). It is looked up together with the second-level TLB.
+/// Pham and others 2012). The range TLB is looked up together with the second-level TLB.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RangeTlb {
-    /// The number of ranges that it holds.
+    /// The number of ranges that the range TLB holds.
     pub entries: u32,
     /// The replacement policy.
     pub replacement: String,

@@ -13,8 +13,8 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Small {
-    /// The size of all slots together in bytes. They end where the kernel's addresses begin, at 3.5G;
-    /// those of a PID register end at 2G. Absent: 2G, and 480M with a PID register.
+    /// The size of all slots together in bytes. The slots end where the kernel's addresses begin, at 3.5G;
+    /// slots of a PID register end at 2G. Absent: 2G, and 480M with a PID register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub area: Option<Bytes>,
     /// The size of a slot in bytes, and so the largest address range of a small space. Absent:

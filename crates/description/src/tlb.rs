@@ -83,7 +83,7 @@ pub struct Tlb {
     /// The replacement policy.
     #[serde(default = "lru")]
     pub replacement: String,
-    /// The page sizes that it holds; absent: all page sizes of the machine.
+    /// The page sizes that the TLB holds; absent: all page sizes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_sizes: Option<Vec<PageSize>>,
     /// Several arrays instead of one, such as one for each page size.
@@ -108,7 +108,7 @@ pub struct Tlb {
 }
 
 impl Tlb {
-    /// Its arrays, in whichever way they were given.
+    /// The arrays of the TLB, in whichever way they were given.
     pub fn arrays(&self) -> Vec<Array> {
         match self.entries {
             Some(entries) => vec![Array {
@@ -151,7 +151,7 @@ pub struct Array {
     /// The replacement policy; absent: the TLB's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement: Option<String>,
-    /// The page sizes that it holds; absent: all page sizes of the machine.
+    /// The page sizes that the array holds; absent: all page sizes of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_sizes: Option<Vec<PageSize>>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceCache {
-    /// The number of micro-ops that it holds.
+    /// The number of micro-ops that the trace cache holds.
     pub uops: u32,
     /// The number of micro-ops in a line.
     pub line_uops: u32,

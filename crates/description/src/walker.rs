@@ -8,7 +8,7 @@ use super::{is_false, lru, one, units::Ways};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Walker {
-    /// The cache that its references look up first; absent: the first data cache.
+    /// The cache that the walker's references look up first; absent: the first data cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enters: Option<String>,
     /// Hardware, or a software handler.

@@ -32,7 +32,7 @@ pub(crate) enum Flow {
     Call(u64),
     /// A jump or call to an address in a register or in memory.
     Indirect {
-        /// Whether it is a call.
+        /// Whether the instruction is a call.
         call: bool,
     },
     /// A return, which then frees this number of bytes of the stack.
@@ -90,7 +90,7 @@ pub(crate) enum Rewritten {
 pub(crate) struct Access {
     pub(crate) place: Place,
     pub(crate) segment: Segment,
-    /// Its address, if constant.
+    /// The operand's address, if constant.
     pub(crate) constant: Option<u64>,
     pub(crate) bytes: u32,
     pub(crate) loads: bool,
@@ -204,11 +204,11 @@ impl Reader {
 
 /// The general registers that an instruction uses, one bit each.
 struct Registers {
-    /// The registers that it reads or writes.
+    /// The registers that the instruction reads or writes.
     used: u16,
-    /// The registers that it writes.
+    /// The registers that the instruction writes.
     written: u16,
-    /// Whether it loads `fs` or `gs`.
+    /// Whether the instruction loads `fs` or `gs`.
     loads_segment: bool,
 }
 

@@ -37,18 +37,18 @@ impl Kind {
         is_plain.then_some(Kind { mnemonic, size, is_until_equal })
     }
 
-    /// Whether it ends on a comparison of elements.
+    /// Whether the instruction ends on a comparison of elements.
     pub(crate) fn compares(self) -> bool {
         use Mnemonic::*;
         matches!(self.mnemonic, Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq)
     }
 
-    /// Whether it ends at equal elements, rather than at different ones.
+    /// Whether the instruction ends at equal elements, rather than at different ones.
     pub(crate) fn until_equal(self) -> bool {
         self.is_until_equal
     }
 
-    /// Whether it reads at rsi, reads at rdi, and writes at rdi.
+    /// Whether the instruction reads at rsi, reads at rdi, and writes at rdi.
     pub(crate) fn accesses(self) -> (bool, bool, bool) {
         use Mnemonic::*;
         match self.mnemonic {

@@ -126,7 +126,7 @@ pub(crate) struct Came {
     error: u64,
     trap: u64,
     address: u64,
-    /// Whether it is a fault of the program's current instruction.
+    /// Whether the signal is a fault of the program's current instruction.
     pub(crate) is_fault: bool,
 }
 

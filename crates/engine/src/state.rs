@@ -33,7 +33,7 @@ pub(crate) const FS_BASE: i32 = 0xb8;
 pub(crate) const PENDING: i32 = 0xc0;
 /// The slot of an indirect branch's target while registers are restored.
 pub(crate) const HELD: i32 = 0xc8;
-/// The slot of the program's base of `gs`, as the processor's base is the engine's.
+/// The slot of the program's base of `gs`: the processor's own base register holds the engine's base.
 pub(crate) const GS_BASE: i32 = 0xd0;
 /// The thread's cursor.
 pub(crate) const NEXT: i32 = 0x1000;

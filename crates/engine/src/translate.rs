@@ -70,17 +70,17 @@ pub(crate) enum Exit {
 /// A translated block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Translated {
-    /// The addresses of its code and of its epilogue.
+    /// The addresses of the block's code and of its epilogue.
     pub(crate) host: u64,
     pub(crate) epilogue: u64,
-    /// The end of its code.
+    /// The end of the block's code.
     pub(crate) end: u64,
     pub(crate) pc: u64,
-    /// The number of words of its record.
+    /// The number of words of the block's record.
     pub(crate) words: u32,
     /// The registers that are in their slots while its body runs, one bit each.
     pub(crate) slotted: u16,
-    /// The register that points to its record while its body runs.
+    /// The register that points to the block's record while its body runs.
     pub(crate) record: u8,
     offsets: u32,
     instructions: u32,

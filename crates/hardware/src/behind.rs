@@ -96,16 +96,17 @@ pub trait Behind {
     /// Reports the path of a walk from a node that the page table no longer has.
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
 
-    /// Reports where the last walk ended, before the TLB is refilled; called if something predicts. `by`
-    /// is the instruction that caused the walk, if a predictor needs it and the trace has it.
+    /// Reports where the last walk ended, before the TLB is refilled; called if the machine has a predictor
+    /// of walks. `by` is the instruction that caused the walk, if a predictor needs it and the trace has
+    /// it.
     fn found(&mut self, by: Option<u64>, spot: Spot);
 
-    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is
-    /// one. Called if something predicts.
+    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is one.
+    /// Called if the machine has a predictor of walks.
     fn faulted(&mut self, by: Option<u64>, there: Option<Spot>);
 
-    /// Reports that a device owns the frame from now on or, if `lent` is false, no longer. Called
-    /// if something predicts.
+    /// Reports that a device owns the frame from now on or, if `lent` is false, that it no longer does.
+    /// Called if the machine has a predictor of walks.
     fn device(&mut self, frame: PhysAddr, lent: bool);
 
     /// Reports that the current processor switched to another space.

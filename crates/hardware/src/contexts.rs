@@ -60,7 +60,7 @@ struct Numbers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Owner {
     space: u32,
-    /// The time when it was last entered.
+    /// The time when the space was last entered.
     last: u64,
     /// A bit mask of the processors on which it has run with this context.
     held_by: u64,

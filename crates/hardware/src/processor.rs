@@ -54,9 +54,9 @@ pub struct Shootdowns {
     /// interrupted.
     pub made: u64,
     pub asked: u64,
-    /// Shootdowns that it was interrupted for.
+    /// Shootdowns for which the processor was interrupted.
     pub received: u64,
-    /// Entries of its TLBs flushed by shootdowns.
+    /// Entries of the processor's TLBs flushed by shootdowns.
     pub entries: u64,
     /// Cycles of the shootdowns that it started; the next field has those of shootdowns it was
     /// interrupted for.

@@ -98,7 +98,7 @@ impl RangeUnit {
         tlb.forget_counts();
     }
 
-    /// Its counts, together with the number of ranges in the range table and their bytes.
+    /// The counts of the range TLB, together with the number of ranges in the range table and their bytes.
     pub fn counts(&self, (ranges, range_bytes): (u64, u64)) -> RangeTlbCounts {
         let (params, counts) = (self.tlb.params(), self.tlb.counts());
         RangeTlbCounts {

@@ -60,7 +60,7 @@ struct Cpu {
     /// Cycles taken by other processors' interrupts.
     interrupted: u64,
     status: Status,
-    /// Whether it was woken before it slept.
+    /// Whether the processor was woken before it slept.
     is_woken: bool,
 }
 

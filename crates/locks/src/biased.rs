@@ -52,7 +52,7 @@ struct Notes {
     /// The rows of which the thread holds a mutex as their owner, in the order in which it took
     /// them.
     rows: [AtomicUsize; 2],
-    /// The number of mutexes that it has locked without a note.
+    /// The number of mutexes that the thread has locked without a note.
     locked: AtomicU32,
     /// Whether a thread uses these notes. Notes of ended threads are reused.
     are_taken: AtomicBool,

@@ -39,7 +39,7 @@ pub struct Costs {
     /// An attempt of a spinning processor, until it has the lock's line and sees that the lock is
     /// free.
     pub handover: u64,
-    /// From one such attempt to the next.
+    /// The time from one attempt of a spinning processor to take the lock to its next attempt.
     pub pause: u64,
     /// Putting a thread to sleep and waking it.
     pub sleep: u64,
@@ -197,13 +197,13 @@ impl Paces {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
-    /// It spins.
+    /// The processor spins.
     Spin,
-    /// It spins while the holder runs, and otherwise sleeps: Solaris' adaptive mutex.
+    /// The processor spins while the holder runs, and otherwise sleeps: Solaris' adaptive mutex.
     Adaptive,
-    /// It sleeps, and gets the lock in its turn.
+    /// The processor sleeps, and gets the lock in its turn.
     HandOver,
-    /// It spins, and sees with a delay that the lock is free. Meanwhile another processor can take it,
+    /// The processor spins, and sees with a delay that the lock is free. Meanwhile another processor can take it,
     /// including the one that released it: most present-day locks. Readers of a reader/writer lock note their
     /// presence in a cache line of their own.
     Barging,

@@ -18,7 +18,7 @@ use trace::Source;
 pub struct Machine {
     name: String,
     description: Description,
-    /// The page sizes that its page table supports, ascending.
+    /// The page sizes that the machine's page table supports, ascending.
     sizes: Vec<addr::PageSize>,
     /// The tree properties of its page table, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
@@ -90,12 +90,12 @@ impl Machine {
         Machine { names: Some(names), ..self }
     }
 
-    /// Its name.
+    /// The name of the machine.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its complete description, including the settings.
+    /// The complete description of the machine, including the settings.
     pub fn description(&self) -> &Description {
         &self.description
     }

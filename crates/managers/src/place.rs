@@ -36,7 +36,7 @@ struct Rule {
     line: usize,
     what: Thing,
     wish: Wish,
-    /// Whether it has matched a mapping.
+    /// Whether the rule has matched a mapping.
     was_used: bool,
 }
 
@@ -45,7 +45,7 @@ struct Rule {
 pub struct WrittenRule {
     /// The line of the rule, from 1.
     pub line: usize,
-    /// The first word of what it applies to: `data`, `lib`, `range`, ...
+    /// The first word of what the rule applies to: `data`, `lib`, `range`, ...
     pub what: &'static str,
     /// The name of a library or a region, or the file of a site; otherwise empty.
     pub name: String,
@@ -57,7 +57,7 @@ pub struct WrittenRule {
     pub size: u64,
     /// Whether a fault must wait for a page of that size.
     pub waits: bool,
-    /// Whether it has NUMA settings.
+    /// Whether the rule has NUMA settings.
     pub has_nodes: bool,
 }
 
@@ -90,7 +90,7 @@ enum Thing {
 pub(crate) struct Mapped<'a> {
     pub range: VirtRange,
     pub kind: Kind,
-    /// The name of its region in results.
+    /// The name of the mapping's region in results.
     pub name: &'a str,
 }
 

@@ -25,7 +25,7 @@ use crate::{AnyReplacement, GeometryError, Miss, Policy, SetArray};
 /// The parameters of a range TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeTlbParams {
-    /// The number of ranges that it holds.
+    /// The number of ranges that the range TLB holds.
     pub entries: u32,
     /// The policy that chooses the entry to replace.
     pub replacement: Policy,

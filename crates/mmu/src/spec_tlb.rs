@@ -77,7 +77,7 @@ pub struct Spot {
     /// Whether the operating system placed the page in a reservation of at least the large page's size, which
     /// may have been broken since. It is used to classify wrong predictions; hardware does not see it.
     pub reserved: bool,
-    /// Whether the mark in its page-table entry is set.
+    /// Whether the mark in the page-table entry is set.
     pub marked: bool,
     /// The number of base pages around it that are adjacent and in adjacent frames, up to [`Spot::RUN_MAX`].
     pub run: u32,

@@ -97,12 +97,12 @@ pub enum Ends {
 /// The result of a call that requests large pages (`MADV_COLLAPSE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Upgraded {
-    /// It succeeded.
+    /// The call succeeded.
     All,
-    /// It failed because memory was missing or pages were in use. It may have made some large pages before,
-    /// by rules that only the kernel's own code determines.
+    /// The call failed because memory was missing or pages were in use. The kernel may have made some large pages
+    /// before, by rules that only the kernel's own code determines.
     Some,
-    /// It failed with `EINVAL`, which may mean that the kernel does not support the call.
+    /// The call failed with `EINVAL`, which may mean that the kernel does not support the call.
     Refused,
 }
 
@@ -287,11 +287,11 @@ fn mapped(event: &Event) -> Option<Request<'_>> {
 /// Whether the pages of a mapping are brought in when it is made, as its flags say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Brought {
-    /// They are brought in by faults.
+    /// The pages are brought in by faults.
     No,
-    /// They are brought in (`MAP_POPULATE`).
+    /// The pages are brought in when the mapping is made (`MAP_POPULATE`).
     Populated,
-    /// They are brought in and locked (`MAP_LOCKED`).
+    /// The pages are brought in and locked when the mapping is made (`MAP_LOCKED`).
     Locked,
 }
 

@@ -118,7 +118,7 @@ impl Host {
     }
 
     /// Translates the address of each of a guest's `references` and, if the guest has a page, of
-    /// the `end`. Returns the host's page there.
+    /// the `end`. Returns the host's page that backs `end`.
     pub fn walk_way(
         &mut self,
         references: &[Reference],

@@ -190,7 +190,7 @@ pub trait System: Send {
     /// Resets the counts to zero; mappings stay.
     fn forget_counts(&mut self, _ram: &mut Ram) {}
 
-    /// Its counts that no other system has, without those of [`System::enter_sizes`].
+    /// The counts of this system that no other system has, without those of [`System::enter_sizes`].
     fn counts(&self, _ram: &Ram) -> Option<ManagerCounts> {
         None
     }

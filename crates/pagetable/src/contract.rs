@@ -26,7 +26,7 @@ impl Space {
         Space { id, root }
     }
 
-    /// Its number: unique among the spaces of one table, and small. Tables that spaces share tag
+    /// The number of the space: unique among the spaces of one table, and small. Tables that spaces share tag
     /// their entries with it.
     #[inline]
     pub const fn id(self) -> u32 {

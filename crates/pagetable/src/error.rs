@@ -89,14 +89,14 @@ pub enum Geometry {
     NotPowerOfTwo {
         /// The name of the parameter.
         what: &'static str,
-        /// The number.
+        /// The value of the parameter.
         value: u64,
     },
     /// A parameter outside the supported range.
     OutOfRange {
         /// The name of the parameter.
         what: &'static str,
-        /// The number.
+        /// The value of the parameter.
         value: u64,
         /// The smallest supported value.
         min: u64,

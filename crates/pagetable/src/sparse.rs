@@ -46,7 +46,7 @@ impl SparseMemory {
         }
     }
 
-    /// Its size in bytes.
+    /// The size of the memory in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

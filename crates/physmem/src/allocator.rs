@@ -109,7 +109,7 @@ pub trait Allocator {
         }
     }
 
-    /// Its reservations, if it has them.
+    /// The allocator's reservations, if it has them.
     fn reserver(&self) -> Option<&dyn Reserver> {
         self.inner()?.reserver()
     }
@@ -119,7 +119,7 @@ pub trait Allocator {
         self.inner_mut()?.reserver_mut()
     }
 
-    /// Its page blocks, if it has them.
+    /// The allocator's page blocks, if it has them.
     fn blocks(&self) -> Option<&dyn Blocks> {
         self.inner()?.blocks()
     }
@@ -129,7 +129,7 @@ pub trait Allocator {
         self.inner_mut()?.blocks_mut()
     }
 
-    /// Its placement of regions, if it supports that.
+    /// The allocator's placement of regions, if it supports that.
     fn places(&mut self) -> Option<&mut dyn Places> {
         self.inner_mut()?.places()
     }

@@ -52,7 +52,7 @@ pub enum GeometryError {
 /// Why frames cannot be freed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
-    /// They are not all frames of this memory, or are not aligned to their size.
+    /// The frames are not all frames of this memory, or are not aligned to their size.
     Foreign {
         /// The first of the frames.
         frame: PhysAddr,

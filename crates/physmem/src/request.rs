@@ -109,6 +109,6 @@ pub struct ObjectPage {
 pub struct Neighbor {
     /// The number of the page.
     pub index: u64,
-    /// Its frame.
+    /// The frame of the page.
     pub frame: FrameId,
 }

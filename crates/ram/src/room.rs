@@ -19,7 +19,7 @@ use crate::{Failure, FrameStore};
 /// The pages of a guest's memory that have a frame of the host.
 #[derive(Default)]
 pub(crate) struct Guest {
-    /// The page after its last one.
+    /// The page after the guest's last one.
     end: u64,
     frames: BTreeMap<u64, FrameId>,
 }

@@ -35,7 +35,7 @@ pub struct Way<'a> {
 pub struct HostWalk {
     /// The walk; its address is guest-physical.
     pub walk: Walk,
-    /// The host's page that it finds.
+    /// The host's page that the walk finds.
     pub page: Translation,
     /// How many of the host references belong to this walk.
     pub references: u16,
@@ -51,9 +51,9 @@ pub struct HostWalk {
 /// The properties of a host's page table.
 #[derive(Clone, Debug)]
 pub struct HostTable {
-    /// The properties of its tree, if walks descend from a root.
+    /// The properties of the page table's tree, if walks descend from a root.
     pub tree: Option<TreeShape>,
-    /// The page sizes that it supports, ascending.
+    /// The page sizes that the page table supports, ascending.
     pub sizes: Vec<PageSize>,
 }
 

@@ -4,12 +4,12 @@
 #[derive(Clone, Copy)]
 pub(crate) struct Begun {
     pub(crate) number: i64,
-    /// Its index in the table of calls.
+    /// The index of the system call in the table of calls.
     pub(crate) known: usize,
     pub(crate) arguments: [u64; 6],
     pub(crate) began_ns: u64,
     pub(crate) offset: u64,
-    /// The state of its first descriptor before the call.
+    /// The state of the call's first descriptor before the call.
     pub(crate) first: Option<Told>,
 }
 

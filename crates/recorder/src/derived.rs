@@ -30,16 +30,17 @@ use crate::trail::trail;
 use crate::vcpu::{cursor, next};
 use crate::{qemu, skip, sure};
 
-/// A fixed block that does not record all of its addresses, or whose guaranteed hits are counted.
+/// A block with a fixed sequence of accesses that does not record all of their addresses, or whose guaranteed hits
+/// are counted.
 pub(crate) struct Block {
     pub(crate) number: u32,
-    /// The address of its first instruction.
+    /// The address of the block's first instruction.
     pub(crate) pc: u64,
     pub(crate) bytes: u32,
     pub(crate) instructions: u32,
     /// Whether guaranteed hits are counted.
     pub(crate) is_counted: bool,
-    /// The number of addresses that it records.
+    /// The number of addresses that an execution of the block records.
     pub(crate) recorded: u8,
     /// The tag of each access, and how its address is derived if it is not recorded.
     pub(crate) accesses: Box<[(u16, Option<Derived>)]>,
@@ -49,7 +50,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The address of its last byte.
+    /// The address of the block's last byte.
     pub(crate) fn last(&self) -> u64 {
         self.pc + u64::from(self.bytes).saturating_sub(1)
     }

@@ -26,12 +26,12 @@ impl Guest {
         }
     }
 
-    /// A mask of the bits of its addresses.
+    /// A mask of the bits of the guest's addresses.
     pub(crate) fn address_mask(self) -> u64 {
         if self.pointer_bytes() == 4 { u32::MAX.into() } else { u64::MAX }
     }
 
-    /// The size of its pointers in bytes.
+    /// The size of the guest's pointers in bytes.
     pub(crate) fn pointer_bytes(self) -> usize {
         match self {
             Guest::I386 | Guest::Arm => 4,

@@ -66,7 +66,7 @@ use room::Use;
 
 /// Recording everything costs less if more than one block is recorded per this number of accesses.
 const ACCESSES_PER_TOLD: u64 = 30;
-/// The number of such stretches in a row after which everything is recorded.
+/// The number of such intervals in a row after which everything is recorded.
 const DEAR_MAX: u32 = 32;
 /// How far the time may exceed two steps for each instruction: recorded blocks advance it too.
 const AHEAD_MAX: u64 = STRETCH;
@@ -92,12 +92,12 @@ struct State {
     records: usize,
     /// A buffer for [`State::room_by_set`].
     used: Vec<Use>,
-    /// Steps of this stretch's time that are not accesses.
+    /// Steps of this interval's time that are not accesses.
     extra: u64,
-    /// Accesses and instructions of this stretch that were reported to the host.
+    /// Accesses and instructions of this interval that were reported to the host.
     accesses: u64,
     instructions: u64,
-    /// Blocks recorded in this stretch, and the number of stretches in a row that had too many.
+    /// Blocks recorded in this interval, and the number of intervals in a row that had too many.
     blocks: u64,
     dear: u32,
 }
@@ -193,7 +193,7 @@ pub(crate) fn can_count(tags: &[u16], instructions: u32) -> bool {
 }
 
 /// Called before a block that is followed, if not all accesses of the last block were counted, or
-/// the stretch is over.
+/// the interval is over.
 pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of `vcpu`, which is the only one.
     let state = unsafe { &mut *STATE.0.get() };
@@ -295,7 +295,7 @@ impl State {
         0..if self.together { 1 } else { self.lists.len() }
     }
 
-    /// Begins a stretch.
+    /// Begins an interval.
     fn open(&mut self, vcpu: u32) {
         self.look(vcpu);
         span::make_room(vcpu, self.records);
@@ -310,24 +310,24 @@ impl State {
         unsafe { (*trail()).clock }
     }
 
-    /// The number of accesses in this stretch so far.
+    /// The number of accesses in this interval so far.
     fn accesses_now(&self) -> u64 {
         words::steps(self.clock()) - self.extra
     }
 
-    /// The number of instructions in this stretch so far, without those of blocks that are not
+    /// The number of instructions in this interval so far, without those of blocks that are not
     /// counted.
     fn instructions_now(&self) -> u64 {
         words::instructions(self.clock())
     }
 
-    /// Whether the stretch is over.
+    /// Whether the interval is over.
     fn is_due(&self) -> bool {
         let clock = self.clock();
         clock & HELD == 0 || words::steps(clock) > 2 * words::instructions(clock) + AHEAD_MAX
     }
 
-    /// Called at the end of a stretch: if so many blocks are recorded that counting does not pay, blocks
+    /// Called at the end of an interval: if so many blocks are recorded that counting does not pay, blocks
     /// that are translated from here on record everything.
     fn weigh(&mut self, vcpu: u32) {
         let is_dear = std::mem::take(&mut self.blocks) * ACCESSES_PER_TOLD > self.accesses_now();

@@ -27,7 +27,7 @@ pub(crate) struct Trail {
     /// The earlier values of the words that it has written, in the order of its accesses, the fetch
     /// first.
     pub(crate) old: [u64; SPAN_ROOM],
-    /// The addresses that it records.
+    /// The addresses that the block records.
     pub(crate) addresses: [u64; SPAN_ROOM],
 }
 

@@ -13,9 +13,9 @@
 //! were counted. The word of a page that is not held is 0. The *clock* has the same format: the time of the
 //! next access, and a count of 1. Adding the count of a word to the clock gives the word after that access.
 //!
-//! A stretch of counting begins at [`CLOCK`]. Each access advances the time by one, and each block the
+//! An interval of counting begins at [`CLOCK`]. Each access advances the time by one, and each block the
 //! instructions by its number of instructions. After [`STRETCH`] instructions the highest bit of the clock is
-//! cleared, which tells translated code that the stretch is over. Neither time nor count can overflow before,
+//! cleared, which tells translated code that the interval is over. Neither time nor count can overflow before,
 //! since a counted block has at most two accesses for each instruction.
 //!
 //! The words are in memory that is reserved for all possible pages, and is allocated when it is first
@@ -45,15 +45,15 @@ pub(crate) const COUNT: u64 = (1 << COUNT_BITS) - 1;
 pub(crate) const STEP: u64 = 1 << COUNT_BITS;
 /// One instruction.
 pub(crate) const INSTRUCTION: u64 = STEP << TIME_BITS;
-/// The number of instructions in a stretch.
+/// The number of instructions in an interval.
 pub(crate) const STRETCH: u64 = 1 << INSTRUCTIONS_BITS;
-/// Set in the word of a page that is held, and in the clock during a stretch.
+/// Set in the word of a page that is held, and in the clock during an interval.
 pub(crate) const HELD: u64 = INSTRUCTION << INSTRUCTIONS_BITS;
 const _: () = assert!(HELD == 1 << 63);
-/// The clock at the beginning of a stretch.
+/// The clock at the beginning of an interval.
 pub(crate) const CLOCK: u64 = HELD | STEP | 1;
 
-/// A time: a word or clock without its count. In one stretch, a later time is greater.
+/// A time: a word or clock without its count. In one interval, a later time is greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Stamp(u64);
 
@@ -83,12 +83,12 @@ impl Stamp {
     }
 }
 
-/// The number of time steps since the stretch began.
+/// The number of time steps since the interval began.
 pub(crate) fn steps(clock: u64) -> u64 {
     clock / STEP % (1 << TIME_BITS) - 1
 }
 
-/// The number of instructions since the stretch began.
+/// The number of instructions since the interval began.
 pub(crate) fn instructions(clock: u64) -> u64 {
     (clock ^ HELD) / INSTRUCTION
 }
@@ -157,7 +157,7 @@ impl Words {
         unsafe { *word = now.0 + (*word & COUNT) + counted };
     }
 
-    /// Holds the page at `address`, with a time before this stretch and a count of zero.
+    /// Holds the page at `address`, with a time before this interval and a count of zero.
     #[inline]
     pub(crate) fn hold_only(self, address: u64, of: HitsOf) {
         self.set(address, of, HELD);

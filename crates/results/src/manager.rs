@@ -233,11 +233,11 @@ pub struct RegionSizes {
 /// Runs of adjacent pages in adjacent frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RunsOfLength {
-    /// Minimum length of these runs in bytes; they are shorter than twice this.
+    /// Minimum length of the runs in bytes. Each run is at least this long and less than twice as long.
     pub bytes_min: u64,
-    /// Number of these runs.
+    /// Number of runs of this length.
     pub runs: u64,
-    /// Total bytes of these runs.
+    /// Total bytes of the runs of this length.
     pub bytes: u64,
 }
 
@@ -250,7 +250,7 @@ pub struct PromotionCounts {
     /// Misses in `misses` that were charged to a candidate, because a larger page would have been
     /// in a TLB.
     pub charged: u64,
-    /// Cycles for counting these misses; they are part of the kernel's time.
+    /// Cycles for counting the charged misses; they are part of the kernel's time.
     pub counting_cycles: u64,
     /// Counts by page size, smallest first.
     pub sizes: Vec<PromotionsOfSize>,

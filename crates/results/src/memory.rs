@@ -20,7 +20,7 @@ pub struct NumaCounts {
 /// Memory of one node, and accesses of its processors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCounts {
-    /// Numbers of its processors.
+    /// Numbers of the node's processors.
     pub processors: Vec<u32>,
     /// Distance to each node, in tenths of the latency of local memory.
     pub distances: Vec<u32>,
@@ -30,9 +30,9 @@ pub struct NodeCounts {
     pub used_bytes: Option<u64>,
     /// Misses of every TLB of its processors, by the node of the page.
     pub misses: Vec<u64>,
-    /// Program accesses by its processors that memory served, by node.
+    /// Program accesses by the node's processors that memory served, by node.
     pub accesses: Vec<u64>,
-    /// Walk references of its processors that memory served, by node.
+    /// Walk references of the node's processors that memory served, by node.
     pub walk_references: Vec<u64>,
 }
 

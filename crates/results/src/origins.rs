@@ -60,7 +60,7 @@ pub struct SiteCounts {
     pub bytes: u64,
     /// Maximum of bytes allocated at one time.
     pub peak_bytes: u64,
-    /// Misses of every TLB on its blocks.
+    /// Misses of every TLB on the site's blocks.
     pub misses: u64,
     /// Misses in `misses` that were first touches.
     pub cold_misses: u64,

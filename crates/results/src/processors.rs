@@ -12,7 +12,7 @@ use super::{
 pub struct ShootdownCounts {
     /// Shootdowns made: changes in a space of which some processor may have held translations.
     pub made: u64,
-    /// Other processors interrupted for these shootdowns.
+    /// Interrupts of other processors for the shootdowns that were made.
     pub asked: u64,
     /// Interrupts received.
     pub received: u64,
@@ -30,29 +30,29 @@ pub struct ShootdownCounts {
 pub struct ProcessorCounts {
     /// Number of the processor, from 0.
     pub number: u32,
-    /// Accesses that ran on it, by kind.
+    /// Accesses that ran on the processor, by kind.
     pub accesses: ByKind<u64>,
-    /// Instructions that ran on it.
+    /// Instructions that ran on the processor.
     pub instructions: u64,
-    /// Switches of address space on it.
+    /// Switches of address space on the processor.
     pub switches: u64,
-    /// Its TLBs.
+    /// Counts of the processor's TLBs.
     pub tlbs: Vec<TlbCounts>,
-    /// Its walks.
+    /// Counts of the processor's walks.
     pub walks: Walks,
-    /// MMU cache of its walker.
+    /// MMU cache of the processor's walker.
     pub mmu_cache: Option<MmuCacheCounts>,
-    /// Its SpecTLB.
+    /// Counts of the processor's SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
-    /// Its range TLB.
+    /// Counts of the processor's range TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlbCounts>,
-    /// Its lookups in restrictive segments.
+    /// Counts of the processor's lookups in restrictive segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restseg: Option<RestSegCounts>,
-    /// Its data caches, without the shared `l3`.
+    /// Counts of the processor's data caches, without the shared `l3`.
     pub caches: Vec<CacheCounts>,
-    /// Shootdowns that it made, interrupts that it received, and entries flushed from its TLBs.
+    /// Shootdowns that the processor made, interrupts that it received, and entries flushed from its TLBs.
     pub shootdowns: ShootdownCounts,
 }

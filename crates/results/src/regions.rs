@@ -27,7 +27,7 @@ pub struct RegionCounts {
     /// were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub populated: Option<String>,
-    /// Whether its allocation site called `mmap` itself; `None` without a site.
+    /// Whether the region's allocation site called `mmap` itself; `None` without a site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapped_by_site: Option<bool>,
     /// Index in `origins.sites` of the allocation site that the region was mapped for. The region

@@ -82,7 +82,7 @@ pub struct TraceCacheCounts {
     pub lines_built: u64,
     /// Times that the trace cache was emptied.
     pub emptied: u64,
-    /// Lines removed when it was emptied.
+    /// Lines removed when the trace cache was emptied.
     pub lines_emptied: u64,
     /// Cycles for building lines, besides the fetches of their bytes.
     pub build_cycles: u64,

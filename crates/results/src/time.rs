@@ -32,8 +32,8 @@ pub struct Time {
 pub struct KernelTime {
     /// Cycles of the kernel's work, as far as `[os.costs]` has prices for it.
     pub cycles: u64,
-    /// These cycles by kind of work: `faults` (or the kinds of work of a manager that counts them),
-    /// `switches` between address spaces, and `shootdowns`.
+    /// Cycles of the kernel's work by kind of work: `faults` (or the kinds of work of a manager that counts
+    /// them), `switches` between address spaces, and `shootdowns`.
     pub by_work: BTreeMap<String, u64>,
     /// Cycles of waiting for disks, one transfer after the other.
     pub io_cycles: u64,

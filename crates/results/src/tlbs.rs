@@ -30,7 +30,7 @@ pub struct TlbCounts {
     pub denied: u64,
     /// Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page.
     pub invalid: u64,
-    /// Entries evicted by others.
+    /// Entries evicted to make room for other entries.
     pub evictions: u64,
     /// Entries that the operating system flushed.
     pub flushed: u64,
@@ -57,8 +57,8 @@ pub struct BlockCounts {
     pub pages: u64,
     /// Entries filled.
     pub fills: u64,
-    /// Pages that the filled entries translated at the time of their fill. Divided by `fills`, this
-    /// is how many pages an entry covers.
+    /// Pages that the filled entries translated at the time of their fill. The quotient of `pages_filled`
+    /// and `fills` is the average number of pages that an entry covers.
     pub pages_filled: u64,
     /// Misses that found an entry of the block without a translation of the page.
     pub tag_hits: u64,
@@ -73,7 +73,7 @@ pub struct SizeCounts {
     pub misses: u64,
 }
 
-/// The SpecTLB and its counts. It is looked up for each walk; if a walk faults, the repeated walk
+/// The SpecTLB and its counts. The SpecTLB is looked up for each walk; if a walk faults, the repeated walk
 /// is a second lookup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecTlbCounts {
@@ -136,8 +136,8 @@ pub struct SpecOutcome {
     pub accesses: ByKind<BTreeMap<String, u64>>,
 }
 
-/// The range TLB and its counts. It is looked up for each miss of the last-level TLB; its hits need
-/// no walk.
+/// The range TLB and its counts. The range TLB is looked up for each miss of the last-level TLB; a hit
+/// needs no walk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RangeTlbCounts {
     /// Number of entries, one per range.

@@ -82,8 +82,8 @@ pub struct MmuCacheArray {
 pub struct MmuCacheLevel {
     /// The level; 0 for pages, if the cache holds pages too (`nested.shared`).
     pub level: u8,
-    /// Entries that walks needed at this level. A walk that is repeated after a fault is left out,
-    /// as it finds what the first walk inserted.
+    /// Entries that walks needed at this level. Walks that are repeated after a fault are not counted, as
+    /// they find the entries that the first walk inserted.
     pub needed: u64,
     /// Needed entries that were in the cache, or that a lower-level entry in the cache let the walk
     /// skip.

@@ -27,7 +27,7 @@ pub struct Slot {
 /// The data of a process that claims a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Entrant {
-    /// Its process identifier.
+    /// The process identifier.
     pub pid: u32,
     /// The guest's processor, as ELF's machine number.
     pub machine: u32,

@@ -15,7 +15,7 @@ pub enum ProcessState {
     Free = 0,
     /// A process has claimed it and is initialising it.
     Claimed = 1,
-    /// Its process is being recorded.
+    /// The process of the slot is being recorded.
     Live = 2,
 }
 

@@ -91,9 +91,9 @@ pub struct Start {
     pub session: [u8; 64],
     /// The program's first instruction.
     pub pc: u64,
-    /// Its initial stack pointer.
+    /// The initial stack pointer.
     pub rsp: u64,
-    /// Its initial flags.
+    /// The initial flags register.
     pub flags: u64,
     /// The address of the engine, and its size in bytes.
     pub engine: [u64; 2],

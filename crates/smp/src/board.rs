@@ -56,7 +56,7 @@ pub struct ShootCounts {
     pub sent: u64,
     /// Interrupts of processors.
     pub interrupts: u64,
-    /// Spaces flushed by a processor that entered them again.
+    /// Flushes of a space that a processor made when it entered the space again.
     pub deferred: u64,
     /// Cycles that senders waited for answers.
     pub wait_cycles: u64,
@@ -105,7 +105,7 @@ struct Context {
     running: Option<HatSpace>,
     /// The spaces of which the processor may hold entries.
     holds: BTreeSet<HatSpace>,
-    /// Those of these spaces that the processor has yet to flush.
+    /// The spaces in `holds` that the processor has yet to flush.
     stale: BTreeSet<HatSpace>,
     tlb: Tlb,
 }

@@ -43,7 +43,7 @@ pub struct HostOutcome {
     /// The throughput of the control on all threads, over that on one thread.
     pub control_scaling: f64,
     /// By class of locks: the number of acquisitions by one thread, in as many operations as a processor
-    /// does in virtual time. It must equal the number in virtual time.
+    /// does in virtual time. This number must equal the number in virtual time.
     pub acquisitions: BTreeMap<&'static str, u64>,
     /// The number of rounds that are judged, that is, valid: the control scales, the two times of the same
     /// work agree, and the transfer of a cache line between threads takes as long at the end as at the
@@ -52,8 +52,9 @@ pub struct HostOutcome {
     /// The throughput of the shared layer on all threads over that on one thread: the median of the judged
     /// rounds; `None` if there are none.
     pub scaling: Option<f64>,
-    /// That scaling as virtual time predicts it at this host's prices. `None` if no round is judged, and for
-    /// loads that do other work between their operations, as threads on the host do not do such work.
+    /// The value of `scaling` that virtual time predicts at this host's prices. `None` if no round is
+    /// judged, and for loads that do other work between their operations, as threads on the host do not do
+    /// such work.
     pub predicted: Option<f64>,
     /// Nanoseconds of a counted instruction in the prediction: the time of an operation on one
     /// thread without its locks, over the instructions of an operation. `None` as for `predicted`.

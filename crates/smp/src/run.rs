@@ -164,7 +164,7 @@ pub struct ContextUse {
     pub listed: u64,
     /// Entries into a space that had no context and was given one.
     pub taken: u64,
-    /// Of these, those whose context was taken from another space.
+    /// Entries counted in `taken` whose context was taken from another space.
     pub stolen: u64,
 }
 

@@ -166,7 +166,7 @@ pub struct Contents {
 /// The content of one entry of a TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Nothing.
+    /// The entry is empty.
     Empty,
     /// A page of another space.
     Other,

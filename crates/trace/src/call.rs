@@ -49,9 +49,9 @@ pub struct Descriptor {
 /// accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Buffer {
-    /// Its first byte.
+    /// The address of the buffer's first byte.
     pub addr: u64,
-    /// Its length in bytes.
+    /// The length of the buffer in bytes.
     pub bytes: u64,
 }
 

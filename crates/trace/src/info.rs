@@ -56,7 +56,7 @@ impl Distinct {
 pub struct RegionInfo {
     /// The name of the region.
     pub name: String,
-    /// Its lowest address.
+    /// The lowest address of the region.
     pub start: u64,
     /// The bytes from its lowest to its highest address.
     pub bytes: u64,
@@ -68,7 +68,7 @@ pub struct RegionInfo {
     pub accesses: ByKind,
     /// Pages of 4 KiB that accesses touched while the pages belonged to the region.
     pub pages: u64,
-    /// The number of its address space.
+    /// The number of the region's address space.
     pub space: u32,
     /// The calls that led to the single allocation that the region was mapped for, innermost first;
     /// empty if it was not mapped for one.

@@ -41,8 +41,8 @@ fn whole(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>
 }
 
 impl Part {
-    /// The trace `name`; for a recording of several processes and an order that uses them, its
-    /// processes.
+    /// The trace `name` as a part of a mix. A recording of several processes is split into its processes if
+    /// `order` schedules processes, and is one trace otherwise.
     fn open(name: &str, order: Order, options: &Options) -> Result<Part, Error> {
         let path = Path::new(name);
         let Some(reader) = own::recording(path, options)? else {

@@ -20,7 +20,7 @@ pub struct Process {
     pub number: u32,
     /// The process id, which an earlier process may have had as well.
     pub pid: u32,
-    /// The number of the process that forked it.
+    /// The number of the process that forked this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// The number of accesses of the parent before the fork; unknown if the recording was cut.
@@ -45,7 +45,7 @@ pub struct Process {
 /// A program that a process runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Program {
-    /// Its instruction set.
+    /// The instruction set of the program.
     pub arch: Arch,
     /// The program and its arguments.
     pub command: Vec<String>,

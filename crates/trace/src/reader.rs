@@ -38,17 +38,17 @@ const BATCH_ACCESSES: usize = 1 << 16;
 pub struct ChunkInfo {
     /// The offset of the chunk in the file, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length of the chunk in bytes.
     pub bytes: u32,
     /// The index of its first access in the trace, or in that of its process.
     pub first: u64,
-    /// The number of its accesses.
+    /// The number of the chunk's accesses.
     pub accesses: u32,
-    /// The number of instructions that its rows count.
+    /// The number of instructions that the chunk's rows count.
     pub instructions: u64,
-    /// The number of its events.
+    /// The number of the chunk's events.
     pub events: u32,
-    /// The CRC-32 of its frame.
+    /// The CRC-32 of the chunk's frame.
     pub crc: u32,
     /// The number of the process that it belongs to; 0 in a trace that is not a recording of
     /// processes.

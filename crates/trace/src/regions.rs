@@ -41,7 +41,7 @@ pub struct Region {
     pub id: RegionId,
     /// The name: `libc.so.6 (r-x)`, `heap`, `stack`, `anonymous 1`.
     pub name: String,
-    /// The lowest address it has had so far.
+    /// The lowest address the region has had so far.
     pub start: u64,
     /// The bytes from the lowest address to the end of the highest page it has had so far.
     pub bytes: u64,
@@ -52,7 +52,7 @@ pub struct Region {
     /// Whether it was created by an `mmap` that is neither of a file nor for a thread's stack; its
     /// name then has a number.
     is_anonymous: bool,
-    /// What backs its pages, if an event said so.
+    /// What backs the region's pages, if an event said so.
     pub backing: Option<Backing>,
     /// Whether, and when, its pages were brought in without being touched.
     pub populated: Option<Populated>,
@@ -125,7 +125,7 @@ impl Backing {
 /// What brings in all pages of a region without their being touched, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Populated {
-    /// The request that mapped it, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
+    /// The request that mapped the region, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
     /// an earlier `mlockall(MCL_FUTURE)`.
     WhenMapped,
     /// A later `mlock` or `mlockall`.
@@ -147,7 +147,7 @@ impl Populated {
 pub struct MappedFile {
     /// The path of the file.
     pub path: String,
-    /// The identity of its build, as in [`Event::Image`].
+    /// The identity of the file's build, as in [`Event::Image`].
     pub identity: Option<String>,
 }
 

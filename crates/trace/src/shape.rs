@@ -26,7 +26,7 @@ pub struct Op {
     pub kind: Kind,
     /// The bytes accessed; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub size: u32,
-    /// The source of its address.
+    /// The source of the operation's address.
     pub address: Address,
 }
 
@@ -36,7 +36,7 @@ pub enum Address {
     /// The execution gives it explicitly.
     #[default]
     Said,
-    /// It is `distance` bytes after the address of an earlier operation whose address is given
+    /// The address is `distance` bytes after the address of an earlier operation whose address is given
     /// explicitly.
     Behind {
         /// The index of that operation.
@@ -44,22 +44,22 @@ pub enum Address {
         /// The distance in bytes; two's complement.
         distance: u64,
     },
-    /// It is this many bytes after the block's first instruction.
+    /// The address is this many bytes after the block's first instruction.
     BehindStart(u64),
 }
 
 /// The effects of executing a block once, without the addresses of its operations.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
-    /// The address of its first instruction.
+    /// The address of the block's first instruction.
     pub pc: u64,
     /// The bytes of its instructions; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub bytes: u32,
-    /// The number of its instructions, at most [`Shape::INSTRUCTIONS_MAX`].
+    /// The number of the block's instructions, at most [`Shape::INSTRUCTIONS_MAX`].
     pub instructions: u32,
     /// Whether executing it gives a row of kind fetch before its operations' rows.
     pub fetch: bool,
-    /// Its memory operations in the order of execution, at most [`Shape::OPS_MAX`].
+    /// The memory operations of the block in the order of execution, at most [`Shape::OPS_MAX`].
     pub ops: Vec<Op>,
 }
 

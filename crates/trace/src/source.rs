@@ -199,9 +199,9 @@ impl<F: Forward> Source for F {
 /// How a trace is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stored {
-    /// The length of its file in bytes.
+    /// The length of the trace's file in bytes.
     pub bytes: u64,
-    /// The number of its chunks.
+    /// The number of the trace's chunks.
     pub chunks: u64,
 }
 

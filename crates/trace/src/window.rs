@@ -33,7 +33,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether all accesses are given and counted.
+    /// Whether no access is skipped, and all accesses are counted.
     pub fn is_whole(&self) -> bool {
         *self == Bounds::default()
     }

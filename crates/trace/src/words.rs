@@ -67,7 +67,7 @@ pub(crate) struct Usual {
 pub(crate) struct Known {
     pub(crate) shape: ShapeId,
     ops: u16,
-    /// The index of its first tag.
+    /// The index of the block's first tag.
     tags: u32,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Ready<T> {
 struct Block<T> {
     /// The block's word, or [`WORD_NONE`] while it is not ready.
     word: u64,
-    /// The index of its first tag.
+    /// The index of the block's first tag.
     tags: u32,
     ops: u16,
     own: T,
@@ -103,8 +103,8 @@ pub(crate) struct Followed {
 
 /// Receives blocks that are ready.
 pub(crate) trait Take<T> {
-    /// A block ran; `words` are those of its operations, with addresses above the lowest `SHIFT`
-    /// bits.
+    /// Receives one execution of a block. `words` has a word for each of its operations, with the address above the
+    /// lowest `SHIFT` bits.
     fn take<const SHIFT: u32>(&mut self, own: &T, words: &[u64]);
 }
 

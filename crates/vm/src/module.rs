@@ -37,10 +37,10 @@ pub enum Placement {
 /// What a process does if no page of the requested size is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fallback {
-    /// It takes a smaller page.
+    /// The process takes a smaller page.
     #[default]
     Smaller,
-    /// It waits until the coalescing daemon has moved this many base pages for it, and then takes a
+    /// The process waits until the coalescing daemon has moved this many base pages for it, and then takes a
     /// smaller page. A host converts the time that a user specifies to this number.
     Wait(u64),
 }

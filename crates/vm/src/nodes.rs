@@ -37,7 +37,7 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// The module at an address, if a region has it.
+    /// The policy module of the region that contains `addr` (page size and NUMA node); `None` if no region does.
     pub fn module(&self, space: HatSpace, addr: VirtAddr) -> Option<Module> {
         let page = self.page_of(addr);
         self.look_at(space, |known| Some(known.regions.at(page)?.module))?

@@ -23,7 +23,7 @@ use crate::{numbered::Numbered, swap::Slot};
 /// numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileKey {
-    /// The number of its file system.
+    /// The number of the file system that has the file.
     pub device: u64,
     /// The number of the file in the file system.
     pub inode: u64,

@@ -55,7 +55,7 @@ pub struct Region {
 /// Whether pages of a region are locked in memory, and when they are brought in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wired {
-    /// They are not locked.
+    /// The pages are not locked.
     #[default]
     No,
     /// All of them are brought in and locked (Linux: `VM_LOCKED`).
@@ -145,8 +145,8 @@ impl Regions {
         all
     }
 
-    /// Gives all regions other objects for their own pages; regions that had the same object still
-    /// have the same one.
+    /// Replaces the object that has a region's own pages, for all regions. Regions that shared an object still
+    /// share one.
     pub(crate) fn renew_owns(&mut self, mut other: impl FnMut(Own) -> Own) {
         self.0.values_mut().for_each(|region| region.own = other(region.own));
     }

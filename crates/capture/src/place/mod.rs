@@ -73,9 +73,9 @@ pub enum Wish {
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The memory that it applies to.
+    /// The memory that the rule applies to.
     pub what: What,
-    /// The page size that it requests.
+    /// The page size that the rule requests.
     pub wish: Wish,
 }
 
@@ -99,10 +99,10 @@ pub struct Options {
 /// An environment variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Its name.
+    /// The name of the variable.
     pub name: OsString,
-    /// Its value; if there is a value `before`, it begins with that.
+    /// The value of the variable; if there is a value `before`, it begins with that.
     pub value: OsString,
-    /// Its value for other programs; `None`: it is not set.
+    /// The value for other programs; `None`: the variable is not set.
     pub before: Option<OsString>,
 }

@@ -155,7 +155,7 @@ struct Process {
     /// Whether it has a filter of its own, which may end it for a call that the launcher makes in
     /// its place.
     has_filter: bool,
-    /// Whether it is a 64-bit program.
+    /// Whether the program is a 64-bit program.
     is_wide: bool,
 }
 

@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 /// The outcome of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Got {
-    /// The number of mappings that it applied to; each heap and each stack counts as one.
+    /// The number of mappings that the rule applied to; each heap and each stack counts as one.
     pub mappings: u64,
     /// Bytes that were resident, counted when a mapping was unmapped or its process ended.
     pub resident: u64,
@@ -56,7 +56,7 @@ pub(super) struct Mapped<'a> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) kind: Kind,
-    /// The name of its file, without the folder.
+    /// The name of the mapping's file, without the folder.
     pub(super) file: &'a str,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Part {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) rule: usize,
-    /// Whether it was found by its length.
+    /// Whether the mapping was found by its length.
     pub(super) by_length: bool,
 }
 
@@ -143,7 +143,8 @@ impl Break {
         }
     }
 
-    /// The breaks after a call.
+    /// The program's and the kernel's break after a call of `brk`: `said` is its result for the program, and `real`
+    /// the kernel's break.
     pub(super) fn moved(&self, said: u64, real: u64) -> Break {
         Break { said, real, dirty: self.dirty.max(self.said).min(real), ..*self }
     }
@@ -158,7 +159,8 @@ pub(super) struct Space {
     pub(super) site: Option<u64>,
     /// The process's pagemap, to find which pages are resident.
     pub(super) pagemap: Option<File>,
-    /// Whether it was made by a `fork`, so that much of its memory is another process's.
+    /// Whether the address space was made by a `fork`, so that it shares much of its memory with the
+    /// parent.
     pub(super) is_copy: bool,
     /// Blocks that could not be made large.
     pub(super) refused: HashSet<u64>,
@@ -170,7 +172,7 @@ pub(super) struct Space {
 struct Live {
     end: u64,
     rule: usize,
-    /// Whether its memory is counted: that of a copy by `fork` is not.
+    /// Whether the memory of the mapping is counted. The memory of a copy by `fork` is not counted.
     counts: bool,
 }
 

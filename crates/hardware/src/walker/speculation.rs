@@ -26,7 +26,7 @@ use rustc_hash::FxHashSet;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     pub(super) served: [u64; Served::COUNT],
-    /// What served the last entry that it read.
+    /// What served the last entry that the walk read.
     pub(super) pte: Option<Served>,
     pub(super) cycles: u64,
     /// The number of references of walks of the host whose end was predicted correctly.
@@ -153,7 +153,7 @@ impl Predictor {
         }
     }
 
-    /// Its entries and ways.
+    /// The numbers of entries and ways.
     pub const fn geometry(&self) -> (u32, u32) {
         match self {
             Predictor::Places(tlb) => (tlb.params().entries, tlb.params().ways),
@@ -332,7 +332,7 @@ fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     Offsets::new(params).map_err(|error| Refusal::new("entries", error.to_string()))
 }
 
-/// Its parameters, for a page table with pages of `sizes`, in which pages can be marked if
+/// The predictor's parameters, for a page table with pages of `sizes`, in which pages can be marked if
 /// `has_marks`.
 fn params(
     described: &description::SpecTlb,

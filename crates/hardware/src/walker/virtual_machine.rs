@@ -29,7 +29,7 @@ pub struct HostSide {
     pub tlb: Option<Tlb>,
     pub(super) lookup_cycles: u64,
     pub dimension: Dimension,
-    /// Which part of the guest's MMU cache it shares.
+    /// Which part of the guest's MMU cache the host shares.
     pub shared: Shared,
     /// The predictor of where these walks end.
     pub speculator: Option<Speculator>,
@@ -61,7 +61,7 @@ impl HostSide {
         host.page.apply(gpa)
     }
 
-    /// Exchanges the shared cache between both dimensions.
+    /// Swaps the MMU caches of the guest's and the host's dimension, if both share one.
     #[inline]
     fn lend(&mut self, guest: &mut Dimension) {
         if self.shared > Shared::None {

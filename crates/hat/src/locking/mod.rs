@@ -175,23 +175,23 @@ impl Class {
 /// The operation that takes a lock, to count locks by operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Site {
-    /// `create`, `attach`.
+    /// The HAT operations `create` and `attach`.
     Create,
-    /// `destroy`, `detach`.
+    /// The HAT operations `destroy` and `detach`.
     Destroy,
-    /// `load`.
+    /// The HAT operation `load`.
     Load,
-    /// `unload`.
+    /// The HAT operation `unload`.
     Unload,
-    /// `unload_frames`.
+    /// The HAT operation `unload_frames`.
     UnloadFrames,
-    /// `protect`.
+    /// The HAT operation `protect`.
     Protect,
-    /// `usage`.
+    /// The HAT operation `usage`.
     Usage,
-    /// `resize`.
+    /// The HAT operation `resize`.
     Resize,
-    /// `duplicate`.
+    /// The HAT operation `duplicate`.
     Duplicate,
     /// Page tables taken from another space.
     Steal,

@@ -262,9 +262,9 @@ enum Home {
 #[derive(Clone, Debug)]
 struct Member {
     home: Home,
-    /// Its group; `None` if it is in no group or in all.
+    /// The group of the space; `None` if the space is in no group or in all.
     group: Option<u16>,
-    /// Whether it is a member of all groups.
+    /// Whether the space is a member of all groups.
     is_global: bool,
     /// For each slot, the version of the slot whose copies the space's root may hold.
     seen: Vec<u64>,

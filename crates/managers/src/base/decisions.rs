@@ -24,7 +24,7 @@ type Counts = BTreeMap<(u32, Decision), u64>;
 /// A recorded decision.
 pub(super) struct Made {
     pub(super) space: HatSpace,
-    /// The addresses that it concerns.
+    /// The addresses that the decision concerns.
     pub(super) range: VirtRange,
     pub(super) decision: Decision,
     pub(super) of: Decided,

@@ -275,7 +275,7 @@ struct Waking {
     next: u64,
     sleep: u64,
     task: Task,
-    /// Whether it ran in the last tick.
+    /// Whether the daemon ran in the last tick.
     ran: bool,
 }
 

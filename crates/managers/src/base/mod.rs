@@ -106,7 +106,7 @@ pub(super) struct Base {
 /// How pages larger than the base page come about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
-    /// They do not.
+    /// All pages are base pages.
     #[default]
     None,
     /// Programs and rules request them.
@@ -145,7 +145,7 @@ struct Daemon {
     /// The number of passes per sample; the next field has the number since the last sample.
     stride: u64,
     since: DaemonSample,
-    /// Whether it ran in the last tick.
+    /// Whether the daemon ran in the last tick.
     ran: bool,
 }
 

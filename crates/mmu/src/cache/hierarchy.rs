@@ -83,9 +83,9 @@ pub struct HierarchyParams {
 pub struct Entrance {
     /// The cache, or memory.
     pub place: Served,
-    /// log2 of its line size in bytes.
+    /// log2 of the cache's line size in bytes.
     pub line_shift: u32,
-    /// The number of its sets.
+    /// The number of the cache's sets.
     pub sets: usize,
     /// Whether an access to the most recently used line of a set leaves the cache unchanged, except
     /// for counts and, for a store to a clean line, the dirty bit. This holds if the policy records
@@ -212,9 +212,8 @@ impl Hierarchy {
         cache.is_repeat(phys, bytes, write).then_some(self.walker)
     }
 
-    /// How many of the walker's `reads` (address and bytes), counted from the first, leave the place
-    /// unchanged that they reach first, in the sense of [`Hierarchy::is_repeated_walk`]; and that
-    /// place.
+    /// The number of the walker's `reads` (address and bytes), counted from the first, that leave the cache
+    /// that they reach first unchanged ([`Hierarchy::is_repeated_walk`]), and the name of this cache.
     #[inline(always)]
     pub fn repeated_reads(
         &self,

@@ -30,7 +30,7 @@ use crate::SetArray;
 pub struct DenseTlb<'a> {
     sets: &'a mut SetArray,
     slots: &'a mut [Slot],
-    /// The TLB's number of the first slot in `sets`.
+    /// The number of the first slot of `sets` among all slots of the TLB.
     first: usize,
     size: PageSize,
     space: Asid,

@@ -5,9 +5,9 @@ use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 pub struct TlbEntry {
     /// The page; in a paired TLB either page of the pair.
     pub page: Page,
-    /// The space it belongs to.
+    /// The space the entry belongs to.
     pub asid: Asid,
-    /// Whether it is global: valid in every space.
+    /// Whether the entry is global: valid in every space.
     pub global: bool,
     /// The allowed accesses: in a paired TLB those of the even and of the odd page. In other TLBs
     /// the first element is used and the second ignored.
@@ -90,13 +90,13 @@ pub enum Miss {
 /// What an entry did, reported when it is removed and by [`crate::Tlb::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Evicted {
-    /// Its page; for a pair, the even page.
+    /// The page of the entry; for a pair, the even page.
     pub page: Page,
-    /// The space for which it was inserted.
+    /// The space for which the entry was inserted.
     pub asid: Asid,
     /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// Its hits by [`Kind`], since it was inserted or last reported.
+    /// The hits of the entry by [`Kind`], since the entry was inserted or last reported.
     pub hits: [u64; Kind::COUNT],
 }
 
@@ -222,7 +222,7 @@ impl Slot {
         self.frames[1] >> self.index(addr) & 1 == 1
     }
 
-    /// Whether the frame of its first page is `first`.
+    /// Whether the frame of the entry's first page is `first`.
     pub(super) fn is_block_at(&self, first: PhysAddr) -> bool {
         self.frames[0] == first.get()
     }
@@ -248,7 +248,7 @@ impl Slot {
         self.mask == 0
     }
 
-    /// Whether it translates `addr`; the caller compares the space.
+    /// Whether the entry translates `addr`; the caller compares the space.
     #[inline]
     pub(super) fn covers(&self, addr: VirtAddr) -> bool {
         addr.get() & self.mask == self.base
@@ -278,7 +278,7 @@ impl Slot {
         self.size
     }
 
-    /// The physical address of `addr`, which it covers.
+    /// The physical address of `addr`, which the entry covers.
     #[inline(always)]
     pub(super) fn phys(&self, addr: VirtAddr, paired: bool) -> PhysAddr {
         let phys = if paired {
@@ -296,13 +296,13 @@ impl Slot {
         Rights::from_bits(self.flags >> (ODD * half as u32) & RIGHTS | self.flags & USER)
     }
 
-    /// The rights at `addr`, which it covers.
+    /// The rights at `addr`, which the entry covers.
     #[inline]
     pub(super) fn rights(&self, addr: VirtAddr, paired: bool) -> Rights {
         self.rights_of(usize::from(paired && addr.get() & self.size.bytes() != 0))
     }
 
-    /// The result of a lookup of `addr`, which it covers.
+    /// The result of a lookup of `addr`, which the entry covers.
     #[inline]
     pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
         Hit {
@@ -342,7 +342,7 @@ impl Slot {
         }
     }
 
-    /// Whether its page, or a page of its pair, overlaps `range`.
+    /// Whether the entry's page, or a page of its pair, overlaps `range`.
     pub(super) fn touches(&self, range: VirtRange, paired: bool) -> bool {
         let even = self.page(paired);
         let bytes = even.size().bytes() << u32::from(paired);

@@ -46,11 +46,11 @@ use crate::GeometryError;
 /// Whether an MMU cache holds the entry that a walk is about to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Held {
-    /// It does not: the entry is read from memory.
+    /// The cache does not hold the entry: it is read from memory.
     Absent,
-    /// It does.
+    /// The cache holds the entry.
     Here,
-    /// It does, but with this node, which differs from what the page table says now: a flush is
+    /// The cache holds the entry with this node, which differs from the node in the page table now: a flush is
     /// missing.
     Stale(Node),
 }

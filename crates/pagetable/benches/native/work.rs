@@ -16,7 +16,7 @@ const FRAMES: u64 = 1 << 32;
 /// The pages that every contender maps, walks, protects and unmaps.
 pub(crate) struct Order {
     regions: Vec<u64>,
-    /// All pages in the order of the operations page by page.
+    /// All pages in the order in which they are mapped, protected and unmapped page by page.
     pages: Vec<u64>,
     /// All pages in the order of the walks.
     walked: Vec<u64>,

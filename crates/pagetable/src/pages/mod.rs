@@ -222,7 +222,7 @@ pub(crate) trait Pages {
     }
 }
 
-/// Writes the note beside an entry, if there is one.
+/// Writes the kernel's `note` beside the entry `found`, if the table has room for notes.
 pub(crate) fn write_note<P: Pages + ?Sized>(
     table: &P,
     found: &Found,

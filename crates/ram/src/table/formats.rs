@@ -92,7 +92,7 @@ const PID_AND_DOMAINS: Relocation = Relocation {
 pub struct Format<M> {
     /// The name in machine files.
     pub name: &'static str,
-    /// The keys of `[page_table]` that it accepts besides `format` and `source`.
+    /// The keys of `[page_table]` that the format accepts besides `format` and `source`.
     pub(super) keys: &'static [&'static str],
     pub walked: Walked,
     /// The largest number of bits of a context that hardware for it has, as far as the format
@@ -105,7 +105,7 @@ pub struct Format<M> {
     /// The settings that make it a table of the same family for longer addresses: the number of bits of a
     /// sign-extended address, and the setting, ascending.
     pub wider: &'static [(u32, &'static str)],
-    /// The instructions of a software refill handler for it.
+    /// The instructions of a software refill handler for the format.
     pub handler: Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
 }

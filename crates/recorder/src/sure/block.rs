@@ -24,11 +24,11 @@ use crate::words::{self, PAGE_SHIFT, Stamp};
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) block: &'a Block,
-    /// The addresses that it has recorded.
+    /// The addresses that the block has recorded.
     pub(super) addresses: &'a [u64],
-    /// The number of accesses that it has made, without its fetch.
+    /// The number of accesses that the block has made, without its fetch.
     pub(super) made: usize,
-    /// The time when it began.
+    /// The time when the block began.
     begun: Stamp,
     /// Whether it has run to its end, and its code has counted its accesses and instructions.
     is_whole: bool,
@@ -96,7 +96,7 @@ impl State {
         };
     }
 
-    /// Appends the accesses `told` of a block that began after `before` accesses of this stretch.
+    /// Appends the accesses `told` of a block that began after `before` accesses of this interval.
     fn put_block(&mut self, vcpu: u32, run: Run, told: u128, before: u64) {
         let Run { block, addresses, made, is_whole, .. } = run;
         if told == 0 {
@@ -150,7 +150,8 @@ impl State {
     }
 
     /// Restores the words from before the block, which were kept as `old`. Returns the number of accesses
-    /// that it has made: if it is not whole, those whose words were written since it began.
+    /// that the block has made. If the block was not executed to its end, these are the accesses whose
+    /// words were written since the block began.
     fn take_back(&self, run: Run, old: &[u64]) -> usize {
         let is_made = |&(index, (address, tag)): &(usize, (u64, Tag))| {
             self.words.stamp(address, of(tag)) >= run.begun.after(1 + index as u64)

@@ -40,7 +40,7 @@ pub(super) struct Known {
     is_known: bool,
     /// Blocks recorded since the contents were last known, while no other process ran.
     told: u32,
-    /// The number of recorded blocks after which it asks: the least number, and the current one.
+    /// The number of recorded blocks after which the recorder asks: the least number, and the current one.
     patience_min: u32,
     patience: u32,
     /// Instructions that have run since the contents are known.
@@ -70,13 +70,13 @@ pub(super) fn watch(vcpu: u32) {
     }
 }
 
-/// Whether there was such a block.
+/// Whether a block that is recorded in full, and has not been examined yet, has run.
 pub(super) fn is_watching() -> bool {
     WATCHED.load(Ordering::Relaxed) != 0
 }
 
 impl State {
-    /// Examines what such a block has done, if there was one.
+    /// Examines the records of the last block that was recorded in full, if it has not been examined yet.
     pub(super) fn look(&mut self, vcpu: u32) {
         let Some(from) = WATCHED.load(Ordering::Relaxed).checked_sub(1) else { return };
         WATCHED.store(0, Ordering::Relaxed);

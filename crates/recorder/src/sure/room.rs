@@ -9,7 +9,7 @@ use crate::words::PAGE_SHIFT;
 /// Whether the pages that a block uses fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// They do, or replace other pages that are held.
+    /// The pages fit, or replace other pages that are held.
     Left,
     /// A set would become full before the last of them. Which of them the TLB has entries for, and so which
     /// held page is evicted, is unknown then; it is known if no page is held.

@@ -12,8 +12,8 @@
 //! them.
 //!
 //! The clock is computed from the counts on demand, so that it costs nothing if the operating system has no
-//! deadline. With a deadline, a stretch of accesses ends after each fault while the deadline is too far for
-//! misses to reach it. Near the deadline, a stretch ends where instructions alone would reach it, and after
+//! deadline. With a deadline, an interval of accesses ends after each fault while the deadline is too far for
+//! misses to reach it. Near the deadline, an interval ends where instructions alone would reach it, and after
 //! each miss:
 //!
 //! ```text

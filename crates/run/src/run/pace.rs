@@ -90,7 +90,7 @@ impl Pace {
         self.streak.unwrap_or(0)
     }
 
-    /// Takes note that a dense stretch has ended after `hits` hits in a row.
+    /// Takes note that a dense interval has ended after `hits` hits in a row.
     #[inline]
     pub(super) fn end_dense(&mut self, hits: u32) {
         (self.streak, self.gap) = (Some(hits), hits);

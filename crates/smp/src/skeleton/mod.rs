@@ -38,7 +38,7 @@ pub struct Process {
     pub name: String,
     /// Whether it uses its parent's space until it executes a program (`vfork`).
     pub shares_space: bool,
-    /// Its actions in order.
+    /// The actions of the process, in order.
     pub steps: Vec<Step>,
 }
 

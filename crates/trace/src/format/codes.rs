@@ -23,7 +23,7 @@ pub(super) const WORD: usize = 8;
 /// The predictor of one operation's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slot {
-    /// The last address.
+    /// The address of the operation's last execution.
     pub(super) last: u64,
     /// The difference between the last address and the one before.
     pub(super) distance: u64,

@@ -133,6 +133,6 @@ fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<
     Ok(said)
 }
 
-/// A value that is not the number of an address.
+/// The value in a link that stands for the address at which the block starts; no operation has this number.
 const STARTS: u16 = u16::MAX;
 const _: () = assert!(Shape::OPS_MAX < STARTS as usize);

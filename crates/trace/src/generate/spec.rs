@@ -202,7 +202,7 @@ impl Pattern {
         }
     }
 
-    /// Its parameters by name, to be read and set.
+    /// The parameters of the pattern by name, to be read and set.
     fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
         use Field::{Bytes, Number};
         match self {
@@ -278,7 +278,7 @@ impl Pattern {
         Ok(bytes / each)
     }
 
-    /// Its regions, and the generator of its accesses.
+    /// The regions of the pattern, and the generator of its accesses.
     fn start(
         &self,
         seed: u64,

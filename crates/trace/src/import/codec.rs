@@ -166,7 +166,7 @@ trait Member: Read {
 enum Behind {
     /// Zeros are skipped, and other bytes ignored with a warning.
     Zeros,
-    /// They are ignored with a warning.
+    /// Such bytes are ignored with a warning.
     Anything,
     /// The file is damaged.
     Nothing,

@@ -121,7 +121,7 @@ impl Format {
         (Format::Parquet, "parquet"),
     ];
 
-    /// Its name.
+    /// The name of the format.
     pub fn name(self) -> &'static str {
         Format::ALL.iter().find(|(format, _)| *format == self).map_or("", |(_, name)| name)
     }

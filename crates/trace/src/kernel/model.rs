@@ -45,12 +45,12 @@ impl Kernel {
         Some(Kernel { is_microkernel, trap: 1200, work: 1500, code: 6, data: 8, ipc: 266 })
     }
 
-    /// Its name.
+    /// The name of the kernel model.
     pub const fn name(&self) -> &'static str {
         Kernel::NAMES[self.is_microkernel as usize]
     }
 
-    /// Its parameters by name, with the smallest and the largest value.
+    /// The parameters of the kernel model by name, with the smallest and the largest value.
     fn fields(&mut self) -> Vec<(&'static str, &mut u64, u64, u64)> {
         let mut fields = vec![
             ("trap", &mut self.trap, 0, CYCLES_MAX),

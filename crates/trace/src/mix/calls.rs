@@ -97,7 +97,7 @@ pub(super) struct Pipes {
 struct Pipe {
     /// The number of bytes in the pipe.
     bytes: u64,
-    /// The programs that have written to it.
+    /// The programs that have written to the pipe.
     writers: Vec<usize>,
 }
 

@@ -9,22 +9,22 @@ use crate::{Batch, Error, Event, Placed, Process, Segment, Source};
 /// Why a program stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// It has run the instructions of its turn.
+    /// The program has run the instructions of its turn.
     Budget,
     /// The batch to which it writes is full, or its own batch is empty.
     Batch,
-    /// Its next event may concern other programs: see [`Program::asked`].
+    /// The program's next event may concern other programs: see [`Program::asked`].
     Asks,
-    /// It has ended.
+    /// The program has ended.
     Ended,
 }
 
 /// A program and its progress.
 pub(super) struct Program {
     name: String,
-    /// The index of the trace that it is from.
+    /// The index of the trace that the program is from.
     pub(super) trace: u32,
-    /// Its data in the recording, if it is one of several processes.
+    /// The program's data in the recording, if the program is one of several processes.
     process: Option<Process>,
     state: State,
     /// Whether it runs in its parent's space.
@@ -36,12 +36,12 @@ pub(super) struct Program {
     /// Whether it may continue with the event before which it stopped, whatever that is.
     pub(super) may_pass: bool,
     own_space: u32,
-    /// Its current batch; the accesses before `at` and the events before `event` have been copied.
+    /// The program's current batch; the accesses before `at` and the events before `event` have been copied.
     batch: Batch,
     at: usize,
     event: usize,
     more: bool,
-    /// The mix's numbers of its threads and spaces.
+    /// The mix's numbers of the program's threads and spaces.
     threads: FxHashMap<u32, u32>,
     spaces: FxHashMap<u32, u32>,
     pub(super) space: u32,
@@ -49,7 +49,7 @@ pub(super) struct Program {
 
 /// Where a program gets its accesses from.
 enum State {
-    /// It has not begun.
+    /// The program has not begun.
     Before(Opening),
     Running(Box<dyn Source + Send>),
     Ended,
@@ -84,7 +84,7 @@ impl Program {
         }
     }
 
-    /// Its number among the processes of its recording.
+    /// The number of the program among the processes of its recording.
     pub(super) fn number(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.number)
     }
@@ -103,7 +103,7 @@ impl Program {
         })
     }
 
-    /// The name of its trace in messages.
+    /// The name of the program's trace in messages.
     pub(super) fn trace_name(&self) -> &str {
         self.name.rsplit_once(": process ").map_or(&self.name, |(trace, _)| trace)
     }
@@ -131,12 +131,12 @@ impl Program {
         (warnings, source.digest())
     }
 
-    /// The event before which it stopped with [`Stop::Asks`].
+    /// The event before which the program stopped with [`Stop::Asks`].
     pub(super) fn asked(&self) -> Option<&Event> {
         Some(&self.batch.events.get(self.event)?.event)
     }
 
-    /// Continues with the event before which it stopped.
+    /// Continues with the event before which the program stopped.
     pub(super) fn pass(&mut self, out: &mut Batch, numbers: &mut Numbers) {
         (self.moved, self.may_pass) = (0, false);
         let Some(placed) = self.batch.events.get(self.event) else { return };

@@ -20,7 +20,7 @@ use super::{Order, RECORDED, Spec, Switches};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) program: usize,
-    /// The number of instructions that it may run now.
+    /// The number of instructions that the program may run now.
     pub(super) instructions: u64,
     /// Why its processor switched to it, if another program ran before.
     pub(super) switch: Option<&'static str>,

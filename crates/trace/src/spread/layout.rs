@@ -29,7 +29,7 @@ const PAGE_MASK: u64 = 0xfff;
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     last: u64,
-    /// The new address of its first byte.
+    /// The new address of the mapping's first byte.
     to: u64,
 }
 
@@ -271,8 +271,9 @@ impl Layout {
         Ok(vec![(part, to + (start - first))])
     }
 
-    /// Maps `bytes` bytes at `start`, a fixed address: over something that is mapped, at its new
-    /// address. Parts beside it stay at their recorded address, unless something was relocated there.
+    /// Maps `bytes` bytes at `start`, an address that the program fixed. Parts over an existing mapping are
+    /// mapped at that mapping's new address. Other parts stay at their recorded address, unless another
+    /// mapping was relocated there.
     fn map_over(&mut self, start: u64, bytes: u64, offset: u64) -> Result<Vec<(Part, u64)>, Full> {
         let Some((first, last)) = pages(start, bytes) else {
             return Ok(as_recorded(start, bytes));

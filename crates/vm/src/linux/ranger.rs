@@ -46,7 +46,7 @@ impl<L: Locks> Vm<L> {
 /// The result of moving a page to its frame in the region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moved {
-    /// It is in that frame now.
+    /// The page is in its target frame now.
     Yes,
     /// The target frame cannot be emptied.
     Never,

@@ -21,7 +21,7 @@ pub(crate) struct Folios {
 }
 
 pub(crate) struct Folio {
-    /// log2 of the number of its frames.
+    /// log2 of the number of the folio's frames.
     pub(crate) order: u32,
     /// The unmapped frames of base pages.
     pub(crate) unmapped: Vec<FrameId>,
@@ -29,9 +29,9 @@ pub(crate) struct Folio {
 
 /// What happens to a frame that becomes unmapped.
 pub(crate) enum Fate {
-    /// It is free.
+    /// The frame becomes free.
     Free,
-    /// It remains in its folio.
+    /// The frame remains in its folio.
     Held,
     /// All frames of its folio are unmapped and become free: the folio's first frame, and log2 of
     /// its number of frames.

@@ -54,11 +54,11 @@ impl Default for Khugepaged {
 /// Whether the kernel of a recording refused to collapse pages (`EINVAL`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It did not refuse.
+    /// The kernel did not refuse.
     No,
-    /// It refused, and supports the call.
+    /// The kernel refused, and supports the call.
     Known,
-    /// It refused, and may not support the call, which Linux has had since 6.1.
+    /// The kernel refused, and may not support the call, which Linux has had since 6.1.
     Unknown,
 }
 
@@ -82,17 +82,17 @@ macro_rules! results {
 }
 
 results! {
-    /// It became a large page.
+    /// The block became a large page.
     Succeed "succeed"
-    /// None of its pages is mapped.
+    /// None of the block's pages is mapped.
     PmdNone "pmd_none"
-    /// It is a large page already.
+    /// The block is a large page already.
     PmdMapped "pmd_mapped"
-    /// Too many of its pages are unmapped.
+    /// Too many of the block's pages are unmapped.
     ExceedNonePte "exceed_none_pte"
-    /// Too many of its pages are in swap.
+    /// Too many of the block's pages are in swap.
     ExceedSwapPte "exceed_swap_pte"
-    /// Too many of its pages are shared.
+    /// Too many of the block's pages are shared.
     ExceedSharedPte "exceed_shared_pte"
     /// A page is wired by another space.
     PageCount "page_count"

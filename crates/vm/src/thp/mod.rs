@@ -121,27 +121,27 @@ pub(crate) fn advice(region: &Region, base: PageSize) -> Advice {
 /// How much a fault does to get a block of frames (the setting `defrag`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Defrag {
-    /// It evicts pages and compacts memory, everywhere.
+    /// The fault evicts pages and compacts memory, everywhere.
     Always,
-    /// It wakes the daemons and uses base pages.
+    /// The fault wakes the daemons and uses base pages.
     Defer,
     /// Like `Always` where advice requests large pages, otherwise like `Defer`.
     DeferMadvise,
     /// Like `Always` where advice requests large pages, otherwise like `Never`.
     #[default]
     Madvise,
-    /// It does nothing.
+    /// The fault does nothing to get a block.
     Never,
 }
 
 /// What a fault does if no block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
-    /// Nothing.
+    /// The fault does nothing to get a block.
     None,
-    /// It wakes the daemons.
+    /// The fault wakes the daemons.
     Wake,
-    /// It compacts memory itself; where advice requests large pages, several times.
+    /// The fault compacts memory itself; where advice requests large pages, several times.
     Direct { again: bool },
 }
 

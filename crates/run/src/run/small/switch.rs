@@ -240,7 +240,7 @@ impl Run {
         )))
     }
 
-    /// Takes note that the running space has run an access, so that its beginning is known.
+    /// Records that the running space has made an access, so that the space is known to have begun.
     pub(in crate::run) fn has_run(&mut self) {
         if let Some(small) = &mut self.hooks.small
             && let Some(known) = small.known.get_mut(&self.who.number)

@@ -92,7 +92,7 @@ struct PlacedEvent<'a> {
 
 /// A finished chunk.
 pub(crate) struct Closed {
-    /// Its counts.
+    /// The counts of the chunk.
     pub(crate) head: Head,
     /// The CRC-32 of the streams that describe its accesses.
     pub(crate) accesses_crc: u32,
