@@ -152,7 +152,7 @@ class Claim:
 
     def relabelled(self, saved: dict[str, Any]) -> Verdict:
         """The verdict that `document` wrote of this claim, under its words and kind of now."""
-        return self._verdict(saved["verdict"], saved["ours"], saved["paper"])
+        return self._verdict(saved["verdict"], saved["ours"])
 
     def cells(self) -> list[Cell]:
         """The cells that it looks at."""
@@ -169,22 +169,14 @@ class Claim:
             return self._order(tables)
         numbers = [self._number(table) for table in tables]
         low, high = SHARES.get(self._check, self._within)
-        published = self._stated.get("published")
-        band = f"at least {low:g}" if high == math.inf else f"{_bound(low)} to {_bound(high)}"
-        paper = band if published is None else f"{published:g} (taken as reached: {band})"
-        if published == low == high:
-            paper = f"{published:g}"
-        if self._check in SHARES:
-            count = len(self.cells())
-            paper = "more than half" if self._check == "majority" else f"{count} of {count}"
         known = [number for number in numbers if number is not None]
         if len(known) < len(numbers):
             missing = "not reached at any size" if self._check == "reaching" else UNMEASURED
             verdict = UNSTABLE if known else UNMEASURED
-            return self._verdict(verdict, missing, paper)
+            return self._verdict(verdict, missing)
         holds = [low <= number <= high for number in known]
         ours = self._share(known) if self._check in SHARES else _spread(known)
-        return self._verdict(_of(holds), ours, paper)
+        return self._verdict(_of(holds), ours)
 
     def _kind(self) -> str:
         kind = str(self._stated.get("kind", "paper"))
@@ -259,23 +251,39 @@ class Claim:
 
     def _order(self, tables: Sequence[Table]) -> Verdict:
         cells = self.cells()
-        names = [" ".join(part for part in self._short(cell)) for cell in cells]
-        if self._check == "ascending":
-            paper = (" ≤ " if self._stated.get("ties") else " < ").join(names)
-        else:
-            paper = f"{names[0]} is {self._check} of {', '.join(names[1:])}"
+        names = self._names()
         columns: list[list[float]] = [[] for _ in cells]
         holds = []
         for table in tables:
             values = [table.value(cell) for cell in cells]
             known = [value for value in values if value is not None]
             if len(known) < len(values):
-                return self._verdict(UNMEASURED, UNMEASURED, paper)
+                return self._verdict(UNMEASURED, UNMEASURED)
             for column, value in zip(columns, known, strict=True):
                 column.append(value)
             holds.append(self._holds(known))
         ours = ", ".join(f"{n} {_spread(v)}" for n, v in zip(names, columns, strict=True))
-        return self._verdict(_of(holds), ours, paper)
+        return self._verdict(_of(holds), ours)
+
+    def _names(self) -> list[str]:
+        """The cells that it looks at, in words."""
+        return [" ".join(self._short(cell)) for cell in self.cells()]
+
+    def _paper(self) -> str:
+        """The paper's number with its band, or the paper's order."""
+        if self._check == "ascending":
+            return (" ≤ " if self._stated.get("ties") else " < ").join(self._names())
+        if self._check in ORDERS:
+            first, *others = self._names()
+            return f"{first} is {self._check} of {', '.join(others)}"
+        if self._check in SHARES:
+            count = len(self.cells())
+            return "more than half" if self._check == "majority" else f"{count} of {count}"
+        (low, high), published = self._within, self._stated.get("published")
+        if published == low == high:
+            return f"{published:g}"
+        band = f"at least {low:g}" if high == math.inf else f"{_bound(low)} to {_bound(high)}"
+        return band if published is None else f"{published:g} (taken as reached: {band})"
 
     def _holds(self, values: list[float]) -> bool:
         """Whether `values` are in order, which they are not where all are equal."""
@@ -298,10 +306,11 @@ class Claim:
             return [column]
         return [row] if self._stated.get("column") == column else [row, column]
 
-    def _verdict(self, verdict: str, ours: str, paper: str) -> Verdict:
+    def _verdict(self, verdict: str, ours: str) -> Verdict:
         stated = self._stated
         reason = "" if verdict == REACHED else self.reason
         remark = str(stated.get("fitted") or stated.get("wide") or stated.get("band") or "")
+        paper = self._paper()
         return Verdict(self.says, self.kind, verdict, ours, paper, reason, remark, self.timed)
 
     def _cell(self, stated: Any) -> Cell:
