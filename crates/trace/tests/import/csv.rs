@@ -67,10 +67,13 @@ fn a_table_may_have_no_line_of_names() {
     let by_number = named(&[("addr", "2"), ("size", "1"), ("thread", "4")]);
     assert_eq!(rows("8,0x1000,store,7\n", &by_number).unwrap(), [(0, S, 0x1000, 8, 0)]);
     let error = rows("0x1000,8\n", &no).unwrap_err().to_string();
-    assert!(error.contains("the numbers of the columns") && error.contains("`0x1000,8`"), "{error}");
+    assert!(
+        error.contains("the numbers of the columns") && error.contains("`0x1000,8`"),
+        "{error}"
+    );
     let error = rows("0x1000,R\nx,W\n", &no).unwrap_err().to_string();
     assert!(error.contains("line 2: `x` is not a number"), "{error}");
-    refused(b"0x1000,R\n", &named(&[("addr", "3")]), "by number");
+    refused(b"0x1000,R\n", &named(&[("addr", "3")]), "the numbers of the columns");
     refused(b"0x1000,8\n", &named(&[("addr", "1"), ("size", "3")]), "--column size=3: no column");
 }
 
