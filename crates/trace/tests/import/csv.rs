@@ -73,7 +73,7 @@ fn a_table_may_have_no_line_of_names() {
     );
     let error = rows("0x1000,R\nx,W\n", &no).unwrap_err().to_string();
     assert!(error.contains("line 2: `x` is not a number"), "{error}");
-    refused(b"0x1000,R\n", &named(&[("addr", "3")]), "by number");
+    refused(b"0x1000,R\n", &named(&[("addr", "3")]), "the numbers of the columns");
     refused(b"0x1000,8\n", &named(&[("addr", "1"), ("size", "3")]), "--column size=3: no column");
 }
 

@@ -183,7 +183,7 @@ fn champsim_takes_one_thread() {
     let folder = Folder::new("no-fetches");
     let error =
         export::champsim(&mut source, &folder.file("out"), &only(0), &mut |_| true).unwrap_err();
-    assert!(error.to_string().contains("no fetches"), "{error}");
+    assert!(error.to_string().contains("no instruction fetches"), "{error}");
     folder.holds(&[]);
 }
 

@@ -195,7 +195,7 @@ fn parameters_are_taken_and_told() {
         ("exokernel", "no kernel `exokernel`; choose one of monolithic, microkernel"),
         ("monolithic,ipc=3", "no parameter `ipc`; the parameters are trap, work, code, data"),
         ("microkernel,code=0", "code=0: write a number from 1 to 200"),
-        ("microkernel,code", "`code` sets nothing"),
+        ("microkernel,code", "`code` is not a setting"),
     ] {
         let said = wrong.parse::<Kernel>().unwrap_err().to_string();
         assert!(said.contains(says) && !said.contains('\n'), "{said}");
