@@ -600,15 +600,15 @@ mod tests {
                 "line 1: `table.c` is not a place in a program: write it as in site table.c:12",
             ),
             ("range 9..3=4K", "line 1: `9..3` is not a range"),
-            ("heap", "line 1: `heap` is no rule"),
+            ("heap", "line 1: `heap` is not a rule"),
             ("heap=4K soon", "line 1: after the size comes"),
-            ("heap=4K wait 5", "`5` is no time"),
-            ("heap=4K node", "`node` is no placement"),
+            ("heap=4K wait 5", "`5` is not a time"),
+            ("heap=4K node", "`node` is not a placement"),
             ("heap=4K node 1 local", "`local` repeats or contradicts"),
             ("heap=4K stay borrow", "`borrow` repeats or contradicts"),
             ("heap=4K wait fallback", "`fallback` repeats or contradicts"),
             ("heap=4K migrate", "`migrate` needs a number: write after how many references"),
-            ("heap=4K migrate 0", "`migrate 0` is none"),
+            ("heap=4K migrate 0", "`migrate 0` is not possible"),
         ] {
             let error = Rules::parse(text, &sizes()).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -37,7 +37,7 @@ fn a_skeleton_that_was_cut_or_changed_is_refused() {
         let error = parse(&TEXT.replacen(line, wrong, 1)).unwrap_err();
         assert!(!error.contains('\n'), "{error}");
     }
-    assert!(parse("#!/bin/sh\n").unwrap_err().contains("no skeleton"));
+    assert!(parse("#!/bin/sh\n").unwrap_err().contains("not a skeleton"));
 }
 
 #[test]
