@@ -125,7 +125,11 @@ fn populated_memory_has_no_faults_and_shows_what_vi_lru_does() {
 fn what_does_not_fit_is_refused_with_a_reason() {
     for (machine, settings, what) in [
         ("tlb-only", &["mmu_cache.entries=24"][..], "no page table"),
-        ("opteron-2008", &["mmu_cache.design=utc"], "mmu_cache.entries: the number of entries is missing"),
+        (
+            "opteron-2008",
+            &["mmu_cache.design=utc"],
+            "mmu_cache.entries: the number of entries is missing",
+        ),
         ("opteron-2008", &["mmu_cache.entries=24", "mmu_cache.ways=5"], "mmu_cache.ways: 24"),
         ("opteron-2008", &["mmu_cache.entries=0"], "mmu_cache.entries: it has no entries"),
         (

@@ -198,7 +198,11 @@ fn what_a_host_cannot_be_is_refused_with_a_reason() {
             &["nested.tlb.entries=10", "nested.tlb.ways=4"],
             "nested.tlb.ways: 10 entries",
         ),
-        ("opteron-2008", &["nested.mmu_cache.design=utc"], "nested.mmu_cache.entries: the number of entries is missing"),
+        (
+            "opteron-2008",
+            &["nested.mmu_cache.design=utc"],
+            "nested.mmu_cache.entries: the number of entries is missing",
+        ),
         ("opteron-2008", &["nested.memory=1K"], "nested.memory: "),
         ("opteron-2008", &["nested.shared=mmu-cache"], "nested.shared: there is no [mmu_cache]"),
         ("opteron-2008", &["nested.shared=all"], "nested.shared"),

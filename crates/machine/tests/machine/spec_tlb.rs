@@ -243,7 +243,10 @@ fn what_is_wrong_is_said() {
             "spec_tlb.page_size: the page table has no large pages of 64K: choose one of 2M, 1G",
         ),
         (&["spec_tlb.fill=guess"], "there is no `guess`: choose one of heuristic, marks, offsets"),
-        (&["spec_tlb={fill=\"offsets\",keeps_absent=true}"], "spec_tlb.keeps_absent: entries of instructions are kept"),
+        (
+            &["spec_tlb={fill=\"offsets\",keeps_absent=true}"],
+            "spec_tlb.keeps_absent: entries of instructions are kept",
+        ),
         (&["spec_tlb={fill=\"offsets\",pages_min=65}"], "spec_tlb.pages_min: write 64 or less"),
         (&["spec_tlb={fill=\"offsets\",replacement=\"fifo\"}"], "spec_tlb.replacement"),
         (&["spec_tlb.fill=marks"], "the operating system sets no marks"),
