@@ -24,7 +24,6 @@ import artefacts
 ROOTS = artefacts.BUILD.parent / "roots"
 SUITES = {"bookworm": "3.11", "trixie": "3.13"}
 """Debian 12 and Debian 13, with their Pythons."""
-MIRROR = "http://deb.debian.org/debian"
 ENTER = """\
 set -eu
 mount --rbind /dev "$1/dev"
@@ -50,7 +49,8 @@ def root(suite: str) -> Path:
     beside = ROOTS / f".{suite}"
     shutil.rmtree(beside, ignore_errors=True)
     command = ["debootstrap", "--variant=minbase", "--include=python3,python3-venv,pipx"]
-    artefacts.run(*command, suite, beside, MIRROR)
+    # From debootstrap's own mirror of Debian.
+    artefacts.run(*command, suite, beside)
     shutil.rmtree(beside / "var/lib/apt/lists")
     beside.rename(made)
     return made
