@@ -17,3 +17,27 @@ MEANS = ("geometric", "arithmetic", "none")
 
 COLUMN_MM = 85
 """Millimetres across a column of a paper."""
+WHY = {
+    "obtained": "as requested",
+    "policy-asks-base": "base pages requested",
+    "unaligned": "no aligned block there",
+    "region-too-small": "region smaller than a page",
+    "mixed-rights": "parts with other rights",
+    "other-size-present": "page of another size there",
+    "pair-rule": "other page of the pair smaller",
+    "in-page-cache": "parts in the page cache",
+    "base-pages-present": "base pages there already",
+    "table-kept": "old page table kept",
+    "shared": "parts shared with other spaces",
+    "no-frame": "no free frame of the size",
+    "wait-timed-out": "no frame became free in time",
+    "in-swap": "parts in swap",
+    "scarce": "memory scarce",
+    "watermark": "memory for the size used up",
+    "wired": "parts wired",
+    "exceed-none-pte": "too many pages missing",
+    "exceed-swap-pte": "too many pages in swap",
+    "exceed-shared-pte": "too many pages shared",
+    "lack-referenced-page": "no page used recently",
+}
+"""The reasons for the sizes of pages in words, by their names in results."""

@@ -1,6 +1,7 @@
 """`managers`: every memory manager on the same trace and memory, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pagewalk import Error, Machine, advise, managers, memory_settings, sweep
 from pagewalk.cli import main
 from pagewalk.document import Managed
 from pagewalk.memory_managers import KINDS
+from pagewalk.names import WHY
 from pagewalk.report import managed
 
 SPEC = "generate:uniform,accesses=20k,size=16M"
@@ -195,3 +197,11 @@ def test_commands_take_a_share_of_memory(
     ):
         assert main(given) == 2
         assert wrong in capsys.readouterr().err
+
+
+def test_every_reason_has_words() -> None:
+    source = (Path(__file__).parents[2] / "crates/vm/src/work.rs").read_text()
+    [reasons] = re.findall(r"^reasons! \{\n(.*?)^\}", source, re.MULTILINE | re.DOTALL)
+    names = re.findall(r'^    \w+ "([\w-]+)"', reasons, re.MULTILINE)
+    assert names and set(names) == WHY.keys()
+    assert len(set(WHY.values())) == len(WHY)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pagewalk import here, text
+from pagewalk.names import WHY
 from pagewalk.report.model import Cell, Figure, Sheet, Table
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _figures(table: "plain.ManagedTrace") -> Iterator["tuple[Figure, Chart]"]:
     yield figure, _shares(figure)
     if any(row["why"] for row in rows):
         why = [
-            {"manager": row["manager"], "of": reason, "share": 100 * pages / all_}
+            {"manager": row["manager"], "of": WHY[reason], "share": 100 * pages / all_}
             for row in rows
             if (all_ := sum(row["why"].values()))
             for reason, pages in sorted(row["why"].items(), key=lambda one: -one[1])
@@ -248,7 +249,7 @@ def _why(row: "plain.ManagedRow") -> str:
     """The two reasons that most pages have, but for having what was wanted."""
     others = {reason: pages for reason, pages in row["why"].items() if reason != "obtained"}
     most = sorted(others.items(), key=lambda one: -one[1])[:2]
-    return ", ".join(f"{reason} {text.count(pages)}" for reason, pages in most)
+    return ", ".join(f"{WHY[reason]} {text.count(pages)}" for reason, pages in most)
 
 
 def _mapped(row: "plain.ManagedRow") -> int:
