@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-import sample
-from pagewalk import Results
+from pagewalk import Machine
 
 VERSION = "1.25.0"
 
@@ -28,7 +27,7 @@ def speedscope(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.browser
 def test_speedscope_shows_the_profile(browser: Browser, speedscope: Path, tmp_path: Path) -> None:
-    results = Results(sample.document())
+    results = Machine("tlb-only").run("generate:uniform,accesses=20k,size=4M")
     path = tmp_path / "x.speedscope.json"
     results.export(path)
     page = browser.new_page()

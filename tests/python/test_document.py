@@ -111,7 +111,7 @@ def test_results_are_read_by_name() -> None:
     assert results.native is None and results.processors == []
     assert results.tlbs.keys() == ["l1i", "l1d", "l2"]
     assert {"tlbs", "walks", "to_arrow"} <= set(dir(results))
-    with pytest.raises(KeyError, match="there are l1i, l1d, l2"):
+    with pytest.raises(KeyError, match="the names are l1i, l1d, l2"):
         results.tlbs["l9"]
     with pytest.raises(AttributeError, match="no field `tlb`"):
         _ = results.tlb

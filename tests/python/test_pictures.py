@@ -50,4 +50,4 @@ def test_a_map_has_the_names_of_its_regions_whole(tmp_path: Path) -> None:
 
 def test_a_picture_has_the_ending_of_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", SPEC, "--svg", "x.png"]) == 2
-    assert "ends in .svg" in capsys.readouterr().err
+    assert "must end in .svg" in capsys.readouterr().err

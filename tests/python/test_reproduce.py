@@ -128,7 +128,7 @@ def test_a_claim_whose_spread_crosses_its_band_is_unstable(
         ({"says": "x"}, "exactly one of value, ratio"),
         ({"value": ["a", "1"], "within": [0, 1]}, "a claim needs the key `says`"),
         ({"says": "x", "value": ["a", "1"]}, "has no band"),
-        ({"says": "x", "value": ["a", "1"], "withing": [0, 1]}, "has no key withing"),
+        ({"says": "x", "value": ["a", "1"], "withing": [0, 1]}, "unknown keys of a claim: withing"),
         ({"says": "x", "value": ["a", "1"], "within": [0, 1]}, "write in `band` how"),
         ({"says": "x", "row": "a", "ascending": ["1"], "slack": 0.1}, "`slack` without a reason"),
         ({"says": "x", "value": ["a", "1"], "published": 1, "ties": True}, "only orders without"),

@@ -25,7 +25,7 @@ SLACK = {"output": 0.0, "output-about": 0.1, "output-any": float("inf")}
 
 _BLOCK = re.compile(r"^```([\w-]+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_PIECE = re.compile(r"((?:(?<!\S)-)?\d+(?:\.\d+)?)(?: ([kMGT])(?!\w))?|([^\d\s]+)")
+_PIECE = re.compile(r"((?:(?<![^\s(])-)?\d+(?:\.\d+)?)(?: ([kMGT])(?!\w))?|(\(|[^\d\s(]+)")
 
 Piece = str | float
 
