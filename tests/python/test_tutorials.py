@@ -71,7 +71,7 @@ def test_numbers_differ_as_far_as_a_page_says(tmp_path: Path) -> None:
     assert of("output", "a 1000 b\n...\n7\n")
     assert not of("output", "a 1.01 k b\n") and not of("output", "c 7\n")
     assert of("output-about", "a 1.09 k b\n") and not of("output-about", "a 1.2 k b\n")
-    assert tutorial.pieces("(-4.7 to 15 %)") == ["(", -4.7, "to", 15.0, "%)"]
+    assert list(tutorial.pieces("(-4.7 to 15 %)")) == ["(", -4.7, "to", 15.0, "%)"]
     assert of("output-any", "a 5 b c: 3\n") and not of("output-any", "a b\n")
     assert not of("output", "c: 7\n...\na\n")
 

@@ -35,7 +35,7 @@ pub trait Host {
 
 /// The host with these five types, in the order of [`Host`]. It has no value.
 pub struct Parts<T: ?Sized, A, P, L = Single, S = Global<T, Single>> {
-    types: PhantomData<fn() -> (A, P, L, S)>,
+    types: PhantomData<(A, P, L, S)>,
     table: PhantomData<fn(&T)>,
 }
 
