@@ -590,3 +590,32 @@ def test_settings_and_what_varies_are_judged_together(pagewalk, tmp_path: Path) 
     done = pagewalk("sweep", SPEC, "-m", "opteron-2008", *words, "--vary", "nested.tlb.entries=1,4")
     assert done.returncode == 0, done.stderr
     assert "the settings add `nested`" in done.stderr
+
+
+def test_page_tables_without_upper_levels_stand_beside_the_others(pagewalk, tmp_path: Path) -> None:
+    file = tmp_path / "designs.json"
+    done = pagewalk(
+        "sweep", "generate:join,table=4M,accesses=20k", "-m", "epyc-9005",
+        "--vary", "page_table.format=x86-64,hashed", "--vary", "mmu_cache.entries=16,24",
+        "--json", file,
+    )  # fmt: skip
+    assert done.returncode == 0 and "no counts" not in done.stderr, done.stderr
+    designs = json.loads(file.read_text())["designs"]
+    searches = {
+        (one["page_table.format"], one["mmu_cache.entries"]): one.get("mmu_cache.searches")
+        for one in designs
+    }
+    assert len(searches) == 4 and not any("error" in one for one in designs)
+    for (table, _), count in searches.items():
+        assert (count is None) == (table == "hashed")
+    again = pagewalk(
+        "sweep", "generate:join,table=4M,accesses=20k", "-m", "epyc-9005",
+        "--vary", "page_table.format=x86-64,hashed",
+    )  # fmt: skip
+    assert "1 design without an MMU cache" in again.stdout
+    assert "page_table.format=hashed" in again.stdout
+    wrong = pagewalk(
+        "sweep", "generate:join,table=4M,accesses=20k", "-m", "epyc-9005",
+        "--vary", "mmu_cache.entries=0",
+    )  # fmt: skip
+    assert wrong.returncode != 0 and "mmu_cache.entries" in wrong.stderr
