@@ -9,29 +9,19 @@ import re
 from collections.abc import Iterator
 
 from pagewalk.commands.line import parser
+from pagewalk.commands.parser import shown, subcommands, value
 
 
 def pages() -> dict[str, str]:
     """The text of each page by its name, which is the command's."""
-    return {_name(one): _page(one) for one in _commands(parser())}
+    return {_name(one): _page(one) for one in subcommands(parser())}
 
 
 def listed() -> str:
     """A table of all commands, which leads to their pages."""
     rows = [f"| [`{_name(one)}`](flags/{_name(one)}.md) | {_what(one)} |"
-            for one in _commands(parser())]  # fmt: skip
+            for one in subcommands(parser())]  # fmt: skip
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
-
-
-def _groups(
-    of: argparse.ArgumentParser,
-) -> "list[argparse._SubParsersAction[argparse.ArgumentParser]]":
-    return [one for one in of._actions if isinstance(one, argparse._SubParsersAction)]
-
-
-def _commands(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    for group in _groups(top):
-        yield from group.choices.values()
 
 
 def _name(command: argparse.ArgumentParser) -> str:
@@ -45,7 +35,7 @@ def _what(command: argparse.ArgumentParser) -> str:
 
 def _page(command: argparse.ArgumentParser) -> str:
     lines = [f"# pagewalk {_name(command)}", *_of(command)]
-    for one in _commands(command):
+    for one in subcommands(command):
         lines += [f"## {one.prog}", *_of(one)]
     return "\n".join(lines) + "\n"
 
@@ -55,12 +45,7 @@ def _of(command: argparse.ArgumentParser) -> Iterator[str]:
     yield "\n".join(["\n```text", *(line.strip() for line in usage), "```\n"])
     yield _plain(command.description or "") + "\n"
     for group in command._action_groups:
-        actions = [
-            action
-            for action in group._group_actions
-            if action.help is not argparse.SUPPRESS
-            and not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
-        ]
+        actions = shown(group)
         if actions:
             kind = "option" if actions[0].option_strings else "argument"
             yield f"\n**{(group.title or 'options').capitalize()}**\n"
@@ -72,12 +57,12 @@ def _of(command: argparse.ArgumentParser) -> Iterator[str]:
 
 def _term(action: argparse.Action) -> str:
     """An option with what it takes."""
-    value = str(action.metavar or "|".join(map(str, action.choices or ())))
+    taken = value(action)
     if not action.option_strings:
-        return f"`{value}`"
-    shown = f"[{value}]" if action.nargs == "?" else value
+        return f"`{taken}`"
+    taken = f"[{taken}]" if action.nargs == "?" else taken
     names = ", ".join(action.option_strings)
-    return f"`{names} {shown}`".replace(" `", "`")
+    return f"`{names} {taken}`".replace(" `", "`")
 
 
 def _plain(text: str) -> str:

@@ -88,11 +88,16 @@ def checks() -> Iterator[Check]:
     yield _counting()
 
 
+def _install(target: str) -> str:
+    """What to do where a part of Pagewalk is missing that `make` builds by `target`."""
+    return f"run `make {target}`, or install a wheel of Pagewalk, which has it"
+
+
 def _recording() -> Iterator[Check]:
     installed = versions()
     for name, path in installed["emulators"].items():
         arch = name.removeprefix("qemu-")
-        remedy = None if path else "run `make qemu`, or install a wheel of Pagewalk, which has it"
+        remedy = None if path else _install("qemu")
         yield Check(
             f"record {arch} programs", path is not None, path or f"{name} is missing", remedy
         )
@@ -104,7 +109,7 @@ def _recording() -> Iterator[Check]:
         "record --allocations",
         has,
         plugin if has else f"{plugin} is missing",
-        None if has else "run `make build`, or install a wheel of Pagewalk, which has it",
+        None if has else _install("build"),
     )
 
 
@@ -116,8 +121,7 @@ def _natively() -> Check:
     if platform.machine() != "x86_64":
         return Check(can, False, f"the engine is for x86-64, and this is {platform.machine()}")
     if not (Path(PLUGINS) / "pagewalk-engine").is_file():
-        remedy = "run `make build`, or install a wheel of Pagewalk, which has it"
-        return Check(can, False, "pagewalk-engine is missing", remedy)
+        return Check(can, False, "pagewalk-engine is missing", _install("build"))
     if not _native.may_trace():
         return Check(can, False, "ptrace is forbidden here", launch.FORBIDDEN)
     return Check(can, True, "the engine and ptrace are there")
@@ -125,10 +129,7 @@ def _natively() -> Check:
 
 def _calibrating() -> Check:
     can = "promises for this computer"
-    from pagewalk.machine import machines
-
-    names = [machine.name for machine in machines()]
-    fitting = here.fitting(names, here.processor(), Path())
+    fitting = here.fitting(here.BUILT_IN, here.processor(), Path())
     if fitting:
         return Check(can, True, f"the machine {fitting[0]} is of this processor")
     compiler = "" if shutil.which("cc") else "; it needs a C compiler, which is missing here"

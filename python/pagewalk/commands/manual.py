@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from pagewalk import _native
 from pagewalk.commands.command import Command
+from pagewalk.commands.parser import shown, subcommands, value
 
 EPILOG = """\
 examples:
@@ -74,11 +75,9 @@ def page(top: argparse.ArgumentParser) -> str:
 
 
 def _commands(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    for action in top._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for sub in action.choices.values():
-                yield sub
-                yield from _commands(sub)
+    for sub in subcommands(top):
+        yield sub
+        yield from _commands(sub)
 
 
 def _command(parser: argparse.ArgumentParser) -> list[str]:
@@ -87,15 +86,10 @@ def _command(parser: argparse.ArgumentParser) -> list[str]:
     lines = [f".SH {_plain(name.upper())}", ".nf", _plain(usage), ".fi", ".PP"]
     lines.append(_plain(parser.description or ""))
     for group in parser._action_groups:
-        shown = [
-            action
-            for action in group._group_actions
-            if action.help is not argparse.SUPPRESS
-            and not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
-        ]
-        for action in shown:
+        actions = shown(group)
+        for action in actions:
             lines += [".TP", _term(action), _plain(str(action.help or ""))]
-        if not shown and group.description:
+        if not actions and group.description:
             lines += [".PP", _plain(group.description)]
     if parser.epilog:
         lines += [".PP", ".nf", _plain(parser.epilog.rstrip()), ".fi"]
@@ -104,14 +98,14 @@ def _command(parser: argparse.ArgumentParser) -> list[str]:
 
 def _term(action: argparse.Action) -> str:
     """An option in bold, and what it takes in italics."""
-    value = str(action.metavar or ("|".join(map(str, action.choices)) if action.choices else ""))
-    value = f"\\fI{_plain(value)}\\fR" if value else ""
+    taken = value(action)
+    taken = f"\\fI{_plain(taken)}\\fR" if taken else ""
     if not action.option_strings:
-        return value
+        return taken
     if action.nargs == "?":
-        value = f"[{value}]"
+        taken = f"[{taken}]"
     names = ", ".join(f"\\fB{_plain(name)}\\fR" for name in action.option_strings)
-    return f"{names} {value}".rstrip()
+    return f"{names} {taken}".rstrip()
 
 
 def _plain(text: str) -> str:

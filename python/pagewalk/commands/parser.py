@@ -131,9 +131,30 @@ def guessed(word: str, known: Iterable[str]) -> str:
 
 def leaves(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """The parsers of commands that run something: those without commands of their own."""
-    groups = [one for one in top._actions if isinstance(one, argparse._SubParsersAction)]
-    if not groups:
+    below = list(subcommands(top))
+    if not below:
         yield top
-    for group in groups:
-        for sub in group.choices.values():
-            yield from leaves(sub)
+    for sub in below:
+        yield from leaves(sub)
+
+
+def subcommands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of the commands directly below `of`."""
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
+
+
+def shown(group: argparse._ArgumentGroup) -> list[argparse.Action]:
+    """The options and arguments of a group that a help shows, commands apart."""
+    return [
+        action
+        for action in group._group_actions
+        if action.help is not argparse.SUPPRESS
+        and not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
+    ]
+
+
+def value(action: argparse.Action) -> str:
+    """What an option or an argument takes: its name for it, or its choices; empty if nothing."""
+    return str(action.metavar or "|".join(map(str, action.choices or ())))
