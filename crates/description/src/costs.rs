@@ -132,4 +132,11 @@ impl Costs {
     pub fn flush_cycles(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.flush_page_cycles.into()).min(self.flush_space_cycles.into())
     }
+
+    /// Cycles of the parts of a switch between small spaces: loading a root, loading the segment registers, reading
+    /// a line of a root, and emptying or comparing an entry.
+    pub fn of_switch(&self) -> [u64; 4] {
+        [self.switch_cycles, self.segment_cycles, self.root_line_cycles, self.root_entry_cycles]
+            .map(u64::from)
+    }
 }

@@ -31,13 +31,7 @@ pub(crate) fn small_clients(
     let Some(costs) = &machine.machine.description().os.costs else {
         return Err(refused("the machine has no os.costs: what a switch takes is not known"));
     };
-    let [root, segments, line, entry] = [
-        costs.switch_cycles,
-        costs.segment_cycles,
-        costs.root_line_cycles,
-        costs.root_entry_cycles,
-    ]
-    .map(u64::from);
+    let [root, segments, line, entry] = costs.of_switch();
     let plan = ClientsPlan {
         clients,
         ring,

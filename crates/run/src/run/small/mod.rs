@@ -124,13 +124,7 @@ impl Small {
         let relocation = relocation(description)?;
         let entries = layout.slot_bytes() / relocation.covers;
         let prices = description.os.costs.as_ref().map(|costs| {
-            let [root, segments, line, entry] = [
-                costs.switch_cycles,
-                costs.segment_cycles,
-                costs.root_line_cycles,
-                costs.root_entry_cycles,
-            ]
-            .map(u64::from);
+            let [root, segments, line, entry] = costs.of_switch();
             let lines = (entries * relocation.entry_bytes).div_ceil(LINE_BYTES);
             Prices { root, segments, looked: lines * line + entries * entry, entry }
         });
