@@ -363,7 +363,7 @@ impl Bench {
     }
 }
 
-/// The median, the least and the greatest of `rates`, of which there must be at least one.
+/// The median, the least and the greatest of `rates`, which must not be empty.
 fn spread(mut rates: Vec<f64>) -> [f64; 3] {
     rates.sort_by(f64::total_cmp);
     [rates[rates.len() / 2], rates[0], rates[rates.len() - 1]]

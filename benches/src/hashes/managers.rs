@@ -58,7 +58,7 @@ const AGED: &[&str] = &["memory.size=96M", "memory.aged={free=0.5,wired=0.05,see
 const TOGETHER: [(&[&str], usize); 5] =
     [(PLENTY, 1), (SCARCE, 0), (SCARCE, 2), (AGED, 0), (AGED, 3)];
 
-/// Settings with which daemons wake often, as the streams are short.
+/// Settings that wake daemons often. The streams are short, so rare passes would not happen in them.
 const SOON: [&str; 4] = [
     "os.linux.cycles_per_ms=2000",
     "os.linux.khugepaged.scan_sleep_millisecs=10",

@@ -54,7 +54,7 @@ impl From<trace::Error> for Fault {
 const PART_OPS: usize = 2000;
 const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
 
-/// A block of which a part was executed, and that may continue.
+/// A block that was executed in part, and that may continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     number: u64,

@@ -583,7 +583,7 @@ impl<O: Outputs> Supervisor<O> {
         any
     }
 
-    /// Finishes a program of a process, all of which is decoded.
+    /// Finishes a program of a process. All records of the program must be decoded.
     fn finish(&mut self, watched: Watched<O::Sink>) -> Result<(), trace::Error> {
         let Watched { mut process, mut told, number, life, .. } = watched;
         let pid = process.pid;
@@ -643,7 +643,7 @@ impl<O: Outputs> Supervisor<O> {
         Ok(())
     }
 
-    /// Ends a process that has ended or of which no more is kept.
+    /// Closes a process that has ended, or whose further records are not kept.
     fn close(&mut self, number: Option<u32>, output: Output<O::Sink>) -> Result<(), trace::Error> {
         let process = number.and_then(|number| self.family.get_mut(number as usize));
         match (process, output) {
