@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 QUOTED = re.compile(r"`([^`]+)`")
 # What each file of a part has, wherever that is.
 EVERYWHERE = {"mod", "use", "last.json"}
+PLACES = ("benches/", "crates/", "docs/", "kernel/", "machines/", "python/", "tests/")
 
 
 def rows() -> list[tuple[str, list[str]]]:
@@ -28,7 +29,7 @@ def files(path: str) -> list[Path]:
 
 @pytest.mark.parametrize(("part", "quoted"), rows(), ids=lambda value: str(value)[:30])
 def test_what_the_table_names_is_there(part: str, quoted: list[str]) -> None:
-    paths = [name for name in quoted if name.startswith(("crates/", "python/", "tests/"))]
+    paths = [name for name in quoted if name.startswith(PLACES)]
     assert paths, part
     texts = []
     for path in paths:
@@ -54,10 +55,28 @@ def test_every_kind_of_part_has_its_row() -> None:
         "flag of one command",
         "command",
         "import format",
-        "policy of pages that leave memory",
+        "page-replacement policy",
         "setting that can change in mid-run",
         "kind of kernel work",
         "scheme of locks",
         "OS manager",
         "experiment",
     ]
+
+
+def test_the_map_of_where_to_find_what_names_what_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.split("## Where to find what")[1].split("\n## ")[0]
+    [path] = re.findall(r"```path\n(.*?)```", section, re.DOTALL)
+    for line in path.splitlines():
+        file, names, _ = re.split(r"\s{2,}", line, maxsplit=2)
+        source = (ROOT / file).read_text(encoding="utf-8")
+        for name in names.split(", "):
+            assert re.search(rf"\bfn {name}\b", source), (file, name)
+    for line in section.splitlines():
+        quoted = QUOTED.findall(line) if line.startswith("| ") else []
+        paths = [name for name in quoted if "/" in name]
+        texts = [(ROOT / one).read_text(encoding="utf-8") for one in paths]
+        for name in set(quoted) - set(paths) if texts else ():
+            parts = name.split("::")
+            assert any(all(part in text for part in parts) for text in texts), (line, name)

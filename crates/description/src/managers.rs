@@ -59,3 +59,30 @@ pub fn places(os: &super::Os) -> Option<u32> {
 pub fn keeps_tables_apart(os: &super::Os) -> bool {
     os.manager == RECORDED
 }
+
+/// The allocator of frames that the manager has, unless `memory.allocator` names another one.
+pub fn allocator(os: &super::Os) -> &'static str {
+    match os.manager.as_str() {
+        "irix" => "size-lists",
+        _ if page_blocks(os).is_some() => "page-blocks",
+        _ => "buddy",
+    }
+}
+
+/// Why the manager cannot take the frames that hashes of addresses allow; `None` if it can.
+pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
+    match (huge(os), os.manager.as_str()) {
+        (Some(Huge::Ca), _) => Some("places regions itself"),
+        (Some(Huge::Ranger), _) => Some(MOVES),
+        _ if os.ranger.is_some() => Some(MOVES),
+        (Some(Huge::Linux | Huge::Ingens | Huge::HawkEye), _) | (None, "base") => None,
+        (None, RESERVING) => Some("keeps its free blocks for reservations"),
+        (None, "irix") => {
+            Some("has lists by the sizes of pages, in blocks that may not be broken")
+        }
+        (None, RECORDED) => Some("uses the frames of the trace"),
+        (None, _) => Some("gives frames at the first touch, in the order of touches"),
+    }
+}
+
+const MOVES: &str = "has a daemon that moves pages away from where their addresses have them";

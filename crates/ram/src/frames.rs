@@ -9,7 +9,7 @@ use std::ops::Range;
 use addr::{PageSize, PhysAddr};
 use description::{
     self, Description, Refusal,
-    managers::{page_blocks, places},
+    managers::{self, page_blocks, places},
     units,
 };
 use physmem::{
@@ -108,11 +108,8 @@ pub fn lists(
     frames: Option<Range<u32>>,
 ) -> Result<Lists, Refusal> {
     let memory = &description.memory;
-    let allocator = memory.allocator.as_deref().unwrap_or(match description.os.manager.as_str() {
-        "irix" => "size-lists",
-        _ if page_blocks(&description.os).is_some() => "page-blocks",
-        _ => "buddy",
-    });
+    let own = managers::allocator(&description.os);
+    let allocator = memory.allocator.as_deref().unwrap_or(own);
     let order_max = page_blocks(&description.os).unwrap_or(BLOCK_ORDER + 1);
     match allocator {
         "size-lists" => {}

@@ -14,7 +14,7 @@ use std::ops::Range;
 use addr::{PageSize, PhysAddr};
 use description::{
     self, Description, Refusal, WalkerKind,
-    managers::{Huge, huge},
+    managers::{chooses_frames, huge},
     units::Bytes,
 };
 use physmem::{FrameId, Iceberg, Segment, State};
@@ -174,20 +174,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         (Some(_), None) => "os.mosaic",
         (None, Some(_)) => "os.utopia",
     };
-    let kind = huge(os);
-    let why = match os.manager.as_str() {
-        _ if kind == Some(Huge::Ca) => "places regions itself",
-        _ if kind == Some(Huge::Ranger) || os.ranger.is_some() => {
-            "has a daemon that moves pages away from where their addresses have them"
-        }
-        "base" => "",
-        _ if kind.is_some() => "",
-        "freebsd" => "keeps its free blocks for reservations",
-        "irix" => "has lists by the sizes of pages, in blocks that may not be broken",
-        "recorded" => "uses the frames of the trace",
-        _ => "gives frames at the first touch, in the order of touches",
-    };
-    if !why.is_empty() {
+    if let Some(why) = chooses_frames(os) {
         let what = format!(
             "the manager `{}` {why}: use os.manager = \"base\", \"linux\", \"ingens\" or \"hawkeye\", \
              or leave {key} out",

@@ -93,8 +93,8 @@
 //!    3  object          pages of an object, by offset                   one per object
 //!    4  anonymous map   anons: users, and where the page is             64, by the anon's number
 //!    5  pages           lists by which pages leave, counts of pages     one
-//!   6-10  the HAT layer's
-//!   11  free lists      frames with their descriptors; places of swap;  one each
+//!   6-31  the HAT layer's ([`hat::locking::Class::rank`])
+//!   32    free lists    frames with their descriptors; places of swap;  one each
 //!                       numbers of anons; counts of work
 //! ```
 //!
