@@ -77,9 +77,7 @@ pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
         _ if os.ranger.is_some() => Some(MOVES),
         (Some(Huge::Linux | Huge::Ingens | Huge::HawkEye), _) | (None, "base") => None,
         (None, RESERVING) => Some("keeps its free blocks for reservations"),
-        (None, "irix") => {
-            Some("has lists by the sizes of pages, in blocks that may not be broken")
-        }
+        (None, "irix") => Some("has lists by the sizes of pages, in blocks that may not be broken"),
         (None, RECORDED) => Some("uses the frames of the trace"),
         (None, _) => Some("gives frames at the first touch, in the order of touches"),
     }
