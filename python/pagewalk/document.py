@@ -2391,14 +2391,14 @@ class LockShare(Record):
     """The share of acquisitions that found the lock held."""
 
     acquisitions: int
-    """The number of times one was taken."""
+    """The number of times a lock of the class was taken."""
 
     contended: int
-    """The number of times one was found held by another thread."""
+    """The number of times a lock of the class was found held by another thread."""
 
     transfers: int
-    """The number of times another processor had taken it last, so that its cache line had to be
-    fetched.
+    """The number of times another processor had held the lock last, so that its cache line had to
+    be fetched.
     """
 
     waits: Histogram
@@ -2537,11 +2537,11 @@ class HostPrices(Record):
     """A lock released while another thread spins for it and has its cache line."""
 
     handover_ns: float
-    """From the release until the spinning thread, whose next attempt is just then, has the lock."""
+    """The time from a release until a spinning thread that tries at that moment has the lock."""
 
     pause_ns: float
-    """From one attempt of a spinning thread to the next, which takes the line from the lock's
-    holder.
+    """The time from one attempt of a spinning thread to its next attempt; each attempt takes the
+    cache line from the lock's holder.
     """
 
 

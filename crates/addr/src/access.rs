@@ -1,4 +1,4 @@
-/// What an access does: the three kinds a TLB and a cache can tell apart.
+/// The kind of an access: fetch, load or store, as TLBs and caches distinguish them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {

@@ -1,4 +1,4 @@
-//! How the memory of a page is accessed: what a page-table entry holds besides frame and rights.
+//! How the memory of a page is accessed: the part of a page-table entry besides frame and rights.
 //!
 //! ```text
 //!                  x86-64 (PAT, PCD, PWT)   RISC-V (Svpbmt)   AArch64 (MAIR)
@@ -15,8 +15,8 @@ use core::fmt;
 
 /// The memory type of a page: how processors may cache, reorder and repeat accesses to it.
 ///
-/// The names are those of x86. The table gives, for each type, what the page-table entry holds and, on
-/// x86-64 and AArch64, what the register must hold that the entry selects from:
+/// The names are those of x86. The table gives, for each type, the value of the page-table entry
+/// and, on x86-64 and AArch64, the value of the register from which the entry selects a type:
 ///
 /// | type | x86-64: field of IA32_PAT | RISC-V: PBMT | AArch64: attribute in MAIR_EL1 |
 /// |---|---|---|---|
@@ -69,7 +69,7 @@ impl fmt::Display for MemoryType {
     }
 }
 
-/// What a translation holds besides frame and rights.
+/// The part of a translation besides frame and rights.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Attributes {
     /// How the memory of the page is accessed.

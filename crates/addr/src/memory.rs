@@ -1,5 +1,5 @@
-//! The two contracts of the crates below the machine: bytes of physical memory, and frames to
-//! allocate.
+//! The two interfaces between a machine and the crates below it: bytes of physical memory, and
+//! frames to allocate.
 //!
 //! ```text
 //!   page table, HAT layer, VM   --- read, write --->  Memory    a simulated one, a kernel's
@@ -187,7 +187,7 @@ impl<F: Frames + ?Sized> Frames for &mut F {
     }
 }
 
-/// No frame of that size is free: the caller has to reclaim memory or to fail.
+/// No frame of the requested size is free: the caller has to reclaim memory or to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfFrames {
     /// The size of the frame that was requested.

@@ -24,7 +24,7 @@ impl PageSize {
         if shift >= 2 && shift <= 62 { Some(PageSize { shift }) } else { None }
     }
 
-    /// The page size of `bytes`, or `None` if that is not a power of two in range.
+    /// The page size of `bytes`, or `None` if `bytes` is not a power of two in range.
     pub const fn from_bytes(bytes: u64) -> Option<PageSize> {
         if bytes.is_power_of_two() {
             PageSize::from_shift(bytes.trailing_zeros() as u8)
@@ -149,8 +149,8 @@ pub struct Asid(pub u16);
 
 impl Asid {
     /// The identifier of a virtual machine's host, whose walks translate guest-physical addresses.
-    /// In structures that guest and host share, it tells their entries apart. No space of a guest
-    /// has this identifier.
+    /// In structures that guest and host share, this identifier distinguishes their entries. No
+    /// space of a guest has this identifier.
     pub const HOST: Asid = Asid(u16::MAX);
 }
 

@@ -70,13 +70,13 @@ impl VirtRange {
         (self.last - self.start).saturating_add(1)
     }
 
-    /// Whether `addr` lies in it.
+    /// Whether `addr` lies in this range.
     #[inline]
     pub const fn contains(self, addr: VirtAddr) -> bool {
         self.start <= addr.get() && addr.get() <= self.last
     }
 
-    /// Whether all of `other` lies in it.
+    /// Whether all of `other` lies in this range.
     #[inline]
     pub const fn covers(self, other: VirtRange) -> bool {
         self.start <= other.start && other.last <= self.last

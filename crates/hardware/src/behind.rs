@@ -1,4 +1,5 @@
-//! The hardware behind the TLBs: the interface through which a run reports to it.
+//! The hardware behind the TLBs: the interface through which a run reports accesses and walks to
+//! this hardware.
 //!
 //! ```text
 //!   trace --> TLBs, OS, page table          the front: the same whatever is behind
@@ -7,9 +8,9 @@
 //!                Behind: MMU cache, data caches, counts of walks
 //! ```
 //!
-//! Nothing that happens behind the TLBs changes what the front does next, as long as the OS flushes
-//! what it must. A front can therefore drive one [`Behind`] directly, or record its reports once
-//! for many of them. All reports are plain data.
+//! As long as the OS flushes all changed translations, events behind the TLBs do not change the
+//! next steps of the front. A front can therefore drive one [`Behind`] directly, or record its
+//! reports once for many of them. All reports are plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtRange};
 use mmu::Spot;
@@ -25,8 +26,9 @@ pub struct Refill {
     pub cold: bool,
     /// Whether a load or store missed, not a fetch.
     pub data: bool,
-    /// Whether it began as an exception other than a refill: the TLB had an entry, for the invalid
-    /// half of a pair or one that forbids the access, and a software handler was entered.
+    /// Whether the miss began as an exception other than a refill: the TLB had an entry that
+    /// forbids the access, or one for the invalid half of a pair, and a software handler was
+    /// entered.
     pub instead: bool,
     /// Whether a store to a clean page trapped or took an assist.
     pub dirtied: bool,
@@ -45,14 +47,14 @@ impl Refill {
     }
 }
 
-/// What the OS wants to be flushed.
+/// The entries that the OS requests to be flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forget {
-    /// Everything that leads to an address of the range in one space.
+    /// All entries that lead to an address of the range in one space.
     Range(VirtRange, Asid),
     /// The pages of the range in one space; the tables on the path to them stay.
     Pages(VirtRange, Asid),
-    /// All of one space.
+    /// All entries of one space.
     Space(Asid),
     /// Everything.
     All,
@@ -60,17 +62,16 @@ pub enum Forget {
 
 /// The hardware behind the TLBs.
 pub trait Behind {
-    /// Whether it has caches that serve the program's own accesses.
+    /// Whether the hardware has caches that serve the program's own accesses.
     fn has_caches(&self) -> bool;
 
-    /// Whether something in it predicts where walks end and needs their results.
+    /// Whether the hardware predicts where walks end, and so needs their results.
     fn speculates(&self) -> bool;
 
-    /// Whether such a predictor needs runs of pages and the instructions of accesses.
+    /// Whether a predictor of walks needs runs of pages and the instructions of accesses.
     fn wants_runs(&self) -> bool;
 
-    /// Makes `processor` the one to which all later calls apply; before the first call it is
-    /// processor 0.
+    /// Makes all later calls apply to `processor`; before the first call they apply to processor 0.
     fn on(&mut self, processor: usize);
 
     /// Whether [`Behind::soon`] is worth calling some time before an access.
@@ -82,12 +83,13 @@ pub trait Behind {
     /// Reports an access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
-    /// Reports the access for which the last refill was made; called if something predicts.
+    /// Reports the access for which the last refill was made; called if the machine has a predictor
+    /// of walks.
     fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
     /// Reports a walk. The walker makes as many of the references in `way`, the complete path, as
-    /// it needs. The error is a node that is not on this path, to which a missing flush has led it:
-    /// the path from there must then be passed to [`Behind::walk_from_stale`].
+    /// it needs. The error is a node that is not on this path, to which a missing flush has led the
+    /// walker: the path from that node must then be passed to [`Behind::walk_from_stale`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
     /// Reports references that are made before a walk, or in place of one.
@@ -105,8 +107,8 @@ pub trait Behind {
     /// Called if the machine has a predictor of walks.
     fn faulted(&mut self, by: Option<u64>, there: Option<Spot>);
 
-    /// Reports that a device owns the frame from now on or, if `lent` is false, that it no longer does.
-    /// Called if the machine has a predictor of walks.
+    /// Reports that a device owns the frame from now on or, if `lent` is false, that the device no
+    /// longer owns it. Called if the machine has a predictor of walks.
     fn device(&mut self, frame: PhysAddr, lent: bool);
 
     /// Reports that the current processor switched to another space.
@@ -115,7 +117,7 @@ pub trait Behind {
     /// Reports that the TLB is refilled: all walks since the last refill were for this one.
     fn refilled(&mut self, refill: Refill);
 
-    /// Flushes what `processor` holds, at the request of the OS.
+    /// Flushes entries of `processor`, at the request of the OS.
     fn forget(&mut self, processor: usize, forget: Forget);
 
     /// Resets the counts to zero at the end of the warm-up; the contents of caches stay.

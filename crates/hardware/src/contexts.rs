@@ -9,11 +9,11 @@
 //!                       +-- generation: all begin anew; flush everything
 //! ```
 //!
-//! Hardware compares numbers and does not know spaces: an entry of the space that had a number
-//! before would be used for the space that has it now. A number that gets a new space is therefore
-//! flushed first. Linux has generations on Arm (arch/arm64/mm/context.c) and a few numbers per
-//! processor on x86 (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all (K94
-//! §4.2).
+//! Hardware compares numbers and does not know spaces: without a flush, an entry of the former
+//! space of a number would be used for its present space. A number that gets a new space is
+//! therefore flushed first. Linux has generations on Arm (arch/arm64/mm/context.c) and a few
+//! numbers per processor on x86 (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter
+//! for all (K94 §4.2).
 //!
 //! This module does not depend on the simulator, so that a kernel could use it to assign contexts.
 
@@ -24,7 +24,7 @@ use description::{BITS_MAX, ContextPolicy};
 pub const PROCESSORS_MAX: u32 = u64::BITS;
 
 /// The number that tells the lines of a context apart in virtually addressed caches, above the bits of
-/// any address. Lines of memory that all contexts share do not have it.
+/// any address. Lines of memory that all contexts share do not have this number.
 pub fn tag_of_context(asid: Asid) -> u64 {
     (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
 }
@@ -35,13 +35,13 @@ pub const VIRTUAL_CACHE_BITS: u32 = 32;
 /// What must be flushed before a space runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// Nothing: all entries with its context are its own.
+    /// Nothing: all entries with the space's context are its own.
     Nothing,
-    /// Everything with its context, on the processors whose bits are set in `held_by`.
+    /// All entries with the space's context, on the processors whose bits are set in `held_by`.
     Context { asid: Asid, held_by: u64 },
-    /// Everything that is not global, because there are no contexts.
+    /// All entries that are not global, because there are no contexts.
     NonGlobal,
-    /// Everything that is not global, on every processor, because a new generation of contexts
+    /// All entries that are not global, on every processor, because a new generation of contexts
     /// begins.
     Everywhere,
 }
@@ -62,7 +62,7 @@ struct Owner {
     space: u32,
     /// The time when the space was last entered.
     last: u64,
-    /// A bit mask of the processors on which it has run with this context.
+    /// A bit mask of the processors on which the space has run with this context.
     held_by: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Contexts {
     policy: ContextPolicy,
     /// One set for all processors, or one per processor.
     numbers: Vec<Numbers>,
-    /// The space that each processor runs; `None` before the first.
+    /// The space that each processor runs; `None` before its first space.
     running: Vec<Option<u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! One object for each processor, where one processor runs at a time.
+//! One object for each processor, for machines on which one processor runs at a time.
 //!
 //! ```text
 //!   turn_to(2):   here: 0's   parked: [  -  | 1's | 2's ]
@@ -33,8 +33,8 @@ impl<T> InTurn<T> {
         self.parked.len()
     }
 
-    /// Makes `processor` the running one. `hand_over` is called before with the old and the new
-    /// object, to move what they share.
+    /// Makes `processor` the running one. Before that, `hand_over` is called with the old and the
+    /// new object, to move shared data between them.
     pub fn turn_to(&mut self, processor: usize, hand_over: impl FnOnce(&mut T, &mut T)) {
         let Some(mut next) = self.parked[processor].take() else { return };
         hand_over(&mut self.here, &mut next);

@@ -1,4 +1,4 @@
-//! The hardware that translates addresses: TLBs, and what is behind them.
+//! The hardware that translates addresses: TLBs, and the hardware behind them.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 

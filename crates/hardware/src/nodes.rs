@@ -8,7 +8,8 @@ use ram::topology::{OWN, Topology};
 #[derive(Clone, Debug)]
 pub struct References {
     topology: Topology,
-    /// For each node, the cycles per reference beyond those of the processor's own node.
+    /// For each node, the cycles per reference in excess of a reference to the processor's own
+    /// node.
     beyond: Vec<u64>,
     /// For each node, the references by kind; the last element is for walks.
     pub counts: Vec<[u64; WALKS + 1]>,
@@ -31,8 +32,8 @@ impl References {
         Ok(Some(References { topology, beyond, counts }))
     }
 
-    /// Counts `times` references of one sort. Returns the cycles that each takes beyond a reference
-    /// to the processor's own node.
+    /// Counts `times` references of one sort. Returns the cycles that each of them takes in excess
+    /// of a reference to the processor's own node.
     #[inline]
     pub fn refer(&mut self, at: PhysAddr, sort: usize, times: u64) -> u64 {
         let node = self.topology.of_address(at);
@@ -40,7 +41,7 @@ impl References {
         self.beyond[node]
     }
 
-    /// The cycles of the program's references of one kind, beyond those of references to the
+    /// The cycles of the program's references of one kind, in excess of references to the
     /// processor's own node.
     pub fn cycles_beyond(&self, sort: usize) -> u64 {
         self.counts.iter().zip(&self.beyond).map(|(counts, beyond)| counts[sort] * beyond).sum()

@@ -10,7 +10,7 @@ use super::tlbs::TlbUnits;
 /// One processor of a machine.
 pub struct Processor {
     pub hardware: TlbUnits,
-    /// The trace cache, if it has one, which serves fetches before the TLB.
+    /// The processor's trace cache, if there is one, which serves fetches before the TLB.
     pub trace_cache: Option<TraceCache>,
     /// The context of the running space, as in the processor's register.
     pub asid: Asid,
@@ -24,8 +24,8 @@ pub struct Processor {
 pub struct ProcessorCounts {
     pub accesses: [u64; Kind::COUNT],
     pub instructions: u64,
-    /// Stores to clean pages that took a hardware assist; the next field counts those that trapped
-    /// to a handler.
+    /// Stores to clean pages that took a hardware assist; the next field counts such stores that
+    /// trapped to a handler.
     pub dirty_assists: u64,
     pub modify_traps: u64,
     /// Faults that the operating system handled.
@@ -42,7 +42,7 @@ pub struct ProcessorCounts {
     pub emptying_switches: u64,
     pub segment_loads: u64,
     pub copies: u64,
-    /// Cycles of all of these.
+    /// Cycles of all switches, with their flushes, segment loads and copies.
     pub switch_cycles: u64,
     pub shootdowns: Shootdowns,
 }
@@ -50,16 +50,16 @@ pub struct ProcessorCounts {
 /// Counts of shootdowns, from the view of one processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shootdowns {
-    /// Shootdowns that it started; the next field has the number of other processors that it
-    /// interrupted.
+    /// Shootdowns that the processor started; the next field has the number of other processors
+    /// that it interrupted.
     pub made: u64,
     pub asked: u64,
     /// Shootdowns for which the processor was interrupted.
     pub received: u64,
     /// Entries of the processor's TLBs flushed by shootdowns.
     pub entries: u64,
-    /// Cycles of the shootdowns that it started; the next field has those of shootdowns it was
-    /// interrupted for.
+    /// Cycles of the shootdowns that the processor started; the next field has the cycles of
+    /// shootdowns for which it was interrupted.
     pub sender_cycles: u64,
     pub receiver_cycles: u64,
 }

@@ -73,7 +73,7 @@ impl RangeUnit {
         Ok(Some(RangeUnit { tlb, from, pages_min, lookups: 0, hits: 0 }))
     }
 
-    /// Looks up `va`; `serves` returns whether the entry found may serve the access.
+    /// Looks up `va`; `serves` returns whether a found entry may serve the access.
     pub fn lookup(
         &mut self,
         va: VirtAddr,

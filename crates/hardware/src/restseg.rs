@@ -12,9 +12,9 @@
 //!                                      frame = place of the tag: no walk
 //! ```
 //!
-//! The segment for larger pages is searched first. The lookups are sequential, followed by the walk: their
-//! times add up. Lines of the arrays stay in their caches when they are written, since the caches are
-//! coherent.
+//! The segment for larger pages is searched first. The lookups in the segments and the walk follow
+//! each other, so their times add up. When an array is written, its lines stay in the caches, since
+//! the caches are coherent.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use description::{Description, Refusal};

@@ -7,11 +7,12 @@
 //!                             in, without those that have made room
 //! ```
 //!
-//! This requires that each entry is for one page of 4K, as the recorder counts them, and that only accesses
-//! change these TLBs between two events of a program. Accesses that are only counted are not reported to
-//! anything else, so nothing behind the TLBs may depend on hits. It therefore works for TLBs, page tables and
-//! walkers, with pages that stay where they are once they have been touched. It does not work with data
-//! caches, which need each access, nor with a page table that is itself translated by the TLBs.
+//! This requires that each TLB entry is for one page of 4K, the unit in which the recorder counts
+//! pages, and that only accesses change these TLBs between two events of a program. Accesses that
+//! are only counted reach no other part of the machine, so no part behind the TLBs may depend on
+//! hits. Counting therefore works for TLBs, page tables and walkers, with pages that keep their
+//! frames once they have been touched. It does not work with data caches, which need each access,
+//! nor with a page table that is itself translated by the TLBs.
 //!
 //! With FIFO and random replacement, every entry that is removed must be known. With a page table, an entry
 //! is also removed if it forbids an access that the operating system then grants. Machines with these
@@ -54,7 +55,7 @@ const CORE: [&str; 7] = [
 ];
 const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 
-/// Which pages are guaranteed to hit in the first-level TLBs of `description`, or why none is.
+/// Which pages are guaranteed to hit in the first-level TLBs of `description`, or why no page is.
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
         return Err(format!("the machine has {wrong}, where hits change more than the TLBs"));

@@ -1,4 +1,4 @@
-//! The TLBs of a machine, as in its description.
+//! The TLBs of a machine, built from its description.
 
 use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 use description::{
@@ -169,20 +169,20 @@ impl TlbUnits {
         &mut self.units[..count]
     }
 
-    /// The most that the policies of the first-level TLBs learn from hits.
+    /// How much the policies of the first-level TLBs use hits: the maximum over these TLBs.
     pub fn first_level_learns(&self) -> u8 {
         let first_level = self.units.iter().filter(|unit| unit.level == 1);
         first_level.map(|unit| unit.tlb.learns()).max().unwrap_or(NOTHING)
     }
 
-    /// The largest number of pages per block for which one of them has entries, or 0.
+    /// The largest number of pages per block for which a first-level TLB has entries, or 0.
     pub fn block_pages(&self) -> usize {
         let pages = self.units.iter().filter_map(|unit| unit.tlb.blocks());
         pages.map(|blocks| blocks.pages as usize).max().unwrap_or(0)
     }
 
-    /// Flushes what `flush` names and returns the number of entries. Here and below, the hits of
-    /// removed entries are added to `census`.
+    /// Flushes what `flush` names and returns the number of entries. In this and the following
+    /// functions, the hits of removed entries are added to `census`.
     pub fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) -> u64 {
         let of_ranges = |ranges: &mut RangeUnit| match flush.scope() {
             Scope::Nothing => 0,
@@ -197,19 +197,19 @@ impl TlbUnits {
             })
     }
 
-    /// Flushes everything that is not global, as a switch without ASIDs does.
+    /// Flushes all entries that are not global, as a switch without ASIDs does.
     pub fn flush_non_global(&mut self, census: &mut Census) -> u64 {
         self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_all())
             + self.flush_each(census, |tlb, mut gone| tlb.flush_non_global(&mut gone))
     }
 
-    /// Flushes everything of one ASID, before another space gets it.
+    /// Flushes all entries of one ASID, before another space gets this ASID.
     pub fn flush_asid(&mut self, asid: Asid, census: &mut Census) -> u64 {
         self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_asid(asid))
             + self.flush_each(census, |tlb, mut gone| tlb.flush_asid(asid, &mut gone))
     }
 
-    /// Flushes what translates addresses of `range`, on a machine without ASIDs.
+    /// Flushes all entries for addresses in `range`, on a machine without ASIDs.
     pub fn flush_range(&mut self, range: VirtRange, census: &mut Census) -> u64 {
         self.flush_each(census, |tlb, mut gone| tlb.flush_range(range, Asid(0), &mut gone))
     }

@@ -46,8 +46,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// The usage of a frame through all of its mappings since its usage bits were last cleared.
-    /// Clears those bits that are true in `clear` (K94 operation 5).
+    /// Whether a frame was used, and written, through any of its mappings since its usage bits were
+    /// last cleared. Clears the bits that are true in `clear` (K94 operation 5).
     pub fn usage(
         &self,
         frame: PhysAddr,
@@ -121,8 +121,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// frames with equal rights. Otherwise, or if no memory is left for a table, the operation fails
     /// and changes nothing.
     ///
-    /// The processors flush the old pages while the operation still holds the page table. Until then
-    /// they set usage bits in the old entries; the last step transfers these bits to the new pages.
+    /// The processors flush the old pages while the operation still holds the page table. Until the
+    /// flush, processors may set usage bits in the old entries; the last step transfers these bits
+    /// to the new pages.
     pub fn resize(
         &self,
         space: HatSpace,

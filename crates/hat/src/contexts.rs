@@ -1,5 +1,5 @@
 //! Contexts: the few numbers by which hardware tells the TLB entries of different spaces apart (K94
-//! sections 3.2 and 6.2: 65,536 on a SuperSPARC, 4096 on others).
+//! sections 3.2 and 6.2: 65,536 on a SuperSPARC, 4096 on other SPARC processors).
 //!
 //! ```text
 //!   enter(space) -- has one? --> goes on with it, and is the last that would lose it
@@ -10,9 +10,9 @@
 //!            processors forget its entries
 //! ```
 //!
-//! Keeping the order of use takes a lock at each entry into a space. While few contexts are in use, none
-//! will be taken away: below a threshold the order is not kept, and a space that has a context is
-//! entered without the lock (K94 section 6.2).
+//! Keeping the order of use takes a lock at each entry into a space. While few contexts are in use,
+//! no space has to lose its context: below a threshold the order is not kept, and a space that has
+//! a context is entered without the lock (K94 section 6.2).
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -36,8 +36,8 @@ pub struct ContextCounts {
     pub listed: u64,
     /// Contexts assigned to a space that had none.
     pub taken: u64,
-    /// Contexts assigned that had to be taken from another space; they are counted in `taken` as
-    /// well.
+    /// Contexts assigned that had to be taken from another space; such contexts are counted in
+    /// `taken` as well.
     pub stolen: u64,
 }
 

@@ -11,16 +11,16 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Limits contexts: spaces get contexts, at most as many as `limit` says. Call it before the first space
-    /// is entered.
+    /// Limits contexts: from now on spaces get contexts, at most as many at a time as `limit` says.
+    /// Call it before the first space is entered.
     pub fn limit_contexts(&self, limit: ContextLimit) {
         self.scheme.enter(Site::Create, |held| held.contexts(|contexts| contexts.limit(limit)));
         self.set_unlisted(limit.threshold);
     }
 
     /// Enters `space` on a processor. Returns the space's context, and the space that has lost it,
-    /// if any. `runs` tells which spaces processors run, including `space` already: those keep their
-    /// contexts.
+    /// if any. `runs` returns the spaces that processors run, which includes `space`: these spaces
+    /// keep their contexts.
     ///
     /// `None` if contexts are not limited or the space does not exist.
     pub fn enter(

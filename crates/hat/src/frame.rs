@@ -13,8 +13,8 @@
 //!
 //! The list is a tree written in preorder. A node's *depth* is the number of its ancestors: the chain
 //! of pages from which it was mapped, each space mapping the page to the next (E99 section 3.2, L4's
-//! mapping tree). What the memory manager loads has depth 0. Without pages that one space maps to
-//! another, the tree is K94's flat list.
+//! mapping tree). Pages that the memory manager loads have depth 0. Without pages that one space
+//! maps to another, the tree is K94's flat list.
 //!
 //! ```text
 //!   space 1, depth 0          the pager has the page
@@ -23,9 +23,9 @@
 //!     space 3, depth 1
 //! ```
 //!
-//! The first node is stored in the descriptor itself. Most frames are mapped once, and for these a fault
-//! allocates no node and reads one cache line. All nodes of a frame that is mapped several times are in
-//! an array of its own, linked in both directions by their indices:
+//! The first node is stored in the descriptor itself. Most frames are mapped once, and a fault on
+//! such a frame allocates no node and reads one cache line. If a frame is mapped several times, all
+//! its nodes are in an array that belongs to the frame, linked in both directions by their indices:
 //!
 //! ```text
 //!   leaf of a page table                          frame 16's array
@@ -74,7 +74,7 @@ struct Node {
     depth: u8,
 }
 
-/// A node in the array, with the names of the previous and next nodes.
+/// A node in the array, with the names of its neighbours in the list.
 #[derive(Clone, Copy, Default)]
 struct Linked {
     node: Node,
@@ -133,7 +133,8 @@ impl Frame {
         self.insert_beside_others(mapped)
     }
 
-    /// Not inlined, so that the usual load, of a frame without other mappings, keeps its registers.
+    /// [`Frame::insert`] for a frame that has other mappings. It is not inlined, so that the usual
+    /// load, of a frame without other mappings, keeps its registers.
     #[inline(never)]
     fn insert_beside_others(&mut self, mapped: Mapped) -> u32 {
         let list = self.list();
@@ -182,7 +183,7 @@ impl Frame {
         self.settle();
     }
 
-    /// Whether `child` is a child of `parent`: mapped directly from it.
+    /// Whether `child` is a child of `parent`, that is, was mapped directly from it.
     pub(crate) fn is_child(&self, parent: Noted, child: Mapped) -> bool {
         let Some((parent, mut next)) = self.find(parent).and_then(|name| self.node(name)) else {
             return false;
@@ -255,7 +256,7 @@ impl Frame {
         self.names(head).find(is_there)
     }
 
-    /// A node, and the name of the node after it.
+    /// The node of a name, and the name of the next node.
     fn node(&self, name: u32) -> Option<(Node, u32)> {
         let linked = match &self.list {
             Some(list) => *list.nodes.get(name.checked_sub(1)? as usize)?,
@@ -417,7 +418,7 @@ mod tests {
         Mapped { space: number as u32 % 5, mmu: number as u8 % 2, page: start.page(size) }
     }
 
-    /// Operations behave the same whether a note is correct, missing, or that of another node.
+    /// Operations have the same result whether a note is correct, missing, or names another node.
     #[test]
     fn a_list_under_names_is_the_obvious_list() {
         for seed in 0..200 {

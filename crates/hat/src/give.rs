@@ -28,7 +28,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// `rights` that `from` has.
     ///
     /// Pages that are unloaded in the meantime are skipped. Pages that `to` has already from this source
-    /// get the rights that they lack. If the operation fails, `to` has the pages before the failure.
+    /// get the rights that they lack. If the operation fails, `to` keeps the pages that were mapped
+    /// before the failure.
     pub fn map_from(
         &self,
         from: HatSpace,
@@ -42,8 +43,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Maps the pages to `to` as [`Hat::map_from`] does, and unmaps them from `from`. `to` takes the place of
-    /// `from` in the mapping tree: pages that were mapped from those of `from` become descendants of those of
-    /// `to`. The usage bits that a page had in `from` are transferred to `to`.
+    /// `from` in the mapping tree: descendants of a page of `from` become descendants of the new
+    /// page of `to`. The usage bits that a page had in `from` are transferred to `to`.
     pub fn grant(
         &self,
         from: HatSpace,
@@ -71,8 +72,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Unmaps all pages that were mapped, directly or through other spaces, from the pages that
-    /// `space` has in `range`; with `with_own`, those pages themselves too. `each` gets the pages as
-    /// they were.
+    /// `space` has in `range`; with `with_own`, those pages themselves too. `each` is called with
+    /// each page, as it was before.
     ///
     /// When this returns, no processor uses any of these pages.
     pub fn revoke(
@@ -206,7 +207,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(pages)
     }
 
-    /// The descendants of these pages of `space`, with those in the same MMU side by side.
+    /// The descendants of these pages of `space`; descendants in one MMU are adjacent in the
+    /// result.
     fn below(
         &self,
         held: &mut S::Held<'_>,
@@ -252,8 +254,8 @@ fn frames_of(pages: &[Mapping]) -> Vec<(PhysAddr, PageSize)> {
     pages.iter().map(frame).collect()
 }
 
-/// The translation of a page in the taker: with the frame of `given`, at the same offset from `at`
-/// as `given` has from the start of `range`.
+/// The translation of a passed page in the space that gets it: it has the frame of `given`, and the
+/// same offset from `at` that `given` has from the start of `range`.
 fn moved(given: Translation, range: VirtRange, at: VirtAddr, rights: Rights) -> Translation {
     let offset = given.page.start().get().wrapping_sub(range.start().get());
     let page = at.wrapping_add(offset).page(given.page.size());

@@ -8,10 +8,11 @@
 //!                                 +-----> table <------+       +--> (c): where e is copied to
 //! ```
 //!
-//! The layer records where each entry was copied to. It empties the copies before it removes a table
-//! that the entry leads to, and before it changes a page if the entry is that page's. A copy therefore
-//! never outlives its original, whatever is done to the lender. When the copy of a page's entry is
-//! emptied, the usage bits that walks have set in it are transferred to the original.
+//! The layer records where each entry was copied to. The layer empties these copies before it
+//! removes a table to which the entry leads, and before it changes the page if the entry maps a
+//! page. A copy therefore never outlives its original, whatever operation changes the lender. When
+//! the copy of a page's entry is emptied, the usage bits that walks have set in it are transferred
+//! to the original.
 
 use addr::{VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Lent, Loan, Mounted, Space};
@@ -69,8 +70,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// visible there at `at`. Both spaces must be in one page table, whose format has an area for
     /// copies.
     ///
-    /// Only walks use the copy. It exists until it is [taken back](Hat::take_back) or its original is
-    /// removed. The caller must flush what processors have cached through it.
+    /// Only walks use the copy. The copy exists until it is [taken back](Hat::take_back) or its
+    /// original is removed. The caller must flush translations that processors have cached through
+    /// the copy.
     pub fn lend(
         &self,
         from: HatSpace,

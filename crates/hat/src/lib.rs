@@ -12,9 +12,10 @@
 //!   Platform           TLBs and MMU caches of all processors, frames for tables, counted work
 //! ```
 //!
-//! The memory manager has the truth about an address space; this layer is a *cache* of it (K94
-//! section 3.2). Any translation may be dropped at any time and is restored by a minor fault.
-//! [`Hat::load`] may therefore fail for lack of table memory without losing anything.
+//! The memory manager has the complete data about an address space; this layer is only a *cache* of
+//! its translations (K94 section 3.2). Any translation may be dropped at any time and is restored
+//! by a minor fault. [`Hat::load`] may therefore fail for lack of table memory without losing
+//! anything.
 //!
 //! A space may map its pages to other spaces: [`Hat::map_from`], [`Hat::grant`] and [`Hat::revoke`]
 //! are L4's map, grant and unmap, over the same lists (E99 section 3.2).

@@ -18,8 +18,8 @@ use crate::{
     table_frames::PoolFrames,
 };
 
-/// The most spaces that lose their tables for one load: more than the number of tables that a load
-/// needs.
+/// The largest number of spaces that may lose their tables for one load. It is larger than the
+/// number of tables that a load needs.
 const STEALS_MAX: u32 = 16;
 
 /// Why an attempt to load has ended.
@@ -49,13 +49,13 @@ pub(crate) enum Passing {
     Grant,
 }
 
-/// What the taker has of a page so far.
+/// What the taker already has for a page that is passed to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
     /// The node of this name; the page itself will be mapped next.
     Node(u32),
-    /// The page, from the same giver. It only gets the rights that it lacks.
+    /// The page, from the same giver. The taker's page only gets the rights that it lacks.
     Already,
 }
 
@@ -70,9 +70,9 @@ pub(crate) struct Passed<'a> {
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Maps `count` adjacent pages to adjacent frames, the first of them `first` (K94 operation 1).
     ///
-    /// None of the addresses may be mapped: the memory manager first unloads what it replaces. The layer
-    /// numbers base frames with 32 bits, so that it supports 16 TiB of physical memory in frames of 4K,
-    /// whatever the table supports.
+    /// None of the addresses may be mapped: the memory manager first unloads what it replaces. The
+    /// layer numbers base frames with 32 bits, so it supports 16 TiB of physical memory in frames
+    /// of 4K, whatever the table supports.
     pub fn load(
         &self,
         space: HatSpace,
@@ -83,7 +83,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.load_in(space, MmuPlace::PROCESSOR, first, count, platform)
     }
 
-    /// [`Hat::load`] into another MMU of the space, whose place [`Hat::attach`] returned.
+    /// Like [`Hat::load`], but for another MMU of the space, whose place [`Hat::attach`] returned.
     pub fn load_in(
         &self,
         space: HatSpace,
@@ -229,7 +229,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Tries to load the pages, with the taker's descriptors locked once for all of them. Returns
-    /// how many are done.
+    /// the number of pages that were loaded.
     fn try_pass(
         &self,
         held: &mut S::Held<'_>,

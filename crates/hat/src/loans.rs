@@ -8,7 +8,8 @@ use pagetable::Space;
 /// All copies of root entries in one page table.
 #[derive(Debug, Default)]
 pub(crate) struct Loans {
-    /// The copies of each lent entry, by the lender and an address that the entry covers there.
+    /// The copies of each lent entry, by the lender and an address of the lender that the entry
+    /// covers.
     pub(crate) copies: BTreeMap<(u32, u64), Vec<Copied>>,
 }
 

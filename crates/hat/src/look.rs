@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// The space in its page table: what a processor's root register holds.
+    /// The space as its page table identifies it: the value for a processor's root register.
     pub fn space(&self, space: HatSpace) -> Option<Space> {
         self.scheme.enter(Site::Look, |held| {
             held.space(space.0, AddressSpace::processor, |entry, _| Some(entry?.inner))
@@ -39,8 +39,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// The number of mapped pages of each size, in all spaces, by ascending size. Each MMU descriptor counts
-    /// its pages when they are loaded and unloaded, so that no page table is searched. This is an operation
-    /// of its own, which waits for others.
+    /// its pages when they are loaded and unloaded, so that no page table is searched. Counting is
+    /// an operation of its own, which waits for other operations.
     pub fn mapped(&self) -> impl Iterator<Item = (PageSize, u64)> {
         let pages = self.scheme.enter(Site::Look, |held| self.population(held));
         self.sizes.iter().copied().zip(pages)

@@ -1,5 +1,6 @@
-//! Additional MMUs of a space, besides that of the processors: an I/O bridge's, a graphics card's
-//! (K94 sections 3.2, 4.2). Each has its own page table, which may have another format.
+//! Additional MMUs of a space, besides that of the processors: for example that of an I/O bridge
+//! or a graphics card (K94 sections 3.2, 4.2). Each has its own page table, which may have another
+//! format.
 //!
 //! ```text
 //!   space --> [ processors: x86-64 ] [ I/O bridge: linear ]
@@ -21,8 +22,9 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Adds an MMU with the empty `table` to `space`. It translates only the addresses in `limit`,
-    /// or all addresses without one. `None` if the space has [`MMUS_MAX`] MMUs already.
+    /// Adds an MMU with the empty `table` to `space`. The MMU translates only the addresses in
+    /// `limit`, or all addresses if `limit` is absent. `None` if the space has [`MMUS_MAX`] MMUs
+    /// already.
     ///
     /// The table may support only page sizes that the processors' tables support too.
     pub fn attach(

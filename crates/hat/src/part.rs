@@ -1,6 +1,6 @@
-//! Operations on the part of an MMU descriptor that an operation holds. With the whole descriptor they
-//! use the table's own contract; with a part, whose siblings other operations may hold, they use that
-//! of [subtrees](pagetable::Subtrees).
+//! Operations on the part of an MMU descriptor that an operation holds. If the operation holds the
+//! whole descriptor, it uses the interface [`pagetable::PageTable`]. If it holds a part, whose
+//! siblings other operations may hold, it uses that of [subtrees](pagetable::Subtrees).
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +21,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// The table, for reading what lies in this part.
+    /// The table, for reading the entries that lie in this part.
     pub(crate) fn table(&self) -> Option<&T> {
         self.mmu().table.as_deref()
     }
@@ -115,7 +115,8 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         self.edit(space, VirtRange::of_page(page), SubtreeEdit::Protect(rights), &mut |_| ())
     }
 
-    /// Adds the rights of `wanted` to its page, if that maps the frame of `wanted`.
+    /// Adds the rights of `wanted` to the page at its address, if the page maps the frame of
+    /// `wanted`.
     pub(crate) fn widen(&mut self, space: Space, wanted: Translation) -> Result<Flush, Error> {
         self.protect_page(space, wanted.page, &mut |Mapping { translation, .. }| {
             let rights = translation.rights.bits() | wanted.rights.bits();
@@ -150,7 +151,7 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Runs `f` on the part of an MMU that an operation on `range` needs; the scheme decides how
-    /// much that is.
+    /// large this part is.
     pub(crate) fn part<R>(
         &self,
         held: &mut S::Held<'_>,

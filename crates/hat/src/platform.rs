@@ -6,8 +6,8 @@ use crate::HatSpace;
 /// What the layer needs from its environment, which is a kernel's processors or a simulated
 /// machine.
 pub trait Platform {
-    /// Makes every processor flush what `flushes` name: the TLB entries of their pages in their
-    /// spaces, and MMU-cache entries that lead to tables that moved or were removed.
+    /// Makes every processor flush the entries that `flushes` name: the TLB entries of their pages
+    /// in their spaces, and MMU-cache entries that lead to tables that moved or were removed.
     ///
     /// When this returns, no processor uses any of these translations, so that the frames can have
     /// a new owner.
@@ -20,8 +20,8 @@ pub trait Platform {
     /// tables. The page is restored by a minor fault.
     fn stolen(&mut self, _space: HatSpace, _page: &Mapping) {}
 
-    /// Called for work that was done, so that it can be counted and priced. A kernel need not
-    /// implement it.
+    /// Called after work of this layer, so that the work can be counted and priced. A kernel need
+    /// not implement this function.
     fn work(&mut self, _step: Step, _count: u64) {}
 
     /// Called when the mapping list of the base frame with this number is read or changed, for

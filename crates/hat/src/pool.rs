@@ -24,12 +24,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool without a fixed share: the platform provides each frame, and gets it back at once.
+    /// A pool without a fixed share: the platform provides each frame, and gets it back as soon as
+    /// the table is freed.
     pub fn unlimited() -> Pool {
         Pool::default()
     }
 
-    /// A pool that takes at most `bytes` from the platform and keeps them.
+    /// A pool that takes at most `bytes` bytes of frames from the platform, and keeps these frames.
     pub fn of(bytes: u64) -> Pool {
         Pool { share_bytes: Some(bytes), ..Pool::default() }
     }
@@ -96,8 +97,8 @@ pub struct PoolCounts {
 pub(crate) enum Taken {
     /// This free frame of the pool.
     Free(PhysAddr),
-    /// The platform.
+    /// From the platform.
     New,
-    /// Nowhere: the pool has used up its share.
+    /// There is no frame: the pool has used up its share.
     None,
 }

@@ -47,8 +47,8 @@ pub(crate) struct MmuEntry {
     pub(crate) table: u32,
     /// The space in that table.
     pub(crate) inner: Space,
-    /// The only addresses that it translates, if not all: an I/O MMU may only translate the
-    /// kernel's.
+    /// The addresses that the MMU translates; absent: all. An I/O MMU, for example, may translate
+    /// only addresses of the kernel.
     pub(crate) limit: Option<VirtRange>,
 }
 
@@ -102,7 +102,7 @@ pub struct Mmu<T: ?Sized> {
     population: Box<[AtomicUsize]>,
     /// The time of the last load of each space; recorded only if tables may be stolen.
     pub(crate) loaded: BTreeMap<u32, AtomicUsize>,
-    /// The copies of root entries of the table's spaces in one another's roots.
+    /// The copies of root entries that spaces of this table have lent to each other.
     pub(crate) loans: Loans,
 }
 
@@ -119,7 +119,7 @@ impl<T: Mounted + ?Sized> Default for Mmu<T> {
 }
 
 impl<T: Mounted + ?Sized> Mmu<T> {
-    /// Sets its table, which is empty, and the number of page sizes.
+    /// Sets the descriptor's table, which is empty, and the number of page sizes.
     pub(crate) fn begin(&mut self, table: Box<T>, sizes: usize) -> &mut T {
         self.has_notes = table.has_notes();
         self.population = (0..sizes).map(|_| AtomicUsize::new(0)).collect();

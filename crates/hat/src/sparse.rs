@@ -1,4 +1,4 @@
-//! A sparse array: only those parts exist whose elements have been used.
+//! A sparse array: a part exists only once one of its elements has been used.
 //!
 //! ```text
 //!   parts by the upper bits  -->  chunks of 1024 by the middle bits  -->  element

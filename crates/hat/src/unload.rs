@@ -1,5 +1,5 @@
-//! Operations that remove translations: those of a range of one space, or all translations of some
-//! frames.
+//! Operations that remove translations: all translations in a range of one space, or all
+//! translations of some frames.
 
 use alloc::vec::Vec;
 
@@ -19,7 +19,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets the pages as
     /// they were.
     ///
-    /// A range that ends inside a larger page is refused: [`Hat::resize`] that page first.
+    /// A range that ends inside a larger page is refused: split that page first by [`Hat::resize`].
     pub fn unload(
         &self,
         space: HatSpace,
@@ -206,8 +206,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.mapped_in(held, &self.lists(frames), &mut |_| ())
     }
 
-    /// The pages in these lists, in order, without duplicates. `touch` gets each descriptor every time
-    /// it is read.
+    /// The pages in these lists, in order, without duplicates. `touch` is called each time a
+    /// descriptor is read.
     fn mapped_in(
         &self,
         held: &mut S::Held<'_>,
@@ -248,7 +248,8 @@ impl List {
     }
 }
 
-/// The requested frames, sorted, so that a binary search finds whether a page maps a part of one.
+/// The requested frames, sorted, so that a binary search finds whether a page maps a part of any of
+/// them.
 pub(crate) struct Asked(Vec<Covered>);
 
 /// A frame, and the end of the memory that it and all frames before it in the order cover.
@@ -288,7 +289,8 @@ mod tests {
 
     use super::*;
 
-    /// Overlapping frames of any sizes, against a comparison with each of them.
+    /// Tests overlapping frames of any sizes; the expected result comes from a comparison with each
+    /// of them.
     #[test]
     fn a_page_maps_a_part_of_a_frame_that_overlaps_its_own() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,4 @@
-//! Virtual processors, one of which runs at a time: the one that has the baton.
+//! Virtual processors, one of which runs at a time: the processor that has the baton.
 //!
 //! ```text
 //!   processor 0  =====L-----------------------R==        = runs   L, R: takes, gives back a lock
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Each virtual processor is a thread of the host with a clock of its own. Between two points at
-//! which it could interact with another one (locks, sleeps, shootdowns, the pool) it only advances
-//! its clock. At such a point the baton is passed to the processor whose clock shows the least time.
-//! Interactions between processors therefore happen in the order of virtual time, and in the same way
-//! in every run. With a seed, the baton is passed to a random processor that can run: this explores
-//! schedules, each of which is repeated by the same seed.
+//! which a processor could interact with another one (locks, sleeps, shootdowns, the pool), the
+//! processor only advances its clock. At such a point the baton is passed to the processor whose
+//! clock shows the least time. Interactions between processors therefore happen in the order of
+//! virtual time, and in the same way in every run. With a seed, the baton is passed to a random
+//! processor that can run: this explores schedules, each of which is repeated by the same seed.
 
 use std::{
     cell::RefCell,
@@ -33,15 +33,15 @@ use crate::{
 /// The largest number of processors in a run: each is a thread of the host.
 pub const CPUS_MAX: usize = 128;
 
-/// Which processor has the baton, and which can get it.
+/// The baton, with the state of each processor: which one has the baton, and which ones can get it.
 pub struct Baton {
     state: Mutex<State>,
     turns: Vec<Condvar>,
     /// The prices of work.
     pub costs: Costs,
-    /// What a waiting processor does.
+    /// What a processor does while it waits for a lock.
     pub kind: LockKind,
-    /// The measured pace of work by place, if there is one.
+    /// The measured duration of work by place, if it was measured.
     paces: Option<Paces>,
 }
 
@@ -72,7 +72,7 @@ enum Status {
     Done,
 }
 
-/// The result of a run of the processors.
+/// The result of a run of the virtual processors.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The cycles on each processor's clock when it ended.
@@ -101,7 +101,7 @@ pub struct Me {
     locks: LockCounts,
     time: TimeUse,
     work: WorkIn,
-    /// The locks that it holds, each with the time when it was taken.
+    /// The locks that the processor holds, each with the time when it was taken.
     holds: Vec<(Class, u64)>,
     /// The cycles that the current operation can still spend on cache lines that locks guard.
     guarded_left: u64,
@@ -118,7 +118,8 @@ impl Me {
         self.random.random_range(0..=2 * mean)
     }
 
-    /// The cycles to fetch the cache lines that a lock guards, up to the limit for one operation.
+    /// The cycles to fetch the cache lines that a lock guards, up to the limit of such cycles for
+    /// one operation.
     pub(crate) fn guarded(&mut self) -> u64 {
         let cycles = self.guarded_left.min(self.baton.costs.guarded);
         self.guarded_left -= cycles;
@@ -131,8 +132,8 @@ impl Me {
         *self.work.entry(place).or_insert(0) += cycles;
     }
 
-    /// Adds the measured time of a lock's hold (or, without a lock, before one) that no step of
-    /// work accounts for.
+    /// Adds the measured time that no step of work accounts for: during the hold of a lock or,
+    /// without a lock, before one.
     fn more(&mut self, place: Option<Class>) {
         if let Some(mean) = self.baton.paces.as_ref().map(|paces| paces.more(place)) {
             let cycles = self.around(mean);
@@ -279,7 +280,8 @@ impl Baton {
         state
     }
 
-    /// Passes the baton to the processor that is due, and returns when this one has it again.
+    /// Passes the baton to the processor that is due, and returns when this processor has the baton
+    /// again.
     fn hand_over<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -305,7 +307,7 @@ impl Baton {
 }
 
 impl State {
-    /// The processor that runs next, among those that can.
+    /// The processor that runs next, out of those that can run.
     fn choose(&mut self) -> Option<usize> {
         let can = |cpu: &Cpu| cpu.status == Status::Runnable;
         match &mut self.random {
@@ -328,7 +330,7 @@ impl State {
     }
 }
 
-/// Runs `f` with the virtual processor of this thread, if it is one.
+/// Runs `f` with the virtual processor of this thread, if the thread is a virtual processor.
 pub fn with_me<R>(f: impl FnOnce(&mut Me) -> R) -> Option<R> {
     ME.with_borrow_mut(|me| me.as_mut().map(f))
 }
@@ -365,7 +367,7 @@ pub fn spend_on(cycles: u64, part: fn(&mut TimeUse) -> &mut u64) {
     });
 }
 
-/// A point at which another processor could come first.
+/// A point at which the baton may be passed to another processor.
 pub fn pass() {
     let Some((baton, cpu, pending)) = baton() else { return };
     let mut state = baton.lock();
@@ -416,7 +418,7 @@ pub fn interrupt(cpus: impl Iterator<Item = usize>, cycles: u64) {
     }
 }
 
-/// The clock of this thread's processor; 0 if it is not one.
+/// The clock of this thread's virtual processor; 0 if the thread is not a virtual processor.
 pub fn now() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
@@ -424,7 +426,7 @@ pub fn now() -> u64 {
     state.cpus[cpu].clock
 }
 
-/// The number of this thread's processor, if it is one.
+/// The number of this thread's virtual processor, if the thread is one.
 pub fn cpu() -> Option<usize> {
     with_me(|me| me.cpu)
 }

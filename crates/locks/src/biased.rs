@@ -15,10 +15,10 @@
 //! ```
 //!
 //! A note must be in memory before its reader tests whether the lock is biased, which normally takes a locked
-//! instruction. Here the writer makes all processors execute a barrier instead (Linux's `membarrier`): either
-//! the reader or the writer then sees what the other has written. Without that system call, no lock is
-//! biased. A barrier takes some microseconds, so that a lock becomes biased only after a number of readers
-//! since the last writer.
+//! instruction. In this lock the writer makes all processors execute a barrier instead (Linux's
+//! `membarrier`): either the reader or the writer then sees what the other has written. Without
+//! that system call, no lock is biased. A barrier takes some microseconds, so that a lock becomes
+//! biased only after a number of readers since the last writer.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -36,12 +36,12 @@ use crate::waiting::{free, patiently, spun};
 
 mod row;
 
-/// The number of readers since the last writer after which a lock becomes biased. They take at least some
-/// hundred nanoseconds each, so that the barrier of the next writer adds a few per cent.
+/// The number of readers since the last writer after which a lock becomes biased. Each reader takes
+/// at least some hundred nanoseconds, so the barrier of the next writer adds only a few per cent.
 const READERS_MIN: u32 = if cfg!(miri) { 64 } else { 1024 };
 
-/// The number of locks that a thread can read at the same time by notes; it takes further locks in
-/// the ordinary way.
+/// The number of locks that a thread can read at the same time by notes; the thread takes further
+/// locks in the ordinary way.
 const NOTES: usize = 4;
 
 /// The notes of one thread: addresses of locks that it reads, or 0.
@@ -58,8 +58,8 @@ struct Notes {
     are_taken: AtomicBool,
 }
 
-/// The notes of all threads. They are never freed: there are as many as the largest number of
-/// threads that ran at the same time.
+/// The notes of all threads. Notes are never freed: their number is the largest number of threads
+/// that ran at the same time.
 static ALL: Mutex<Vec<&'static Notes>> = Mutex::new(Vec::new());
 
 impl Notes {
@@ -119,7 +119,7 @@ fn own() -> Option<&'static Notes> {
     OWN.get().or_else(lease)
 }
 
-/// Waits until none of the notes that `of` selects of each thread names this lock.
+/// Waits until no thread has a note that names this lock, among the notes that `of` selects.
 fn await_no_note(lock: usize, of: impl Fn(&'static Notes) -> &'static [AtomicUsize]) {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for note in all.into_iter().flat_map(of) {
@@ -257,8 +257,9 @@ mod barrier {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
-    /// Stands in a thread that the barrier is for, between a store and a load. The processor may swap the two, which
-    /// [`pass`] orders; the compiler may not.
+    /// The mark for a thread on which the barrier acts, between a store and a load. The processor
+    /// may swap the two, as [`pass`] orders them; this mark only prevents the compiler from
+    /// swapping them.
     #[inline]
     pub(super) fn stay_before() {
         if cfg!(miri) { fence(Ordering::SeqCst) } else { compiler_fence(Ordering::SeqCst) }
@@ -310,8 +311,8 @@ mod tests {
         assert_eq!(lock.is_biased.load(Ordering::Relaxed), barrier::is_possible());
     }
 
-    /// If one lock is inside another and both have the same address, a note still identifies which
-    /// one is read.
+    /// If one lock is inside another and both have the same address, a note still identifies the
+    /// lock that is read.
     #[test]
     fn a_lock_in_a_lock_is_written_while_the_outer_one_is_read() {
         let outer: BiasedRw<BiasedRw<[u64; 2]>> = BiasedRw::new(Class::Space, lock());
@@ -322,9 +323,10 @@ mod tests {
         });
     }
 
-    /// Two halves of a number. One thread reads both by notes, whose stores are delayed behind stores to
-    /// distant cache lines. Another thread writes both, one after the other, once the lock `is_biased` or a
-    /// time limit has passed. The first thread must never see only one half changed.
+    /// Tests two halves of a number. One thread reads both halves by notes, whose stores are
+    /// delayed behind stores to distant cache lines. Another thread writes both halves, one after
+    /// the other, once the lock `is_biased` or a time limit has passed. The first thread must never
+    /// see only one half changed.
     pub(super) fn late_notes(
         rounds: u64,
         patience: Duration,
@@ -424,8 +426,8 @@ mod tests {
         );
     }
 
-    /// Readers see both halves or none of what a writer changes, and a writer sees no reader, in the biased
-    /// and in the ordinary way.
+    /// A reader sees either both halves of a writer's change or none, and a writer never runs
+    /// beside a reader, whether the lock is biased or not.
     #[test]
     fn no_reader_is_beside_a_writer() {
         const WRITES: u64 = if cfg!(miri) { 30 } else { 300 };

@@ -18,7 +18,7 @@ use hat::locking::{
 /// A way in which [`Fine`](hat::locking::Fine) schemes lock descriptors.
 #[derive(Clone, Copy, Debug)]
 pub enum Chosen {
-    /// Flags under one mutex.
+    /// The scheme `monitor`: flags under one mutex.
     Monitor,
     /// A mutex for each of a number of buckets.
     Hashed(Hashed),

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use hat::{Step, locking::Class};
 use serde::Serialize;
 
-/// Prices in cycles. Those of the HAT layer's and the memory manager's work are the numbers of instructions
-/// of this code, at one per cycle; the others are assumptions. K94 prints no times, so that only orders and
-/// ratios that follow from them can be claimed.
+/// Prices in cycles. The prices of the HAT layer's and the memory manager's work are the numbers of
+/// instructions of this code, at one per cycle; the other prices are assumptions. K94 prints no
+/// times, so only orders and ratios that follow from these prices can be claimed.
 ///
 /// The instructions were counted by cachegrind on x86-64 without locks, over adjacent pages of the format
 /// x86-64 (`examples/instructions.rs`). A load and an unload of 1, 16 and 64 pages take 2316, 13392 and 40765
 /// instructions; a change of rights takes 1038, 3684 and 10068. An operation therefore takes about 800
 /// instructions, the entry of a page 170, and its node another 200. A fault on a page of a file in memory
-/// takes 2565 with its share of an unmapping, one on an anonymous page 4043: after subtracting the layer's
-/// work, 360 remain for each search and 680 for each step with a frame.
+/// takes 2565 with its share of an unmapping, a fault on an anonymous page 4043: after subtracting
+/// the layer's work, 360 remain for each search and 680 for each step with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Costs {
     /// An operation of the HAT layer, independent of the number of its pages.
@@ -31,7 +31,8 @@ pub struct Costs {
     pub transfer: u64,
     /// Fetching, at the same time, the cache lines that the lock guards.
     pub guarded: u64,
-    /// The limit of `guarded` for all locks of one operation: it has then fetched all lines that it uses.
+    /// The limit of `guarded` for all locks of one operation: at this limit the operation has
+    /// fetched all lines that it uses.
     pub guarded_operation: u64,
     /// Fetching a lock's line back by its holder, once for each attempt of a spinning processor
     /// ([`LockKind::Barging`], like the next two).
@@ -43,12 +44,12 @@ pub struct Costs {
     pub pause: u64,
     /// Putting a thread to sleep and waking it.
     pub sleep: u64,
-    /// The sender's cost of a shootdown, once, and `shoot_each` for each receiver.
+    /// The sender's fixed cost of a shootdown; `shoot_each` is added for each receiver.
     pub shoot: u64,
     /// See `shoot`.
     pub shoot_each: u64,
-    /// From a receiver's interrupt to its answer: the sender waits that long, and the receiver
-    /// works.
+    /// The time from a receiver's interrupt to its answer: the sender waits during this time, and
+    /// the receiver works.
     pub answer: u64,
     /// Entering the kernel by a trap, and returning.
     pub trap: u64,
@@ -156,7 +157,8 @@ impl Costs {
         }
     }
 
-    /// The price of the HAT layer's `step`. A shootdown is priced by who is interrupted.
+    /// The price of the HAT layer's `step`. The price of a shootdown depends on the processors that
+    /// are interrupted.
     pub fn of(&self, step: Step) -> u64 {
         match step {
             Step::Operation => self.operation,
@@ -168,16 +170,17 @@ impl Costs {
     }
 }
 
-/// The measured duration of work by where it is done: under which lock, the last taken of those held.
+/// The measured duration of work, by the lock under which it is done: of the locks that are held,
+/// the one taken last.
 #[derive(Clone, Debug, Default)]
 pub struct Paces(pub BTreeMap<Option<Class>, Pace>);
 
 /// The duration of work in one place.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// The factor for each cycle of its price.
+    /// The factor by which each cycle of the price is multiplied.
     pub times: f64,
-    /// Additional cycles for each lock taken there, which the steps of work cannot account for.
+    /// Additional cycles for each hold of the lock, which the steps of work cannot account for.
     pub more: u64,
 }
 
@@ -203,9 +206,10 @@ pub enum LockKind {
     Adaptive,
     /// The processor sleeps, and gets the lock in its turn.
     HandOver,
-    /// The processor spins, and sees with a delay that the lock is free. Meanwhile another processor can take it,
-    /// including the one that released it: most present-day locks. Readers of a reader/writer lock note their
-    /// presence in a cache line of their own.
+    /// The processor spins, and sees with a delay that the lock is free. Meanwhile another
+    /// processor can take the lock, including the one that released it. Most present-day locks work
+    /// in this way. Readers of a reader/writer lock note their presence in a cache line of their
+    /// own.
     Barging,
 }
 

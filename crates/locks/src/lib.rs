@@ -1,4 +1,5 @@
-//! Platforms of locks for the HAT layer and the memory manager: those of this host, and those of virtual time.
+//! Platforms of locks for the HAT layer and the memory manager: locks of this host, and locks of
+//! virtual processors.
 //!
 //! ```text
 //!   Native     the host's: spin a little, then sleep; readers and owners in bias need no atomic instruction

@@ -1,8 +1,8 @@
 //! Locks of the host, for threads of the operating system on which this runs.
 //!
-//! A mutex is released by a plain store, so that an uncontended one costs a single locked instruction. The
-//! thread that releases it cannot see sleeping threads, which therefore check again after a while
-//! ([`crate::waiting`]).
+//! A mutex is released by a plain store, so an uncontended mutex costs a single locked instruction.
+//! The thread that releases it cannot see sleeping threads, which therefore check again after a
+//! while ([`crate::waiting`]).
 
 use std::sync::OnceLock;
 
@@ -74,7 +74,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
     }
 }
 
-/// A value that one thread creates and all see.
+/// A value that one thread creates and all threads read.
 #[derive(Debug)]
 pub struct NativeOnce<T>(OnceLock<T>);
 

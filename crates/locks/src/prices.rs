@@ -9,10 +9,11 @@
 //!   pause      one thread: what passes between two tries; and the line fetched for the next
 //! ```
 //!
-//! Each is measured in many short batches. A batch of `transfer` shows the cost of a line only if both
-//! threads run at the same time on different processors. If the host has put both on one processor, or one of
-//! them waits for a processor, a batch takes as long as the host's time slice. Such batches are discarded
-//! (`TRANSFER_MAX_NS`), and new threads try again, for a while. Without valid batches there is no price.
+//! Each duration is measured in many short batches. A batch of `transfer` shows the cost of a line
+//! only if both threads run at the same time on different processors. If the host has put both on
+//! one processor, or one of them waits for a processor, a batch takes as long as the host's time
+//! slice. Such batches are discarded (`TRANSFER_MAX_NS`), and new threads try again, for a while.
+//! Without valid batches there is no price.
 //!
 //! Work is counted in cycles of virtual time, which are instructions. The duration of a cycle differs
 //! between loads, since their cache misses differ: it is derived from the duration of an operation on
@@ -30,21 +31,21 @@ use serde::Serialize;
 
 use crate::{costs::Costs, native::NativeMutex, waiting::pause};
 
-/// A batch above this did not have both threads running: present-day processors exchange a line in some
-/// hundred ns.
+/// In a batch with a longer transfer time, the two threads did not run at the same time:
+/// present-day processors exchange a line in some hundred ns.
 const TRANSFER_MAX_NS: f64 = 1000.0;
 
-/// If two prices of a line differ by more than this factor, the processors were at different distances: on
-/// one core and on two, or in one socket and in two.
+/// If two prices of a line differ by more than this factor, the distance of the two processors
+/// changed between them, for example from one core to two cores, or from one socket to two.
 const TRANSFER_CHANGE_MAX: f64 = 1.5;
 
 /// The least number of valid batches for a price.
 const BATCHES_MIN: usize = 64;
 
-/// How long one pair of threads exchanges a line.
+/// The time for which one pair of threads exchanges a line.
 const WINDOW: Duration = Duration::from_millis(5);
 
-/// The number of pairs of threads that try.
+/// The largest number of pairs of threads that are tried, one after the other.
 const PAIRS_MAX: usize = 40;
 
 /// Durations on the host, in nanoseconds.
@@ -56,16 +57,16 @@ pub struct HostPrices {
     pub transfer_ns: f64,
     /// A lock released while another thread spins for it and has its cache line.
     pub release_ns: f64,
-    /// From the release until the spinning thread, whose next attempt is just then, has the lock.
+    /// The time from a release until a spinning thread that tries at that moment has the lock.
     pub handover_ns: f64,
-    /// From one attempt of a spinning thread to the next, which takes the line from the lock's
-    /// holder.
+    /// The time from one attempt of a spinning thread to its next attempt; each attempt takes the
+    /// cache line from the lock's holder.
     pub pause_ns: f64,
 }
 
 impl HostPrices {
-    /// Measures them, which takes some hundredths of a second, or about half a second if the host is busy.
-    /// `None` if two threads do not run at the same time during all of that.
+    /// Measures all durations, which takes some hundredths of a second, or about half a second if
+    /// the host is busy. `None` if two threads do not run at the same time during all of this time.
     pub fn measured() -> Option<HostPrices> {
         let transfer_ns = transfer()?;
         let (releases, handovers) = handovers();
@@ -83,8 +84,8 @@ impl HostPrices {
         })
     }
 
-    /// Whether the host's processors are at the same distance as before: the transfer of a line takes about
-    /// as long.
+    /// Whether the two processors have the same distance as in `before`: the transfer of a line
+    /// takes about as long.
     pub fn are_those_of(&self, before: &HostPrices) -> bool {
         let ratio = self.transfer_ns / before.transfer_ns;
         (1.0 / TRANSFER_CHANGE_MAX..=TRANSFER_CHANGE_MAX).contains(&ratio)
@@ -189,7 +190,8 @@ fn pair() -> Vec<f64> {
     batches
 }
 
-/// The durations of a release, and from then until the other thread has the lock, in nanoseconds.
+/// Two durations in nanoseconds: of a release, and from the release until the other thread has the
+/// lock.
 fn handovers() -> (Vec<f64>, Vec<f64>) {
     const TIMES: u64 = 128;
     /// How long the lock is held: the other thread spins meanwhile, and does not sleep yet.

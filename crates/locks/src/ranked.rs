@@ -1,8 +1,8 @@
-//! Locks that assert their order: a thread that takes one must not hold a lock of the same or a
-//! higher rank, and a thread that sleeps until a value changes must not hold any.
+//! Locks that assert their order: a thread that takes a lock must not hold a lock of the same or a
+//! higher rank, and a thread that sleeps until a value changes must not hold any lock.
 //!
-//! It wraps any platform and includes logical locks, so that every test of a scheme also tests the
-//! order documented in [`hat::locking`].
+//! [`Ranked`] wraps any platform and includes logical locks, so that every test of a scheme also
+//! tests the order documented in [`hat::locking`].
 
 use std::{cell::RefCell, marker::PhantomData};
 

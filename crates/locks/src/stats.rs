@@ -55,12 +55,12 @@ impl AddAssign<&Histogram> for Histogram {
 /// The cost of the locks of one class.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ClassCounts {
-    /// The number of times one was taken.
+    /// The number of times a lock of the class was taken.
     pub acquisitions: u64,
-    /// The number of times one was found held by another thread.
+    /// The number of times a lock of the class was found held by another thread.
     pub contended: u64,
-    /// The number of times another processor had taken it last, so that its cache line had to be
-    /// fetched.
+    /// The number of times another processor had held the lock last, so that its cache line had to
+    /// be fetched.
     pub transfers: u64,
     /// Cycles from the request to the acquisition, for locks that were found held.
     pub waits: Histogram,
@@ -132,6 +132,6 @@ impl AddAssign<&TimeUse> for TimeUse {
 /// The counts of all classes.
 pub type LockCounts = BTreeMap<Class, ClassCounts>;
 
-/// Cycles of work by the class of the lock that was taken last, of those held; `None`: without a
-/// lock.
+/// Cycles of work by the class of the lock under which the work was done: of the locks held, the
+/// one taken last; `None`: without a lock.
 pub type WorkIn = BTreeMap<Option<Class>, u64>;

@@ -2,8 +2,8 @@
 //!
 //! A lock that is released goes to the processor that has waited longest. The cost of having waited
 //! depends on the kind ([`LockKind`]): a cache line is fetched after spinning, threads are switched
-//! after sleeping. A processor spins as long as a lock's holder runs, which here is always the case
-//! unless the holder sleeps on another lock.
+//! after sleeping. A processor spins as long as a lock's holder runs, and a virtual holder always
+//! runs unless it sleeps on another lock.
 //!
 //! With [`LockKind::Barging`] the first processor to ask gets the lock, and readers write to cache lines of
 //! their own ([`crate::biased`]):
@@ -29,8 +29,8 @@ use crate::{
     native::NativeOnce,
 };
 
-/// The platform of virtual processors. Outside of them, where a test or a load is prepared, locks
-/// are always free and cost nothing.
+/// The platform of virtual processors. On other threads, such as one that prepares a test or a
+/// load, locks are always free and cost nothing.
 #[derive(Debug)]
 pub enum Timed {}
 
@@ -243,7 +243,7 @@ impl<T> Mutex<T> for TimedMutex<T> {
 }
 
 /// A reader/writer lock of [`Timed`]. Readers run at the same time; a reader that arrives after a
-/// writer waits for it.
+/// writer waits for the writer.
 #[derive(Debug)]
 pub struct TimedRw<T> {
     gate: Gate,

@@ -1,8 +1,8 @@
 //! How threads of this host wait for a lock.
 //!
-//! A thread that finds a lock held, or a descriptor busy, spins. It sleeps only when that takes longer than a
-//! running holder would need. The locks of std sleep after about a microsecond, and putting a thread to sleep
-//! and waking it takes ten times as long as such a hold.
+//! A thread that finds a lock held, or a descriptor busy, spins. It sleeps only when spinning takes
+//! longer than a running holder would need. The locks of std sleep after about a microsecond, and
+//! putting a thread to sleep and waking it takes ten times as long as such a hold.
 
 use std::{
     hint::spin_loop,
@@ -40,8 +40,8 @@ pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     None
 }
 
-/// The first value that `attempt` returns, however long that takes: the thread sleeps between series of
-/// attempts.
+/// The first value that `attempt` returns, however long the wait is: the thread sleeps between
+/// series of attempts.
 pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
     loop {
         if let Some(result) = spun(&attempt) {
@@ -56,7 +56,7 @@ pub(crate) fn pause() {
     (0..PAUSES).for_each(|_| spin_loop());
 }
 
-/// The lock, if it was free.
+/// The guard of the lock, if the lock was free.
 pub(crate) fn free<G>(tried: TryLockResult<G>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),
@@ -68,8 +68,8 @@ pub(crate) fn free<G>(tried: TryLockResult<G>) -> Option<G> {
 /// Where threads of [`crate::Native`] wait: a counter that each wake-up increments, so that one place can
 /// serve several mutexes. Threads first spin, as for a lock, so that waking them needs no system call. A
 /// thread that goes to sleep declares that before it reads the counter for the last time, and a thread that
-/// wakes others checks for sleepers after it has incremented the counter: one of the two sees the other, and
-/// no wake-up is lost.
+/// wakes others checks for sleepers after it has incremented the counter: at least one of the two
+/// threads sees the change of the other, so no wake-up is lost.
 #[derive(Debug)]
 pub struct NativeWait {
     woken: AtomicU64,
@@ -128,7 +128,8 @@ mod tests {
     use super::*;
     use crate::native::NativeMutex;
 
-    /// Two threads wake each other in turn, at once or after the other has gone to sleep.
+    /// Two threads wake each other in turn, either immediately or after the other thread has gone
+    /// to sleep.
     #[test]
     fn no_waking_is_lost() {
         let turn = NativeMutex::new(Class::Hat, 0_u32);

@@ -1,12 +1,13 @@
-//! Locks that count how many times each class is taken, and measure where time is spent, over any platform. A
-//! load on this host can thus be compared with the same load in virtual time.
+//! Locks over any platform that count how many times each class is taken, and measure the time
+//! spent under each lock. A load on this host can thus be compared with the same load in virtual
+//! time.
 //!
 //! ```text
 //!   op    [ space          [ MMU             [ frame ]      ]    ]
 //!    outside |   space        |     MMU         | frame | MMU | space | outside     whose the time is
 //! ```
 //!
-//! Time is attributed to the lock that was taken last of those held.
+//! Time is attributed to one lock: of the locks that are held, the one taken last.
 
 use std::{cell::RefCell, collections::BTreeMap, marker::PhantomData, time::Instant};
 
@@ -22,8 +23,8 @@ pub struct Watch {
     /// How many times each class was taken, and how many times a lock was taken as the only one
     /// held (`None`).
     pub taken: BTreeMap<Option<Class>, u64>,
-    /// The time in which a lock of the class was the last taken of those held; `None`: without a
-    /// lock.
+    /// The time during which the last lock taken, of the locks held, was of this class; `None`: the
+    /// time without a lock.
     pub spent: BTreeMap<Option<Class>, Spent>,
     held: Vec<Class>,
     since: Option<Instant>,

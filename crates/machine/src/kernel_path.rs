@@ -1,20 +1,21 @@
-//! The kernel's own instructions in an operation on a page table: computed from what the operation
-//! really did, like those of the refill handler.
+//! The kernel's own instructions in an operation on a page table: computed from the work that the
+//! operation really did, as for the refill handler.
 //!
 //! ```text
 //!   system call or IPC --> per reference: place, load or store, test --> per page: TLB --> return
 //! ```
 //!
 //! E99 §4.2 measures whole operations of the L4 kernel on the R4700 and does not print instruction
-//! counts. It prints only the cost of entering and leaving the kernel (§3.1); all else here is counted
-//! for straightforward MIPS III code, one instruction per cycle. A load or store itself is not
-//! included: its cycles are those of its reference. Nodes of mapping trees count as in L4's mapping
-//! database: a cache line each, and the instructions to follow a pointer to it.
+//! counts. It prints only the cost of entering and leaving the kernel (§3.1); all other numbers
+//! here were counted for straightforward MIPS III code, one instruction per cycle. A load or store
+//! itself is not included: its cycles are those of its reference. Nodes of mapping trees count as
+//! in L4's mapping database: a cache line each, and the instructions to follow a pointer to it.
 
 /// Cycles to enter and leave the kernel for an operation on a task or a region: E99 §3.1, "<60
 /// cycles" for a null system call.
 pub(crate) const SYSTEM_CALL: u64 = 60;
-/// Cycles of an IPC, by which a mapping is sent: E99 §3.1, "<100 cycles" for a null IPC.
+/// Cycles of an IPC, which sends a mapping to another space: E99 §3.1, "<100 cycles" for a null
+/// IPC.
 pub(crate) const IPC: u64 = 100;
 /// Instructions per reference that reads an entry: shift the address or the hash to an offset (1),
 /// mask it (1), add it (1), test what was loaded (1), branch (1).
@@ -30,8 +31,8 @@ const CLEAR_BYTES: u64 = 32;
 /// branch if the page is not there (1). Mostly it is not there, since there are at most 48 pairs
 /// (MIPS R4000 User's Manual, ch. 4).
 pub(crate) const FORGET_PAGE: u64 = 7;
-/// Instructions per node of a mapping tree: test whether it is the page's (2), compare its depth
-/// with the one before (2), next node (1), branch (1).
+/// Instructions per node of a mapping tree: test whether the node is the page's (2), compare its
+/// depth with that of the previous node (2), next node (1), branch (1).
 pub(crate) const NODE: u64 = 6;
 /// Instructions per range: compute its end (1), and test that it consists of whole pages (2).
 pub(crate) const RANGE: u64 = 3;

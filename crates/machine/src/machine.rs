@@ -20,7 +20,7 @@ pub struct Machine {
     description: Description,
     /// The page sizes that the machine's page table supports, ascending.
     sizes: Vec<addr::PageSize>,
-    /// The tree properties of its page table, if walks descend from a root.
+    /// The tree properties of the machine's page table, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
     /// The properties of the host's page table, if the machine is virtual.
     host_table: Option<HostTable>,
@@ -100,7 +100,7 @@ impl Machine {
         &self.description
     }
 
-    /// The settings by which it was modified.
+    /// The settings that modified the machine.
     pub fn settings(&self) -> &[String] {
         &self.settings
     }
@@ -115,7 +115,8 @@ impl Machine {
         &self.digest
     }
 
-    /// The arrays of its MMU cache with the bits of their entries; empty if it has none.
+    /// The arrays of the machine's MMU cache with the bits of their entries; empty if there is no
+    /// MMU cache.
     pub fn mmu_cache_arrays(&self) -> Vec<results::MmuCacheArray> {
         let Ok(walkers) = self.walkers() else { return Vec::new() };
         let described = self.description.mmu_cache.as_ref();

@@ -11,11 +11,11 @@
 //! as a cache line of memory; nodes beyond the first of a frame count only as instructions.
 //!
 //! E99 §4.2 measures operations in a kernel (tasks created and ended, regions protected) in time.
-//! Here their work is counted: the references to page tables, the bytes initialised, the frames
-//! allocated, and the cycles that the references take in the machine's caches if nothing overlaps.
-//! Instructions are counted in addition: those of the refill handler for a walk, and otherwise
-//! those of the kernel's path ([`crate::kernel_path`]). Without the meter, the same operations run
-//! at the speed of the host, and their time is measured.
+//! This module counts the work of such operations: the references to page tables, the bytes
+//! initialised, the frames allocated, and the cycles that the references take in the machine's
+//! caches if nothing overlaps. Instructions are counted in addition: those of the refill handler
+//! for a walk, and otherwise those of the kernel's path ([`crate::kernel_path`]). Without the
+//! meter, the same operations run at the speed of the host, and their time is measured.
 
 use description::Refusal;
 use std::{
@@ -164,7 +164,8 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Maps the pages that `from` has at these addresses to `to`, each by an IPC, at the same addresses.
+    /// Maps the pages that `from` has at these addresses into `to`, at the same addresses, with one
+    /// IPC per page.
     pub fn hand(
         &mut self,
         (from, to): (usize, usize),
@@ -186,8 +187,8 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Restricts what was mapped from the pages that `space` has in each range (address and bytes) to
-    /// `rights`.
+    /// Restricts to `rights` all pages that were mapped from the pages of `space` in each range
+    /// (address and bytes).
     pub fn restrict(
         &mut self,
         space: usize,
@@ -230,7 +231,7 @@ impl PageTableBench {
         })
     }
 
-    /// Performs a system call for each range.
+    /// Runs one system call per range.
     fn in_ranges(
         &mut self,
         ranges: &[(u64, u64)],
@@ -255,7 +256,7 @@ impl PageTableBench {
         (&self.hat, kernel)
     }
 
-    /// Walks for a load of each address, as a refill does.
+    /// Makes a walk for a load of each address, as a refill does.
     pub fn walk(&mut self, space: usize, addresses: &[u64]) -> Result<Work, String> {
         let number = self.tenant(space)?.space;
         let mut references = Vec::new();
@@ -338,7 +339,7 @@ fn range(addr: u64, bytes: u64) -> Result<VirtRange, String> {
 struct Kernel<'a> {
     frames: &'a mut FrameStore,
     meter: Option<&'a Mutex<Meter>>,
-    /// The address of the page-frame descriptors: after the memory that is allocated.
+    /// The address of the page-frame descriptors, which lie after all memory that can be allocated.
     lists: PhysAddr,
 }
 

@@ -10,7 +10,8 @@ pub use run::sweep::{Outcome, SweepOptions};
 
 /// Runs all of `source` through each of `machines`, and returns the outcomes in the same order.
 ///
-/// An error is an error of the trace. A failure of one design is its outcome; the others continue.
+/// An error is an error of the trace. If one design fails, its outcome is the failure, and the
+/// other designs continue.
 pub fn sweep(
     machines: &[Machine],
     source: &mut dyn Source,

@@ -31,7 +31,7 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
     Err(Refusal::new("nested", what.to_owned()))
 }
 
-/// A host that backs nothing yet. The error has the key that is wrong.
+/// A host that has not backed any page yet. The error has the key that is wrong.
 fn backing(description: &Description, nested: &description::Nested) -> Result<Host, Refusal> {
     let key = |key: &str| format!("nested.{key}");
     let page_size = nested.page_size.0;

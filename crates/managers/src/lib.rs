@@ -26,7 +26,7 @@ use self::{
     first_touch::{FirstTouch, recorded::Recorded},
 };
 
-/// Creates a system with this memory.
+/// A function that creates a system with this memory.
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
@@ -84,8 +84,8 @@ fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
     Err(Refusal::new("os.base_page", what))
 }
 
-/// Checks that a manager without reservations, or without requests for page sizes, is not given
-/// any.
+/// Checks that reservations, or requests for page sizes, are only given to managers that support
+/// them.
 fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal> {
     let os = &description.os;
     if os.reservations.is_some() && name != RESERVING {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A more specific rule takes precedence: `range` over `site`, then `region`, `lib`, `text`, `bss`,
-//! `heap`, `stack`, `mmap`, and `data` last. Two rules for the same thing are an error, and so is a rule
-//! to which no mapping has matched at the end of a run.
+//! `heap`, `stack`, `mmap`, and `data` last. Two rules for the same memory are an error, and so is
+//! a rule that has matched no mapping at the end of a run.
 
 use std::fmt;
 
@@ -104,9 +104,9 @@ pub(crate) enum Kind {
     Bss,
     Heap,
     Stack,
-    /// Memory without a file that mmap was called for.
+    /// Memory without a file that a call of mmap made.
     Mmap,
-    /// Anything else, to which only range rules apply.
+    /// Any other mapping, to which only range rules apply.
     Other,
 }
 
@@ -158,8 +158,8 @@ impl Rules {
         self.rules.iter().any(|rule| matches!(rule.what, Thing::Site(..)))
     }
 
-    /// The request for the bytes that are allocated by `event` in the space `number`. It is kept
-    /// until they are unmapped.
+    /// The request for the bytes that are allocated by `event` in the space `number`. The request
+    /// is kept until these bytes are unmapped.
     pub(crate) fn allocated(
         &mut self,
         number: u32,
@@ -185,15 +185,16 @@ impl Rules {
         None
     }
 
-    /// The requests for parts of a mapping, the most general first; later ones take precedence.
+    /// The requests for parts of a mapping, the most general first; later requests take precedence.
     pub(crate) fn wishes(&mut self, mapped: &Mapped<'_>) -> Vec<(VirtRange, Wish)> {
         let mut wishes = self.of_kinds(mapped, false);
         wishes.extend(self.of_kinds(mapped, true));
         wishes
     }
 
-    /// The requests for parts of a mapping, the most general first. With `ranges`, only those of rules for
-    /// address ranges, which take precedence over all others; otherwise only the others.
+    /// The requests for parts of a mapping, the most general first. With `ranges`, only the
+    /// requests of rules for address ranges, which take precedence over all other rules; otherwise
+    /// only the requests of the other rules.
     pub(crate) fn of_kinds(&mut self, mapped: &Mapped<'_>, ranges: bool) -> Vec<(VirtRange, Wish)> {
         let mut wishes = Vec::new();
         let own = |rule: &&mut Rule| matches!(rule.what, Thing::Range(..)) == ranges;
@@ -310,7 +311,7 @@ impl Thing {
         }
     }
 
-    /// Whether this is a site and `frame` is a call there.
+    /// Whether this rule names a site, and `frame` is a call at that site.
     fn is_at(&self, frame: &FrameName) -> bool {
         let Thing::Site(wanted, line) = self else { return false };
         let Some(file) = frame.file.as_deref().filter(|_| frame.line == Some(*line)) else {
@@ -321,7 +322,7 @@ impl Thing {
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
 
-    /// The part of `mapped` to which this applies.
+    /// The part of `mapped` to which this rule applies.
     fn part_of(&self, mapped: &Mapped<'_>) -> Option<VirtRange> {
         let Mapped { range, kind, name } = *mapped;
         let file = name.rsplit('/').next().unwrap_or(name);

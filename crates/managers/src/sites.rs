@@ -5,8 +5,8 @@
 //!   Allocate: bytes at site 7 --------------------------------------> the wish for these bytes
 //! ```
 //!
-//! Names are found when the trace reports a site, by a function that the machine was given: reading
-//! programs and their symbols is outside of this crate.
+//! Names are found when the trace reports a site, by a function that is passed to the machine,
+//! because this crate does not read programs and their symbols.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,9 @@ impl Sites {
         self.names = Some(names);
     }
 
-    /// Updates the sites for `event` in the space `number`. For an allocation at a site with a frame
-    /// for which `rule` returns a rule: the bytes, the index of the rule, and its request.
+    /// Updates the sites for `event` in the space `number`. If `event` is an allocation at a site
+    /// with a frame for which `rule` returns a rule, returns the bytes, the index of the rule, and
+    /// its request.
     pub(super) fn hear(
         &mut self,
         number: u32,

@@ -10,8 +10,8 @@ pub(crate) struct Wish {
     pub size: PageSize,
     /// How long a fault waits for a page of that size, in microseconds; `None`: it does not wait.
     pub wait_us: Option<u64>,
-    /// The node of memory from which frames are allocated, and what is given up if that is not
-    /// possible; `None`: as in the machine file.
+    /// The node of memory from which frames are allocated, and what happens if this node has no
+    /// free frame; `None`: as in the machine file.
     pub placement: Option<Placement>,
     pub fallback: Option<NodeFallback>,
     pub rather: Option<Rather>,
@@ -33,7 +33,7 @@ impl Wish {
         }
     }
 
-    /// Whether it has NUMA settings.
+    /// Whether the request has NUMA settings.
     pub(crate) fn has_nodes(&self) -> bool {
         let Wish { size: _, wait_us: _, placement, fallback, rather, migrate_after } = self;
         placement.is_some() || fallback.is_some() || rather.is_some() || migrate_after.is_some()

@@ -1,14 +1,14 @@
-//! Hints: in which slot a key was last found.
+//! Hints: the slots in which keys were last found.
 //!
 //! ```text
 //!   key --hash--> | 3 | - | 17 | 3 | ... |  --> slot 17: does it hold the key? the owner looks
 //! ```
 //!
-//! This does not model hardware. It speeds up the simulation: if the same key is looked up again,
+//! Hints do not model hardware. They speed up the simulation: if the same key is looked up again,
 //! the selection of a set and the comparison of its tags are avoided. A hint may be wrong and is
 //! always checked.
 
-/// The value for no slot.
+/// The value of an empty hint.
 const NONE: u32 = u32::MAX;
 
 /// A direct-mapped table of `N` hints, a power of two.

@@ -10,15 +10,16 @@
 //! ```
 //!
 //! If the operating system gives a region adjacent frames, many pages have the same offset. A program has few
-//! instructions that miss often in the TLB, and each mostly accesses one region. The table can therefore be
-//! small, and it does not use address bits. As with a [`SpecTlb`](crate::SpecTlb), the walk checks each
-//! prediction.
+//! instructions that miss often in the TLB, and each of them mostly accesses one region. The table
+//! can therefore be small, and its index does not use address bits. As with a
+//! [`SpecTlb`](crate::SpecTlb), the walk checks each prediction.
 //!
 //! An entry is inserted, with a counter of 1, if the page that a walk finds is in a long enough run of
-//! adjacent pages in adjacent frames. It takes an empty way, or replaces the least recently used entry whose
-//! counter is 0. If all counters of the set are higher, it is not inserted, and the counter of the least
-//! recently used entry is decremented, so that entries of instructions that no longer miss are eventually
-//! replaced. An entry whose counter has dropped to 0 takes the offset of its instruction's next such page.
+//! adjacent pages in adjacent frames. The new entry takes an empty way, or replaces the least
+//! recently used entry whose counter is 0. If all counters of the set are higher, the new entry is
+//! not inserted, and the counter of the least recently used entry is decremented, so that entries
+//! of instructions that no longer miss are eventually replaced. An entry whose counter has dropped
+//! to 0 takes the offset of the next page in such a run that its instruction accesses.
 
 use addr::{Asid, PhysAddr, VirtAddr};
 
@@ -36,7 +37,8 @@ pub struct OffsetsParams {
     pub entries: u32,
     /// The number of entries per set.
     pub ways: u32,
-    /// A page in a run of fewer base pages ([`Spot::run`]) makes no entry.
+    /// The length in base pages ([`Spot::run`]) that a run must have at least, so that its pages
+    /// make entries.
     pub pages_min: u32,
 }
 

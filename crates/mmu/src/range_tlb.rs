@@ -6,12 +6,14 @@
 //!                               | ...                            |
 //! ```
 //!
-//! It is fully associative, since no address bits determine which entry could cover an address, and
-//! therefore has few entries. It is looked up at the same time as the second-level TLB.
+//! A range TLB is fully associative, since no address bits determine which entry could cover an
+//! address, and therefore has few entries. It is looked up at the same time as the second-level
+//! TLB.
 //!
-//! What becomes an entry is determined by its user: a range that the operating system reports, or the run
-//! that a walk finds in the one line of page-table entries that it reads. In the second case, runs in
-//! several lines are merged when they are inserted (CoLT's fully associative part, Pham and others 2012):
+//! The user of the range TLB determines what becomes an entry: a range that the operating system
+//! reports, or the run that a walk finds in the line of page-table entries that it reads. In the
+//! second case, runs in several lines are merged when they are inserted (CoLT's fully associative
+//! part, Pham and others 2012):
 //!
 //! ```text
 //!   line of 8 entries   | . . a a+1 a+2 a+3 a+4 a+5 |      held already   | .. a-1 |
@@ -38,7 +40,7 @@ pub struct RangeTlbParams {
 pub struct RangeEntry {
     /// The virtual addresses.
     pub range: VirtRange,
-    /// The physical address of the first of them.
+    /// The physical address of the first byte of the range.
     pub first: PhysAddr,
     /// The space of the addresses.
     pub asid: Asid,
@@ -56,8 +58,8 @@ impl RangeEntry {
         self.asid == asid && self.range.start() <= va && va <= self.range.last()
     }
 
-    /// The union of this entry and `other`, if they can be merged and the union is larger than this
-    /// one.
+    /// The union of this entry and `other`, if the two can be merged and the union is larger than
+    /// this entry.
     fn joined(&self, other: &RangeEntry) -> Option<RangeEntry> {
         let offset = |of: &RangeEntry| of.first.get().wrapping_sub(of.range.start().get());
         let is_alike =

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The owner keeps tags and data, indexed by slot: `set * ways + way`. The array keeps a
-//! fingerprint of each key and compares eight of them at once. It asks the owner only about slots
-//! whose fingerprint matches, so that a search of a fully associative structure costs little more
-//! than that of a set. A fully associative structure has one set; a direct-mapped one has one way.
+//! fingerprint of each key and compares eight fingerprints at once. It calls the owner's comparison
+//! only for slots whose fingerprint matches, so that a search of a fully associative structure
+//! costs little more than a search of a small set. A fully associative structure has one set; a
+//! direct-mapped one has one way.
 
 use core::ops::Range;
 
@@ -156,7 +157,7 @@ impl SetArray {
         prefetch_index(&self.empty, set);
     }
 
-    /// Whether the array may hold `key`, as far as that can be told without a search.
+    /// Whether the array may hold `key`, as far as this is known without a search.
     #[inline(always)]
     pub fn may_hold(&self, key: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_hold(key))
@@ -186,7 +187,8 @@ impl SetArray {
         }
     }
 
-    /// [`SetArray::find`] for sets whose fingerprints take more than two words.
+    /// The implementation of [`SetArray::find`] for sets whose fingerprints take more than two
+    /// words.
     #[inline(never)]
     fn find_in_large(
         &self,
@@ -338,7 +340,7 @@ fn zero_bytes(word: u64) -> u64 {
     !(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
 }
 
-/// Zero if no byte of `word` is zero: cheaper than to determine which bytes are zero.
+/// Zero if no byte of `word` is zero: this test is cheaper than determining which bytes are zero.
 #[inline]
 fn may_have_zero(word: u64) -> u64 {
     // A byte borrows where it is zero; one above it may do so too.

@@ -1,5 +1,5 @@
-//! The SpecTLB: it remembers large pages that are reserved but not yet mapped as such, and predicts
-//! the frames of their base pages (B10 section 6.2).
+//! The SpecTLB: it keeps large pages that are reserved but still mapped by base pages, and predicts
+//! the frames of these base pages (B10 section 6.2).
 //!
 //! ```text
 //!   TLB miss of (0b9, 00c, 0ae, 0c3 | 001)
@@ -10,16 +10,17 @@
 //! ```
 //!
 //! An operating system that reserves a block of frames for a large page places each base page at
-//! its position in the block. From one such page, the frames of all others follow, if they are
-//! mapped. The walk always checks a prediction; the processor need not wait for the walk if the
-//! prediction is right. An entry may therefore be stale, and entries need not be flushed.
+//! its position in the block. From the frame of one of these pages, the frames of all other pages
+//! of the block follow, if they are mapped. The walk always checks a prediction; the processor need
+//! not wait for the walk if the prediction is right. An entry may therefore be stale, and entries
+//! need not be flushed.
 //!
-//! An entry is inserted when a walk finds a base page that appears to be in a reservation. This is
-//! detected by the page's addresses, whose bits below the large page size are the same in virtual
-//! and physical address (section 6.2.2), or by a mark that the operating system has set in its
-//! page-table entry (section 6.2.1). An entry is removed when it has led to a wrong prediction, or
-//! is replaced by another. If it is to stay although the walk found no page
-//! ([`SpecTlbParams::keeps_absent`]), the page that the fault then maps is predicted.
+//! An entry is inserted when a walk finds a base page that appears to be in a reservation. A page
+//! in a reservation is detected in one of two ways: the bits of its virtual and its physical
+//! address below the large page size are equal (section 6.2.2), or its page-table entry has a mark
+//! that the operating system has set (section 6.2.1). An entry is removed when it has led to a
+//! wrong prediction, or is replaced by another. With [`SpecTlbParams::keeps_absent`] an entry also
+//! stays if the walk found no page, so that the page which the fault then maps is predicted.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
@@ -47,15 +48,15 @@ pub struct SpecTlbParams {
 /// How a SpecTLB detects that a base page is in a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpecFill {
-    /// The bits of its virtual and physical addresses below the large page size are equal. This
-    /// happens by chance for one page in 512.
+    /// The bits of the page's virtual and physical addresses below the large page size are equal.
+    /// This happens by chance for one page in 512.
     Heuristic,
-    /// The operating system has marked its page-table entry.
+    /// The operating system has marked the page's page-table entry.
     Marks,
 }
 
 impl SpecFill {
-    /// All of them.
+    /// All ways of detection.
     pub const ALL: [SpecFill; 2] = [SpecFill::Heuristic, SpecFill::Marks];
 
     /// The name as machine files write it.
@@ -75,11 +76,13 @@ pub struct Spot {
     /// The size of the page.
     pub size: PageSize,
     /// Whether the operating system placed the page in a reservation of at least the large page's size, which
-    /// may have been broken since. It is used to classify wrong predictions; hardware does not see it.
+    /// may have been broken since. This flag classifies wrong predictions; hardware does not know
+    /// it.
     pub reserved: bool,
     /// Whether the mark in the page-table entry is set.
     pub marked: bool,
-    /// The number of base pages around it that are adjacent and in adjacent frames, up to [`Spot::RUN_MAX`].
+    /// The number of base pages around the address that are adjacent and in adjacent frames, up to
+    /// [`Spot::RUN_MAX`].
     pub run: u32,
 }
 
@@ -92,7 +95,7 @@ impl Spot {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Speculation {
-    /// There was no prediction: no reservation is known there.
+    /// There was no prediction: no reservation is known for the address.
     None,
     /// The prediction was right.
     Right,
@@ -108,7 +111,7 @@ pub enum Speculation {
 }
 
 impl Speculation {
-    /// All of them, in the order of their numbers.
+    /// All results of a comparison, in the order of their numbers.
     pub const ALL: [Speculation; 5] = [
         Speculation::None,
         Speculation::Right,
@@ -127,7 +130,7 @@ pub struct SpecTlb {
     policy: AnyReplacement,
 }
 
-/// A large page that is reserved but not mapped as one.
+/// A large page that is reserved but not mapped as a large page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Remembered {
     number: u64,
@@ -156,7 +159,7 @@ impl SpecTlb {
         &self.params
     }
 
-    /// The physical address that it would predict for `va`; nothing is counted or changed.
+    /// The physical address that the SpecTLB would predict for `va`; nothing is counted or changed.
     pub fn predicts(&self, va: VirtAddr, asid: Asid) -> Option<PhysAddr> {
         let held = self.slots[self.slot_of(va, asid)?]?;
         Some(PhysAddr::new(held.frame.get() + self.offset(va)))
@@ -216,7 +219,8 @@ impl SpecTlb {
         })
     }
 
-    /// Whether a page appears to be in a reservation. A page as large as a reservation cannot be.
+    /// Whether a page appears to be in a reservation. A page that is as large as a reservation is
+    /// never in one.
     fn is_reserved(&self, va: VirtAddr, spot: &Spot) -> bool {
         let below = self.params.page_size.bytes() - 1;
         let agrees = (va.get() ^ spot.phys.get()) & below == 0;
@@ -252,7 +256,7 @@ impl SpecTlb {
 
 impl Remembered {
     /// How a prediction by this entry, for an address at `offset` in the large page, compares with
-    /// what the walk found.
+    /// the result of the walk.
     fn judge(&self, offset: u64, found: Option<Spot>) -> Speculation {
         match found {
             None => Speculation::WrongAbsent,

@@ -7,9 +7,9 @@
 //!             TLB --> second-level cache --> decode: the lines are built
 //! ```
 //!
-//! Because it is tagged with virtual addresses, it must be emptied when these get another meaning. A
-//! line holds some micro-ops of one straight piece of code. That real lines continue across branches is
-//! not modelled.
+//! Because a trace cache is tagged with virtual addresses, it must be emptied when these addresses
+//! get another meaning. A line holds some micro-ops of straight-line code. Lines of real trace
+//! caches continue across branches, which is not modelled.
 
 use addr::{Asid, VirtAddr};
 
@@ -37,7 +37,7 @@ pub struct TraceCacheCounts {
     pub lines_delivered: u64,
     /// Lines that were built after a miss.
     pub lines_built: u64,
-    /// Times that it was emptied.
+    /// The number of times that the trace cache was emptied.
     pub emptied: u64,
     /// Lines removed by emptying.
     pub lines_emptied: u64,
@@ -87,7 +87,7 @@ impl TraceCache {
     }
 
     /// Fetches `bytes` bytes of code at `addr`, which decode to `uops` micro-ops. Returns whether
-    /// all of it was present; afterwards it is.
+    /// all of the code was present. Afterwards all of it is present.
     pub fn fetch(&mut self, addr: VirtAddr, bytes: u32, uops: u32, asid: Asid) -> bool {
         let lines = u64::from(uops.div_ceil(self.params.line_uops).max(1));
         let mut built = 0;
@@ -109,7 +109,8 @@ impl TraceCache {
         self.lines.fill(None);
     }
 
-    /// Moves the line that begins at `start` to the front of its set. Returns whether it was there.
+    /// Moves the line that begins at `start` to the front of its set. Returns whether the line was
+    /// present.
     fn touch(&mut self, start: u64, asid: Asid) -> bool {
         // Code is aligned to lines of 64 bytes as often as not: which of them it is spreads it.
         let set = (start >> 2 ^ start >> 6) % self.sets;
@@ -131,7 +132,7 @@ mod tests {
 
     const SMALL: TraceCacheParams = TraceCacheParams { uops: 96, line_uops: 6, ways: 4 };
 
-    /// Random fetches against lists of the lines of each set, the newest first.
+    /// Compares random fetches with lists of the lines of each set, the newest first.
     #[test]
     fn lines_go_when_their_set_is_full() {
         let mut cache = TraceCache::new(SMALL).unwrap();

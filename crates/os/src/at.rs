@@ -21,7 +21,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// All of them.
+    /// All settings that can change.
     pub const ALL: [Setting; 4] =
         [Setting::Marks, Setting::Replacement, Setting::SwapSize, Setting::SwapIo];
 

@@ -1,11 +1,12 @@
 //! The requests that events of a trace make of an operating system, interpreted once for all
 //! systems.
 //!
-//! A failed call makes no request, except for what it did before it failed: calls that proceed from mapping
-//! to mapping stop at one that they cannot handle, and have handled those before it ([`Ends`]). An event
-//! that only gives information (which thread runs, which threads exist) makes no request either. A system
-//! ignores requests for which it has no use (a lock in memory, if it evicts nothing); no system reads
-//! events itself.
+//! A failed call makes no request, except for the work that it did before it failed: calls that
+//! proceed from mapping to mapping stop at the first mapping that they cannot handle, after they
+//! have handled the mappings before it ([`Ends`]). An event that only gives information (which
+//! thread runs, which threads exist) makes no request either. A system ignores requests for which
+//! it has no use (a lock in memory, if it evicts nothing); systems never interpret events
+//! themselves.
 
 use addr::{Kind, Rights};
 use trace::{Call, Event, FileId, FileKind, Origin};
@@ -19,8 +20,8 @@ const MADV_COLLAPSE: u32 = 25;
 /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
 const MADV_POPULATE_READ: u32 = 22;
 const MADV_POPULATE_WRITE: u32 = 23;
-/// Errors in the results of calls: something is not mapped or not available, an address may not be used in
-/// this way, and the request is not possible there.
+/// Errors in the results of calls. In this order: a part is not mapped, or memory is not available;
+/// an address may not be used in this way; the request is not possible at this address.
 const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
 const EINVAL: i64 = -22;
@@ -36,16 +37,16 @@ const MAP_ANONYMOUS: u32 = 0x20;
 /// `MCL_CURRENT` and `MCL_FUTURE` of `mlockall`.
 const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
-/// `MCL_ONFAULT`, and `MLOCK_ONFAULT` of `mlock2`: pages that faults bring in stay, and none is brought in
-/// now.
+/// `MCL_ONFAULT`, and `MLOCK_ONFAULT` of `mlock2`: pages stay in memory once faults have loaded
+/// them, and the call itself loads no page.
 const MCL_ONFAULT: u32 = 4;
 const MLOCK_ONFAULT: u32 = 1;
 
 /// The pages that an event removes or replaces.
 pub enum Gone {
-    /// This range: start and length in bytes.
+    /// The pages of this range: start and length in bytes.
     Bytes(u64, u64),
-    /// All of the space.
+    /// All pages of the space.
     All,
 }
 
@@ -83,7 +84,7 @@ impl Gone {
     }
 }
 
-/// Where a call that proceeds from mapping to mapping stopped.
+/// The point at which a call that proceeds from mapping to mapping stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
     /// At the end of its range.
@@ -109,21 +110,22 @@ pub enum Upgraded {
 /// A request. Addresses and lengths are in bytes, as the program gave them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
-    /// This was mapped before the trace began.
+    /// A mapping that existed before the trace began.
     Known { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
-    /// Map this, in place of what was mapped there.
+    /// Map this range, in place of earlier mappings there.
     Map { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
-    /// Map a segment of shared memory, in place of what was mapped there.
+    /// Map a segment of shared memory, in place of earlier mappings there.
     Attach { start: u64, bytes: u64, segment: i32, file: Option<&'a FileId> },
-    /// Unmap this.
+    /// Unmap this range.
     Unmap { start: u64, bytes: u64 },
     /// Discard the contents; the mapping stays.
     Discard { start: u64, bytes: u64, ends: Ends },
-    /// Advice that pages there should be large, or no longer.
+    /// Advice that pages in this range should be large, or should no longer be large.
     Wish { start: u64, bytes: u64, large: bool },
-    /// Make the pages that are in memory large.
+    /// Make the pages of this range that are in memory large.
     Upgrade { start: u64, bytes: u64, came: Upgraded },
-    /// Bring pages into memory: for accesses of this kind, or for those that the mapping allows.
+    /// Bring pages into memory: for accesses of this kind or, if no kind is given, for the accesses
+    /// that the mapping allows.
     Populate { start: u64, bytes: u64, kind: Option<Kind> },
     /// Set the rights.
     Protect { start: u64, bytes: u64, rights: Rights, ends: Ends },
@@ -131,17 +133,17 @@ pub enum Request<'a> {
     Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
     /// Set the end of the heap.
     Break { now: u64 },
-    /// Bring pages into memory and lock them there or, with `on_fault`, lock those that faults
-    /// bring in.
+    /// Bring pages into memory and lock them there or, with `on_fault`, lock pages when faults
+    /// bring them in.
     Lock { start: u64, bytes: u64, on_fault: bool, ends: Ends },
     /// Unlock the pages.
     Unlock { start: u64, bytes: u64, ends: Ends },
-    /// Lock everything that is mapped (`present`), and everything that will be (`future`); with
-    /// `on_fault`, only pages that faults bring in.
+    /// Lock all mapped memory (`present`), and all memory that will be mapped later (`future`);
+    /// with `on_fault`, only pages that faults bring in.
     LockAll { present: bool, future: bool, on_fault: bool },
-    /// Unlock everything.
+    /// Unlock all memory.
     UnlockAll,
-    /// Create a process as a copy of this one, with the process id `child`.
+    /// Create a process as a copy of the calling process, with the process id `child`.
     Fork { child: i64, shares_space: bool },
     /// The process continues in an empty space.
     Replace,
@@ -158,7 +160,8 @@ pub enum Backing<'a> {
     Anonymous,
     /// Zeros that a forked child shares.
     SharedMemory,
-    /// A file, identified by its number, its path, or both; from this byte on, if that is known.
+    /// A file, identified by its number, its path, or both; the mapping begins at this byte of the
+    /// file, if the byte is known.
     File {
         file: Option<&'a FileId>,
         path: Option<&'a str>,
@@ -306,8 +309,8 @@ impl Brought {
     }
 }
 
-/// What `madvise` requests, or has done before it failed (`madvise_walk_vmas`): if a part is not mapped, it
-/// does the rest.
+/// The request of a call of `madvise`, or the part of it that was done before the call failed
+/// (`madvise_walk_vmas`): the call skips parts that are not mapped.
 fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Request<'static>> {
     let is_done = matches!(result, 0 | ENOMEM);
     Some(match advice {
@@ -344,7 +347,7 @@ fn rights_of(prot: u32) -> Rights {
     Rights::from_bits((prot & 7) as u8)
 }
 
-/// What a call has read from or written to a regular file, if the trace has the offset.
+/// The bytes that a call has read from or written to a regular file, if the trace has the offset.
 fn transfer(call: &Call) -> Option<Request<'_>> {
     let write = match call.name.as_str() {
         "read" | "pread64" | "readv" | "preadv" | "preadv2" => false,

@@ -11,8 +11,8 @@
 //!           hPA     hPA     hPA     hPA     hPA
 //! ```
 //!
-//! A page of the host is backed when it is first needed, and stays. A walk that found no page and
-//! had it backed is counted once, since it is then repeated.
+//! A page of the host is backed when it is first needed, and stays backed. If a walk finds no page,
+//! the page is backed and the walk is repeated; together they count as one walk.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Node, Reference, Space, Translation};
@@ -41,7 +41,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with the memory `ram` and the page table of `space`, managed by `system`. It backs nothing yet.
+    /// A host with the memory `ram` and the page table of `space`, managed by `system`. It has not
+    /// backed any page yet.
     pub fn new(
         (ram, space): (Ram, Space),
         system: Box<dyn System>,
@@ -68,19 +69,19 @@ impl Host {
         self.page_size
     }
 
-    /// The properties of its page table.
+    /// The properties of the host's page table.
     pub fn table(&self) -> HostTable {
         HostTable { tree: self.ram.tree_shape(), sizes: self.ram.page_sizes().to_vec() }
     }
 
-    /// Counts of its reservations by size, the largest first, and the bytes that are reserved and not in
-    /// use; `None` if it keeps no reservations.
+    /// Counts of the host's reservations by size, the largest first, and the bytes that are
+    /// reserved and not in use; `None` if the host keeps no reservations.
     pub fn reservations(&self) -> Option<(Vec<(PageSize, physmem::ReservationCounts)>, u64)> {
         let counts = self.ram.reservations();
         (!counts.is_empty()).then(|| (counts, self.ram.reserved_bytes()))
     }
 
-    /// Bytes of former guests.
+    /// Bytes that guests which ran before still take.
     pub fn former_bytes(&self) -> u64 {
         self.ram.aged_bytes()
     }
@@ -90,7 +91,7 @@ impl Host {
         (self.ram.frame_bytes().1, self.ram.footprint().frame_bytes)
     }
 
-    /// The number of pages that it has backed.
+    /// The number of pages that the host has backed.
     pub fn first_touches(&self) -> u64 {
         self.first_touches
     }
@@ -201,7 +202,7 @@ pub struct Stack {
     /// The memory that the manager sees; its addresses are guest-physical if there is a host.
     pub guest: Ram,
     host: Option<Box<Host>>,
-    /// Refills with a page smaller than the guest's, because the host's was smaller.
+    /// Refills whose page was smaller than the guest's page, because the host's page was smaller.
     splintered: u64,
 }
 
@@ -211,12 +212,12 @@ impl Stack {
         Stack { guest, host: host.map(Box::new), splintered: 0 }
     }
 
-    /// The host that backs this memory, if it is a virtual machine's.
+    /// The host that backs this memory, if the machine is virtual.
     pub fn host(&self) -> Option<&Host> {
         self.host.as_deref()
     }
 
-    /// Refills with a page smaller than the guest's, because the host's was smaller.
+    /// Refills whose page was smaller than the guest's page, because the host's page was smaller.
     pub fn splintered(&self) -> u64 {
         self.splintered
     }
@@ -232,7 +233,7 @@ impl Stack {
     }
 
     /// The translation for the TLB of `addr` after a walk that made `references` and `found` a
-    /// page: in a virtual machine, after the host has translated all of their addresses.
+    /// page: in a virtual machine, after the host has translated the addresses of all references.
     pub fn place(
         &mut self,
         addr: VirtAddr,

@@ -11,10 +11,10 @@
 //!   walks, places --> Ram <-----+-----> TLBs and MMU caches of all processors
 //! ```
 //!
-//! A [`System`] is called only if hardware cannot continue (a fault), if the trace has an event,
-//! and if a deadline that it has set has passed: never for a hit. It does not know TLBs or walkers.
-//! Walks, the translation of their addresses, memory itself and the walks of a host are in
-//! [`Ram`](ram::Ram); the region under which an address is reported is in [`Layout`].
+//! A [`System`] is called only if hardware cannot continue (a fault), if the trace has an event, or
+//! if a deadline that the system has set has passed: never for a hit. A system does not know TLBs
+//! or walkers. Walks, the translation of their addresses, memory itself and the walks of a host are
+//! in [`Ram`](ram::Ram); the region under which an address is reported is in [`Layout`].
 //!
 //! This crate is the interface between managers and their callers; the managers are in the crate
 //! `managers` above.
@@ -40,7 +40,7 @@ use self::{at::Setting, names::Names};
 
 /// A memory manager of a simulated operating system.
 ///
-/// Object-safe and rarely called: an indirect call per fault, event or tick.
+/// The trait is object-safe; there is one indirect call per fault, event or tick.
 pub trait System: Send {
     /// Called before a trace with these processes runs.
     fn begin(&mut self, _processes: &[Process]) {}
@@ -49,9 +49,8 @@ pub trait System: Send {
     /// the root register.
     fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure>;
 
-    /// Handles a fault: afterwards a walk for the same access succeeds. If there is nothing to do,
-    /// because the page is mapped and allows the access, the fault would only be repeated; that is
-    /// a failure.
+    /// Handles a fault: afterwards a walk for the same access succeeds. If the page is mapped
+    /// already and allows the access, the fault would be repeated forever; this is an error.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure>;
 
     /// Does what the trace's `event` requests, in the space that `who` runs. The layout is updated
@@ -63,7 +62,7 @@ pub trait System: Send {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure>;
 
-    /// The time at which it wants to be called next, if any.
+    /// The time at which the system needs to be called next, if any.
     fn deadline(&self) -> Option<u64> {
         None
     }
@@ -73,24 +72,24 @@ pub trait System: Send {
         Ok(())
     }
 
-    /// Called after a [`System::tick`] with its duration, `cycles` of the clock. The sleep of the daemons
-    /// that ran begins now: if it began at the start of a pass, a daemon whose pass takes longer than its
-    /// sleep would never let a program run.
+    /// Called after a [`System::tick`] with its duration, `cycles` of the clock. The sleep of the
+    /// daemons that ran begins now: if the sleep began at the start of a pass, a daemon whose pass
+    /// takes longer than its sleep would never let a program run.
     fn ticked(&mut self, _cycles: u64) {}
 
-    /// Whether [`System::spent`] returns the cost of its work; otherwise each fault has the same
-    /// cost.
+    /// Whether [`System::spent`] returns the cost of the system's work; otherwise each fault has
+    /// the same cost.
     fn prices_its_work(&self) -> bool {
         false
     }
 
-    /// The cost of what it has done since the last call.
+    /// The cost of the system's work since the last call.
     fn spent(&mut self) -> Spent {
         Spent::default()
     }
 
-    /// For managers that place pages as the trace says: the state of that, which must be given each
-    /// row before it runs.
+    /// For managers that place pages as the trace says: the state of this placement, to which each
+    /// row must be passed before the row runs.
     fn recorded(&mut self) -> Option<&mut dyn Recorded> {
         None
     }
@@ -105,12 +104,13 @@ pub trait System: Send {
         Ok(())
     }
 
-    /// The settings that can change while it runs.
+    /// The settings that can change while the system runs.
     fn changeable(&self) -> &'static [Setting] {
         &[]
     }
 
-    /// Changes the setting `what`, which is one of those, to its value in `description`.
+    /// Changes the setting `what`, which is one of [`System::changeable`], to its value in
+    /// `description`.
     fn change(
         &mut self,
         what: Setting,
@@ -120,7 +120,7 @@ pub trait System: Send {
         unreachable!("{} is not among what can change", what.key())
     }
 
-    /// The page sizes, larger than the base page, to which it can promote, ascending.
+    /// The page sizes, larger than the base page, to which the system can promote pages, ascending.
     fn promotes_to(&self) -> Vec<PageSize> {
         Vec::new()
     }
@@ -142,19 +142,19 @@ pub trait System: Send {
         Ok(0)
     }
 
-    /// Whether it migrates pages between nodes of memory.
+    /// Whether the system migrates pages between nodes of memory.
     fn moves_to_nodes(&self) -> bool {
         false
     }
 
-    /// The number of references, beyond those from its own node, after which the page at `addr`
-    /// migrates to another node, if it does.
+    /// The page at `addr` migrates to another node when that node has made this many more
+    /// references to it than its own node. `None` if the page does not migrate.
     fn migrates_after(&self, _who: Who, _addr: VirtAddr, _ram: &Ram) -> Option<u32> {
         None
     }
 
-    /// Migrates the page at `addr` to `node`. Returns the number of base pages moved, or why none
-    /// was.
+    /// Migrates the page at `addr` to `node`. Returns the number of base pages moved, or the reason
+    /// why no page was moved.
     fn move_to_node(
         &mut self,
         _who: Who,
@@ -179,8 +179,9 @@ pub trait System: Send {
         None
     }
 
-    /// Adds to `counts`, which are its own, its decisions about page sizes. `places` has the index in the
-    /// results' regions for each label of the layout; the regions get their names later.
+    /// Adds the system's decisions about page sizes to `counts`, which are the counts of this
+    /// system. `places` has the index in the results' regions for each label of the layout; the
+    /// regions get their names later.
     fn enter_sizes(&self, _places: &[u32], _counts: &mut ManagerCounts) {}
 
     /// Called when the layout has been updated for the last event: earlier decisions about addresses
@@ -196,19 +197,19 @@ pub trait System: Send {
     }
 }
 
-/// What a system may access.
+/// The parts of a machine that a system may access.
 pub trait Platform {
     /// Frames, and the page table with all spaces.
     fn ram(&mut self) -> &mut Ram;
 
-    /// What the trace has reported about each space before the current event.
+    /// The layout of each space, as the trace has reported it before the current event.
     fn layout(&self) -> &Layout;
 
-    /// Makes every processor flush what `flush` names in its space, and then frees the frames of
-    /// tables in it. The system frees the frames of unmapped pages afterwards.
+    /// Makes every processor flush the entries that `flush` names, and then frees the frames of
+    /// tables in `flush`. The system frees the frames of unmapped pages afterwards.
     fn shoot(&mut self, flush: Flush);
 
-    /// Reports that a device owns the frame from now on or, if `lent` is false, no longer.
+    /// Reports that a device owns the frame from now on or, if `lent` is false, no longer owns it.
     fn device(&mut self, _frame: PhysAddr, _lent: bool) {}
 
     /// The index of the current access of the trace, from 0.
@@ -238,9 +239,9 @@ pub trait Recorded {
 
 /// The result of reading the placement of an interval of rows.
 pub struct Read {
-    /// The row up to which nothing changes.
+    /// The row up to which no page moves.
     pub until: usize,
-    /// Whether the page of that row is at another place from there on.
+    /// Whether the page of the row `until` has another frame from this row on.
     pub moves: bool,
 }
 
@@ -249,7 +250,7 @@ pub struct Read {
 pub struct Spent {
     /// The kernel's own work, if it has prices.
     pub work_cycles: u64,
-    /// Waiting for disks.
+    /// Cycles of waiting for disks.
     pub io_cycles: u64,
 }
 
@@ -277,8 +278,8 @@ pub struct Ask {
 pub enum Answer {
     /// The page was touched for the first time and is now mapped.
     FirstTouch,
-    /// The page had been touched before and is mapped again: it, or only its translation, had been
-    /// removed.
+    /// The page had been touched before and is mapped again: the page itself, or only its
+    /// translation, had been removed.
     Returned,
     /// The page was mapped and now allows the access.
     Granted,

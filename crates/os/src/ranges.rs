@@ -10,7 +10,8 @@
 //!   a shootdown cuts out the pages that it names
 //! ```
 //!
-//! It contains the pages that walks have found, and adjacent pages that the page table has.
+//! The table contains the pages that walks have found, and pages of the page table that are
+//! adjacent to them.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use rustc_hash::FxHashMap;
 struct Rest {
     /// The address after its last byte.
     end: u64,
-    /// The number to add to a virtual address of it to get the physical address.
+    /// The number to add to a virtual address in the range to get the physical address.
     to_phys: u64,
     rights: Rights,
 }
@@ -77,8 +78,8 @@ impl RangeTable {
         self.spaces.remove(&space);
     }
 
-    /// The range that contains `va`: its addresses, the physical address of the first of them, and
-    /// its rights.
+    /// The range that contains `va`: its addresses, the physical address of its first byte, and its
+    /// rights.
     pub fn around(&self, space: u32, va: VirtAddr) -> Option<(VirtRange, PhysAddr, Rights)> {
         let (&start, rest) = self.spaces.get(&space)?.range(..=va.get()).next_back()?;
         let range = VirtRange::new(VirtAddr::new(start), rest.end - start).ok()?;
@@ -119,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// Random pages and cuts, against a map that contains every page.
+    /// Compares random pages and cuts with a map that contains every page.
     #[test]
     fn ranges_are_the_longest_runs_of_alike_pages() {
         for seed in 1..=40u64 {

@@ -19,22 +19,23 @@
 //!
 //! The root consists of two tables side by side. The first is for TTBR0_EL1 and maps the addresses from 0
 //! up. The second, for TTBR1_EL1, maps the addresses below the end of the address space; it lies half the
-//! [root table's size](Format::table_size) above the first. [`Aarch64`] says what each register holds.
+//! [root table's size](Format::table_size) above the first. [`Aarch64`] returns the value for each
+//! register.
 //!
 //! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM means that the page may be written: AP\[2\] (read-only) is
 //! set while the page is clean, and the first store clears it. When a page loses the right to write, its
-//! dirty state is kept in the OS's bit 55. Where walkers set no bits, AF is always set, so that no access
-//! faults for it, and the referenced and dirty bits are the OS's.
+//! dirty state is kept in the OS's bit 55. If walkers set no bits, AF is always set, so that no
+//! access faults because of AF, and the OS keeps the referenced and dirty bits.
 //!
 //! *population* is the number of entries in use in the next table, kept in bits that hardware ignores. *NA*
 //! (with bit 0 clear) marks a page that is mapped but allows no access; *MK* is the page's mark. A page that
 //! may be written or executed may also be read. A user page can be executed only by the user, a kernel page
 //! only by the kernel.
 //!
-//! *Break before make* (section D8.16). An entry with another page size or another contiguous bit must not
-//! directly replace one that a TLB may hold. Resizing a page therefore invalidates the entry first, and
-//! writes the new one when processors have flushed the old. With FEAT_BBM at level 2 ([`Aarch64::with_bbm2`])
-//! one exchange is enough.
+//! *Break before make* (section D8.16). An entry with another page size or another contiguous bit
+//! must not directly replace an entry that a TLB may hold. Resizing a page therefore invalidates
+//! the entry first, and writes the new entry when processors have flushed the old one. With
+//! FEAT_BBM at level 2 ([`Aarch64::with_bbm2`]) one exchange is enough.
 //!
 //! Not supported: the block sizes that only 52-bit addresses have (512G, 64G, 4T), runs of 16 blocks of 1G (16G,
 //! with a granule of 4K), hierarchical rights (APTable and similar fields) and permission overlays.
@@ -67,8 +68,8 @@ const NO_ACCESS: u64 = 1 << 58;
 const RIGHTS: u64 =
     VALID | NO_ACCESS | USER | READ_ONLY | DIRTY_MODIFIER | NO_EXECUTE | NO_USER_EXECUTE;
 
-/// The position of the population's lower eight bits in an entry; its upper six have a shift of
-/// their own.
+/// The position of the population's lower eight bits in an entry; its upper six bits have another
+/// position.
 const LOW_SHIFT: u32 = 51;
 const LOW_BITS: u32 = 8;
 const HIGH_SHIFT: u32 = 2;
@@ -92,12 +93,13 @@ const SIZES_16K: [PageSize; 4] = [size(14), size(21), size(25), size(30)];
 const SIZES_64K: [PageSize; 4] = [size(16), size(21), size(29), size(34)];
 
 /// The page table of AArch64, with granules of 1 << `GRANULE` bytes (12, 14 or 16), for addresses of `BITS`
-/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state (FEAT_HAFDBS). Without, AF is always set, so that
-/// no access faults for want of it, and the usage bits are the system's
-/// ([`set_usage`](crate::PageTable::set_usage)).
+/// bits (48 or 52). With `MARKS` walkers set AF and the dirty state (FEAT_HAFDBS). Without `MARKS`,
+/// AF is always set, so that no access faults because of AF, and the operating system keeps the
+/// usage bits ([`set_usage`](crate::PageTable::set_usage)).
 ///
-/// The root is two tables in one frame: a space asks for one frame of twice the granule. Sizes of pages, those with
-/// the contiguous bit among them, by granule: 4K, 64K, 2M, 32M and 1G; 16K, 2M, 32M and 1G; 64K, 2M, 512M and 16G.
+/// The root is two tables in one frame: a space needs one frame of twice the granule. The page
+/// sizes by granule, including those with the contiguous bit, are: 4K, 64K, 2M, 32M and 1G; 16K,
+/// 2M, 32M and 1G; 64K, 2M, 512M and 16G.
 ///
 /// # Registers
 ///
@@ -145,8 +147,9 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64<GRANULE, BITS
         Radix::with_format(Aarch64Entries { bbm2: true, ..self.into_format() })
     }
 
-    /// What TTBR0_EL1 and TTBR1_EL1 hold for a space, without an ASID: the first bytes of the tables for addresses
-    /// from 0 up and for those below the end. Of addresses of 52 bits, bits 51 to 48 are in bits 5 to 2.
+    /// The values of TTBR0_EL1 and TTBR1_EL1 for a space, without an ASID: the first bytes of the
+    /// tables for addresses from 0 up and for those below the end. For addresses of 52 bits, bits
+    /// 51 to 48 are stored in bits 5 to 2.
     pub const fn ttbrs(space: Space) -> [u64; 2] {
         let lower = space.root().get();
         let upper = lower + Aarch64Entries::<GRANULE, BITS, MARKS>::HALF_BYTES;
@@ -171,8 +174,9 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
     /// numbers: Normal write-back, Normal non-cacheable, Device-nGnRnE, Device-nGnRE.
     pub const MAIR: u64 = 0x0400_44ff;
 
-    /// The fields of TCR_EL1 that the entries decide, all others 0: T0SZ and T1SZ by the bits of an address, TG0 and
-    /// TG1 by the granule, HA and HD where walkers set bits, DS with 52 bits and a granule of 4K or 16K.
+    /// The fields of TCR_EL1 that depend on the format of the entries; all other fields are 0: T0SZ
+    /// and T1SZ by the bits of an address, TG0 and TG1 by the granule, HA and HD where walkers set
+    /// bits, DS with 52 bits and a granule of 4K or 16K.
     pub const TCR: u64 = {
         let size = 64 - Self::ADDRESS_BITS as u64;
         let (lower, upper) = match GRANULE {
@@ -248,7 +252,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
         }
     }
 
-    /// The access bits, for `rights`, in the entry of a page that has never been written.
+    /// The access bits, for `rights`, in the entry of a page that was never stored to.
     #[inline]
     fn rights_bits(rights: Rights) -> u64 {
         let is_user = rights.contains(Rights::USER);

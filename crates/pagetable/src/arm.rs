@@ -1,5 +1,5 @@
-//! The entries of ARM's first MMU, as the StrongARM has it (ARM Architecture Reference Manual, 2nd edition,
-//! part B chapter 3).
+//! The entries of ARM's first MMU, which the StrongARM has (ARM Architecture Reference Manual, 2nd
+//! edition, part B chapter 3).
 //!
 //! ```text
 //!   va   | 12: first level | 8: coarse table | 12: offset |        pages of 1M (sections), 4K
@@ -21,14 +21,14 @@
 //! read*, 1 *supervisor may write*, 2 *user may read too*, 3 *user may write too*. Execution cannot be
 //! forbidden. There is no bit for global pages. A TLB can flush one entry or all of its entries.
 //!
-//! Hardware sets no usage bits, and the entry of a small page has no spare bits for the OS. An OS keeps
-//! a second table for them beside each coarse one, as ARM Linux does: here each entry has an OS word 1
-//! KB above it in the same frame. A section's entry has should-be-zero bits, of which this format uses
-//! two.
+//! Hardware sets no usage bits, and the entry of a small page has no spare bits for the OS. An OS
+//! keeps a second table for usage bits beside each coarse table, as ARM Linux does: here each entry
+//! has an OS word 1 KB above it in the same frame. A section's entry has should-be-zero bits, of
+//! which this format uses two.
 //!
-//! The domain is left 0: whoever puts entries of several spaces into one table (Wiggins and Heiser 2000)
-//! writes the domain of the space there. Large pages of 64K (sixteen identical entries) and fine tables
-//! with tiny pages of 1K are not supported.
+//! The domain is left 0: a caller that puts entries of several spaces into one table (Wiggins and
+//! Heiser 2000) writes the domain of the space there. Large pages of 64K (sixteen identical
+//! entries) and fine tables with tiny pages of 1K are not supported.
 
 use alloc::vec::Vec;
 
@@ -83,7 +83,8 @@ pub type Arm = Radix<ArmEntries>;
 /// The entry layout of [`Arm`].
 #[derive(Clone, Debug)]
 pub struct ArmEntries {
-    /// The addresses outside the area: all addresses, or those below and those above it.
+    /// The addresses outside the area: the addresses below and above it, or all addresses if there
+    /// is no area.
     spans: Vec<VirtRange>,
     area: Option<VirtRange>,
 }
@@ -94,7 +95,7 @@ impl Arm {
         Radix::with_format(ArmEntries { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
-    /// A table without spaces, with an area in which a space can see other spaces' tables: see
+    /// A table without spaces, with an area in which tables of other spaces can be visible: see
     /// [`crate::PageTable::lend`]. Both ends of the area are multiples of a section.
     pub fn with_area(area: VirtRange) -> Result<Arm, Error> {
         let spans = beside(area, SECTION)?;

@@ -8,11 +8,10 @@ use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation, Unfit};
 
-/// An address space in a page table: what the processor's root register (CR3, satp, TTBR) would
-/// hold.
+/// An address space in a page table: the value for a processor's root register (CR3, satp, TTBR).
 ///
-/// A `Space` value does not prove that the space still exists. Operations of the OS check that; a
-/// walk, as in hardware, does not.
+/// A `Space` value does not prove that the space still exists. Operations of the OS check that the
+/// space exists; a walk does not, as in hardware.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Space {
     id: u32,
@@ -26,8 +25,8 @@ impl Space {
         Space { id, root }
     }
 
-    /// The number of the space: unique among the spaces of one table, and small. Tables that spaces share tag
-    /// their entries with it.
+    /// The number of the space: unique among the spaces of one table, and small. If spaces share a
+    /// table, its entries are tagged with this number.
     #[inline]
     pub const fn id(self) -> u32 {
         self.id
@@ -40,15 +39,16 @@ impl Space {
     }
 }
 
-/// What was done to a page since its usage bits were last cleared, and the OS's own mark.
+/// Whether a page was accessed and stored to since its usage bits were last cleared, and the OS's
+/// own mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// A walk has found it: the accessed bit.
+    /// A walk has found the page: the accessed bit.
     pub referenced: bool,
-    /// A walk for a store has found it: the dirty bit.
+    /// A walk for a store has found the page: the dirty bit.
     pub dirty: bool,
-    /// The operating system has marked it, in a bit that hardware for translations ignores. It
-    /// stays false where a format has no such bit.
+    /// The operating system has marked the page, in a bit that hardware ignores for translations.
+    /// Always false if the format has no such bit.
     pub marked: bool,
 }
 
@@ -107,8 +107,8 @@ pub struct Loan {
     pub addr: VirtAddr,
     /// The space that gets a copy of the entry.
     pub to: Space,
-    /// Where `addr` appears in the space `to`: its offset in the copied entry is that of `addr` in
-    /// the original.
+    /// The address at which `addr` is visible in the space `to`; it has the same offset in the
+    /// copied entry as `addr` has in the original.
     pub at: VirtAddr,
 }
 
@@ -117,12 +117,13 @@ pub struct Loan {
 pub enum Lent {
     /// The entry is copied now.
     Copied {
-        /// Whether the entry is a page's: then walks through the copy set usage bits in the copy.
+        /// Whether the entry maps a page: in that case walks through the copy set usage bits in the
+        /// copy.
         is_page: bool,
     },
     /// The copy existed already.
     There,
-    /// The lender has no entry there.
+    /// The lender has no entry at the address.
     Absent,
 }
 
@@ -147,8 +148,8 @@ pub trait PageTable {
     ///
     /// A radix tree returns true: a change of a page is one exchange of one word, and a new table is filled
     /// before it is linked. If this is `false`, no processor may walk the table during an operation. Rust's
-    /// borrows already keep a caller from changing a table while another walks it through `&self`, so this
-    /// matters only where hardware walks the table.
+    /// borrows already keep a caller from changing a table while another walks it through `&self`,
+    /// so this function matters only if hardware walks the table.
     fn walks_beside_changes(&self) -> bool {
         false
     }
@@ -168,7 +169,7 @@ pub trait PageTable {
     /// the rights of `first`. None of the addresses may be mapped.
     ///
     /// No TLB holds any of these pages, so the token names no page. In a format whose nodes move
-    /// when a page is added, it names the tables that moved.
+    /// when a page is added, the token names the tables that moved.
     ///
     /// The caller must deal with processors that cache invalid entries or whose walkers do not see the stores
     /// yet. Before the first access AArch64 needs `DSB` and `ISB`. RISC-V needs `SFENCE.VMA`, or a fault
@@ -185,8 +186,8 @@ pub trait PageTable {
         self.map_noted(space, (first, count), &[], memory, frames)
     }
 
-    /// [`PageTable::map`] with a note for each page, which is stored if the page's entry has room for one.
-    /// If `notes` is empty, all notes are 0.
+    /// Like [`PageTable::map`], with a note for each page, which is stored if the page's entry has
+    /// room for one. If `notes` is empty, all notes are 0.
     fn map_noted(
         &mut self,
         space: Space,
@@ -263,18 +264,18 @@ pub trait PageTable {
     ) -> Result<Flush, Error>;
 
     /// Replaces the mappings in `range` by pages of the size `to`, with the same frames, rights, attributes
-    /// and usage bits. Returns the new pages. Usage bits that hardware sets in the old entries during the
-    /// operation are not in that list.
+    /// and usage bits. Returns the new pages. The returned pages do not have the usage bits that
+    /// hardware sets in the old entries during the operation.
     ///
     /// Both ends of `range` must lie between mapped pages: to give a part of a page another size, split the
     /// whole page. If `to` is larger than the mapped pages, each new page must be completely mapped by
     /// adjacent and aligned frames with equal rights and attributes. A refused request changes nothing.
     ///
     /// `forget` is called once, after the entries have been exchanged, with a token that names the replaced
-    /// pages. It must have every processor flush them, and return when all have. It is not called if nothing
-    /// has to be flushed. When it has returned, `resize` carries usage bits that hardware has set in the old
-    /// entries over to the new pages, writes entries that had to be invalidated, and frees the frames of
-    /// removed tables.
+    /// pages. `forget` must have every processor flush these pages, and return when all have done
+    /// so. It is not called if nothing has to be flushed. After `forget` has returned, `resize`
+    /// transfers usage bits that hardware has set in the old entries to the new pages, writes
+    /// entries that had to be invalidated, and frees the frames of removed tables.
     ///
     /// A walk finds a page at every moment, unless the format says that hardware needs break-before-make
     /// (AArch64 without FEAT_BBM at level 2). For such hardware, walks find no page while `forget` runs, and
@@ -328,10 +329,12 @@ pub trait PageTable {
     ) -> Result<(), Error>;
 
     /// Copies an entry of one space's root into the area of another space's root, so that walks there
-    /// go through the lender's tables (U02 section 2.2). Refused if the format was given no area.
+    /// go through the lender's tables (U02 section 2.2). Refused if the table was created without
+    /// an area.
     ///
-    /// The copy is not updated: it must be [taken back](PageTable::take_back) before the lender's entry
-    /// changes and before the table that it leads to is freed.
+    /// Later changes of the entry do not change the copy: the copy must be [taken
+    /// back](PageTable::take_back) before the lender's entry changes and before the table that it
+    /// leads to is freed.
     fn lend(&mut self, loan: Loan, _memory: &mut impl Memory) -> Result<Lent, Error> {
         Err(Unfit::Virtual(loan.at).into())
     }
@@ -353,8 +356,8 @@ pub trait PageTable {
     /// Walks the table for `addr` and an access of `kind`, as hardware or a refill handler would.
     /// `each` gets the walk's memory references in order.
     ///
-    /// Fetch, load and store are checked against the rights of the page. The right to access it
-    /// from user mode is not checked: only the caller knows the mode.
+    /// Fetch, load and store are checked against the rights of the page. The right to access the
+    /// page from user mode is not checked: only the caller knows the mode.
     fn walk(
         &self,
         space: Space,
@@ -402,7 +405,7 @@ pub struct TreeShape {
     /// log2 of the alignment, in bytes, of tables below the root.
     pub table_shift: u8,
     /// For each level from 1 to the one below the root: log2 of the bytes of virtual memory that
-    /// one table maps. `None` if tables of one level differ in that.
+    /// one table maps. `None` if tables of one level map different amounts of memory.
     pub spans: Option<Vec<u8>>,
 }
 
@@ -415,12 +418,12 @@ pub trait Tree: PageTable {
     /// root has this level; entries for base pages have level 1.
     fn levels(&self) -> u8;
 
-    /// The node at which a walk in `space` starts if no MMU cache has a lower one.
+    /// The node at which a walk in `space` starts if no MMU cache has a lower node on its path.
     fn root(&self, space: Space) -> Node;
 
-    /// [`PageTable::walk`] that starts at the table `start`. An earlier walk must have passed that
-    /// table for an address with the same bits from `start.shift` up, and no token since then may
-    /// have named it in [`Flush::tables`].
+    /// Like [`PageTable::walk`], but starts at the table `start`. An earlier walk must have passed
+    /// that table for an address with the same bits from `start.shift` up, and no token since then
+    /// may have named it in [`Flush::tables`].
     fn walk_from(
         &self,
         start: Node,

@@ -41,14 +41,14 @@ pub enum Error {
     NoSpace(Space),
 }
 
-/// What a format cannot express.
+/// A request that a format cannot express.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// A page size for which it has no entry.
+    /// A page size for which the format has no entry.
     PageSize(PageSize),
-    /// A virtual address that it does not map.
+    /// A virtual address that the format cannot map.
     Virtual(VirtAddr),
-    /// A frame whose address does not fit into its entries.
+    /// A frame whose address does not fit into the format's entries.
     Physical(PhysAddr),
     /// The frame allocated for a table has an address that does not fit into the entries that lead
     /// to tables.
@@ -66,7 +66,7 @@ pub enum Unfit {
     Memory(MemoryType),
     /// A protection key, for which entries have no bits.
     Key(u8),
-    /// One more space than this number, which is how many the tags can tell apart.
+    /// A further space, beyond this number of spaces that the tags can distinguish.
     Spaces(u64),
 }
 

@@ -1,4 +1,5 @@
-//! A token that names what hardware may still hold after a page-table change and must flush.
+//! A token that names the entries that hardware may still hold after a page-table change and must
+//! flush.
 //!
 //! ```text
 //!   map, unmap, ... --> Flush --> TLBs forget its scope, MMU caches its tables --> done(frames)
@@ -6,9 +7,10 @@
 //!              table frames ride in it . . . . . . . . . . . . . . . . . . . and go back here
 //! ```
 //!
-//! A table that has become empty is unlinked at once, but an MMU cache may still lead to it. Its
-//! frame is therefore kept in the token, and is not reused before the flush. In a guarded table,
-//! mapping a page moves nodes too: then the token of `map` names no page, but the nodes that moved.
+//! A table that has become empty is unlinked at once, but an MMU cache may still lead to it. The
+//! frame of such a table is therefore kept in the token, and is not reused before the flush. In a
+//! guarded table, mapping a page moves nodes too: in that case the token of `map` names the nodes
+//! that moved, and no page.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -32,15 +34,16 @@ pub struct Flush {
     range: VirtRange,
     sizes: u64,
     global: bool,
-    /// Whether a table on the path to the pages was removed. Its frame may hold other tables and
-    /// remain.
+    /// Whether a table on the path to the pages was removed. The table's frame may remain
+    /// allocated, because it holds other tables.
     unlinked: bool,
     tables: Tables,
 }
 
 /// The frames of removed tables: usually none or one.
 ///
-/// One enum, so that the common cases cost whoever handles a token a single test.
+/// This is one enum, so that code that handles a token distinguishes the common cases by a single
+/// test.
 #[derive(Debug)]
 enum Tables {
     Stay,
@@ -83,7 +86,7 @@ impl Tables {
         OneTable::new(frame, size).map_or_else(|| Tables::of_many(frame, size), Tables::One)
     }
 
-    /// For a frame and size that do not fit into one word.
+    /// Stores a frame and size that do not fit into one word.
     #[cold]
     #[inline(never)]
     fn of_many(frame: PhysAddr, size: PageSize) -> Tables {
@@ -106,15 +109,15 @@ impl Tables {
     }
 }
 
-/// What a [`Flush`] asks to be flushed from TLBs.
+/// The translations that a [`Flush`] requires TLBs to flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// Nothing was removed or restricted.
     Nothing,
     /// Some pages.
     Pages {
-        /// The smallest range that holds them all; the addresses in it that are not mapped need no
-        /// flush.
+        /// The smallest range that contains all these pages; addresses in it that are not mapped
+        /// need no flush.
         range: VirtRange,
         /// The number of pages; if it is 1, `range` is exactly that page.
         pages: u64,
@@ -135,7 +138,7 @@ impl Scope {
 }
 
 impl Flush {
-    /// A token of `space` that asks for no flush.
+    /// A token of `space` that requires no flush.
     #[inline]
     pub const fn nothing(space: Space) -> Flush {
         Flush {
@@ -150,7 +153,7 @@ impl Flush {
         }
     }
 
-    /// A token of `space` that asks for a flush of `page`.
+    /// A token of `space` that requires a flush of `page`.
     #[inline]
     pub(crate) const fn of_page(space: Space, page: Page, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);
@@ -161,7 +164,7 @@ impl Flush {
         flush
     }
 
-    /// A token that asks for a flush of all of `space`; `global` says whether global pages are
+    /// A token that requires a flush of all of `space`; `global` says whether global pages are
     /// included.
     pub const fn whole(space: Space, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);
@@ -304,8 +307,8 @@ impl Flush {
         }
     }
 
-    /// Frees the frames of the removed tables. Call it when hardware has flushed all that this
-    /// token names.
+    /// Frees the frames of the removed tables. Call it when hardware has flushed all entries that
+    /// this token names.
     #[inline]
     pub fn done(self, frames: &mut (impl Frames + ?Sized)) {
         if !matches!(self.tables, Tables::Stay) {
@@ -320,7 +323,7 @@ impl Flush {
     }
 }
 
-/// Rare: most changes remove no table.
+/// Frees the frames of removed tables. This is rare: most changes remove no table.
 #[cold]
 #[inline(never)]
 fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {

@@ -1,5 +1,5 @@
-//! The bit layout of a radix table's entries: all that distinguishes one radix format from another.
-//! The algorithms over entries are shared.
+//! The bit layout of a radix table's entries: radix formats differ only in this layout. The
+//! algorithms over entries are shared.
 
 use core::array;
 
@@ -26,7 +26,7 @@ pub enum Entry {
 /// Levels count down to 1 as in [`crate::Reference::level`]. An entry is passed as 64 bits: its 8
 /// bytes in memory, or its 4 bytes zero-extended. These laws hold for every level and value:
 ///
-/// * zero is [`Entry::Empty`], and nothing else that these functions make is;
+/// * zero is [`Entry::Empty`], and no other value that these functions make is empty;
 /// * [`Format::translation`] of [`Format::page`] gives back frame, [granted](Format::granted) rights and
 ///   global bit;
 /// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the

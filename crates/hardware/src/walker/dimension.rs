@@ -25,17 +25,17 @@ pub struct Dimension {
     search_cycles: u64,
     /// The number of the cache's searches whose time has been counted.
     pub(super) searches_timed: u64,
-    /// The number of searches of its MMU cache in completed walks.
+    /// The number of searches of the dimension's MMU cache in completed walks.
     pub searches: u64,
-    /// The number of walks for which each of its walks stands.
+    /// The number of real walks that each simulated walk represents.
     pub(super) times: u64,
     /// References by level (the index) and by what served them.
     pub served: Vec<[u64; Served::COUNT]>,
     /// For each level: the entries that lead to tables and that the MMU cache held or let a walk
     /// skip, and those that were fetched.
     pub upper: Vec<UpperEntries>,
-    /// Whether the walk repeats one that faulted and therefore finds what that one has left in the
-    /// cache: its entries are not counted as needed.
+    /// Whether the walk repeats a walk that faulted, and therefore finds the entries that the first
+    /// walk has left in the cache: entries of a repeated walk are not counted as needed.
     pub(super) repeats: bool,
 }
 
@@ -124,13 +124,13 @@ impl Dimension {
         }
     }
 
-    /// Whether it has an MMU cache.
+    /// Whether the dimension has an MMU cache.
     #[inline]
     pub(super) fn has_cache(&self) -> bool {
         !matches!(self.cache, AnyWalkCache::None)
     }
 
-    /// Moves its cache to `other`, which has none, or back.
+    /// Moves the MMU cache to `other`, which has none, or back.
     pub(super) fn lend(&mut self, other: &mut Dimension) {
         std::mem::swap(&mut self.cache, &mut other.cache);
     }

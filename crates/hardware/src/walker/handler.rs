@@ -1,4 +1,4 @@
-//! The software refill handler: the instructions it takes, by the path that it goes.
+//! The software refill handler: the number of instructions of each path through it.
 //!
 //! ```text
 //!   trap -> which address? -> software TLB: this tag? --- yes -------> both entries -> TLB, return
@@ -35,7 +35,7 @@ const CACHE_FILL: u64 = 2;
 /// TLB is written (1). G98 section 6.3 says that this handler is more expensive, but not by how
 /// much: an assumption.
 const PAGE_MASK: u64 = 3;
-/// For a store that changes what was just read: the new value (1), store (1).
+/// For a store that changes a word that was just read: the new value (1), store (1).
 const CHANGE: u64 = 2;
 /// The cycles of a nested miss of a linear table, besides its reference. E99 §5.5 gives 400 to 500
 /// cycles, after Uhlig et al. 1995; this is the lower value.
@@ -115,7 +115,8 @@ mod tests {
         references.iter().map(reference).collect()
     }
 
-    /// E99, text at figure 5: nine cycles when the software TLB has it and nothing misses.
+    /// E99, text at figure 5: a refill takes nine cycles if the software TLB has the page and
+    /// nothing misses.
     #[test]
     fn a_hit_in_the_software_tlb_takes_nine() {
         for format in ["guarded", "mpt", "hashed"] {
@@ -125,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Trees of six levels and of three nodes, chains of one entry.
+    /// Tests paths of trees of six levels and of three nodes, and of chains of one entry.
     #[test]
     fn each_format_takes_what_its_path_does() {
         let took = |format, references: &[_]| {

@@ -26,17 +26,17 @@ pub struct WalkMade {
 }
 
 /// A bit mask of the steps of all walks of a miss. The longest walks are those of a guarded table
-/// with nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and
-/// one after the grant.
+/// with nodes of two entries: 52 steps. A miss has at most two such walks: one that finds that the
+/// access is denied, and one after the right was granted.
 pub type Steps = u128;
 
 impl Walker {
     /// Counts `times` misses like this one. The steps of the miss are the entries that lead to
-    /// tables, of all its walks from the root down; the MMU cache held those in `spared`, or let the
-    /// walks skip them.
+    /// tables, of all its walks from the root down; the MMU cache held the steps in `spared`, or
+    /// let the walks skip them.
     ///
-    /// The walker must have neither data caches nor a host, so that nothing else distinguishes the
-    /// misses.
+    /// The walker must have neither data caches nor a host, so that misses with equal steps are
+    /// equal in all counts.
     pub fn replay(&mut self, miss: &Miss, spared: Steps, times: u64) {
         self.dimension.times = times;
         let (mut references, mut spared) = (miss.references.as_slice(), spared);

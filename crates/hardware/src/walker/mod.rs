@@ -58,7 +58,7 @@ pub struct Latencies {
     /// The cycles of an exception that is not a refill.
     pub exception_cycles: u64,
     /// The cycles of a walk's reference by what serves it. For a walk by software, only the cycles
-    /// beyond a hit in the nearest cache, which is part of the instruction.
+    /// in excess of a hit in the nearest cache, since such a hit is part of the instruction.
     pub reference_cycles: [u64; Served::COUNT],
 }
 
@@ -96,7 +96,7 @@ pub struct Walker {
     pub handler: Option<Handler>,
     /// The predictors of where walks end: one for each design of a sweep that differs only in them.
     pub speculators: Vec<Speculator>,
-    /// Frames that devices own, of which nothing may be read speculatively.
+    /// Frames that devices own, which must not be read speculatively.
     devices: DeviceFrames,
     /// The address and space of the last walk.
     walked: (VirtAddr, Asid),
@@ -123,7 +123,7 @@ pub struct Port {
     /// has the number of lines touched beyond one per reference.
     line_shift: u32,
     pub further_lines: u64,
-    /// Reads and writes that changed nothing in the cache they reached first, and which that cache
+    /// Reads and writes that changed nothing in the first cache they reached, and that this cache
     /// has not counted yet.
     repeats: [u64; 2],
     /// References and cycles since the last refill.
@@ -206,13 +206,13 @@ impl Walker {
         }
     }
 
-    /// Whether something predicts where walks end, in either dimension.
+    /// Whether there is a predictor of where walks end, in either dimension.
     pub fn speculates(&self) -> bool {
         let host = self.host.as_ref();
         !self.speculators.is_empty() || host.is_some_and(|host| host.speculator.is_some())
     }
 
-    /// A walk begins.
+    /// Begins a walk.
     fn begin(&mut self, walk: &Walk) {
         if self.speculates() {
             self.walked = (walk.va, walk.asid);
@@ -326,7 +326,8 @@ impl Walker {
         walks.regions[index].cycles += all.cycles;
     }
 
-    /// Flushes what the OS wants to be flushed, also from virtually addressed caches.
+    /// Flushes the entries that the OS requests to be flushed, also from virtually addressed
+    /// caches.
     fn forget(&mut self, forget: Forget) {
         self.dimension.forget(forget);
         let Some(caches) = self.port.caches.as_mut().filter(|_| self.port.is_virtual) else {
@@ -477,8 +478,8 @@ impl Port {
         }
     }
 
-    /// Makes those of the `references` that change nothing in the place they reach first, up to the
-    /// first other one: a faster [`Port::fetch`] for several. Returns their number.
+    /// Makes the first of the `references`, as long as they change nothing in the cache they reach
+    /// first: a faster [`Port::fetch`] for several. Returns their number.
     #[inline]
     fn repeat(&mut self, references: &[Reference], dimension: &mut Dimension) -> usize {
         let Some(caches) = self.caches.as_ref().filter(|_| self.made.is_none()) else { return 0 };

@@ -6,9 +6,9 @@
 //!   processor 1: MMU cache, l1i, l1d, l2 --/
 //! ```
 //!
-//! Each processor has a walker with its caches, except `l3`, which all share: it is moved to the
-//! running processor. A line that another processor has written stays in the nearer caches:
-//! coherence is not modelled.
+//! Each processor has a walker with its caches, except `l3`, which all processors share: `l3` is
+//! moved to the running processor. A line that another processor has written stays in the nearer
+//! caches: coherence is not modelled.
 
 use addr::{Kind, PageSize, PhysAddr};
 use description::{Description, Refusal};
@@ -49,7 +49,7 @@ impl Walkers {
         self.for_each(Walker::settle);
     }
 
-    /// Takes over the predictors of a design that differs only in them.
+    /// Takes over the predictors of a design that differs only in its predictors.
     pub fn take_speculators(&mut self, mut others: Walkers) {
         for processor in 0..self.count() {
             let taken = std::mem::take(&mut others.of(processor).speculators);

@@ -1,5 +1,5 @@
-//! A SpecTLB beside the walker: its prediction for each walk, and the benefit of that (B10 chapter
-//! 6).
+//! A SpecTLB beside the walker: its prediction for each walk, and the benefit of this prediction
+//! (B10 chapter 6).
 //!
 //! ```text
 //!   walk --> references --> fault ------> absent, denied, or nothing said
@@ -22,7 +22,7 @@ use mmu::{
 use description::{self, Description, Refusal};
 use rustc_hash::FxHashSet;
 
-/// What a walk has read up to its end.
+/// The references that a walk has made up to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     pub(super) served: [u64; Served::COUNT],
@@ -34,7 +34,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// What was read after the state `before`.
+    /// The references that were made after the state `before`.
     pub(super) fn since(&self, before: &Made) -> Made {
         let served = std::array::from_fn(|place| self.served[place] - before.served[place]);
         let (cycles, spared) = (self.cycles - before.cycles, self.spared - before.spared);
@@ -52,13 +52,13 @@ impl Made {
 #[derive(Clone, Debug, Default)]
 pub struct PredictedWalks {
     pub walks: u64,
-    /// Their references by what served them; the next field has the same for the last entry that
-    /// each walk read.
+    /// References of these walks by what served them; the next field counts only the reference to
+    /// the last entry of each walk.
     pub references: [u64; Served::COUNT],
     pub ptes: [u64; Served::COUNT],
-    /// The cycles of their references.
+    /// The cycles of the references of these walks.
     pub cycles: u64,
-    /// The accesses that caused them, by kind and by what served them.
+    /// The accesses that caused these walks, by kind and by what served them.
     pub accesses: [[u64; Served::COUNT]; Kind::COUNT],
 }
 
@@ -117,9 +117,9 @@ pub struct SpecCensus {
 /// A predictor of where walks end.
 #[derive(Clone, Debug)]
 pub enum Predictor {
-    /// By large pages in which each base page has its position.
+    /// A SpecTLB: it predicts from large pages in which each base page has its fixed position.
     Places(SpecTlb),
-    /// By offsets per instruction.
+    /// A table that predicts from the offsets of each instruction.
     Offsets(Offsets),
 }
 
@@ -161,8 +161,8 @@ impl Predictor {
         }
     }
 
-    /// The names of its replacement policy, of the page size of an entry, and of what makes an
-    /// entry.
+    /// The names of the predictor's replacement policy, of the page size of an entry, and of the
+    /// source of its entries.
     pub fn names(&self) -> [String; 3] {
         match self {
             Predictor::Places(tlb) => {
@@ -179,7 +179,8 @@ impl Predictor {
 pub struct Speculator {
     pub tlb: Predictor,
     keeps_on_switch: bool,
-    /// Whether its requests are marked as speculative, so that none reaches a device.
+    /// Whether the predictor's memory requests are marked as speculative, so that no such request
+    /// reaches a device.
     pub tagged: bool,
     last: Speculation,
     pub counts: SpecCensus,
@@ -219,7 +220,7 @@ impl Speculator {
         Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
     }
 
-    /// Whether it needs runs of pages and instructions.
+    /// Whether the predictor needs runs of pages and the instructions of accesses.
     pub const fn wants_runs(&self) -> bool {
         matches!(self.tlb, Predictor::Offsets(_))
     }
@@ -265,8 +266,8 @@ impl Speculator {
         }
     }
 
-    /// Updates it after a walk that found the page `there` or, with `faulted`, faulted; then
-    /// `there` is the page that forbids the access, if there is one.
+    /// Updates the predictor after a walk. The walk found the page `there`; with `faulted` it
+    /// faulted, and `there` is the page that forbids the access, if there is one.
     pub(super) fn walked(
         &mut self,
         (va, by, asid): (VirtAddr, Option<u64>, Asid),

@@ -135,8 +135,8 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
     }
 }
 
-/// The cache that guest and host share, with LRU: each entry has the space whose walk it is for,
-/// the most recently used first.
+/// The cache that guest and host share, with LRU: each entry has the space for whose walks it
+/// is; the most recently used entry is first.
 struct SharedList {
     entries: usize,
     held: Vec<(Asid, u64, Node)>,

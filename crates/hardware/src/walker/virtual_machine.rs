@@ -7,9 +7,9 @@
 //!                              host walk: MMU cache, data caches --> fill --
 //! ```
 //!
-//! If guest and host share an MMU cache ([`Shared`]), it belongs to the guest's dimension and is lent
-//! to the host's during each of its walks. It can also hold the host's pages, in place of the nested
-//! TLB.
+//! If guest and host share an MMU cache ([`Shared`]), the cache belongs to the guest's dimension
+//! and is moved to the host's dimension during each walk of the host. The shared cache can also
+//! hold the host's pages, in place of the nested TLB.
 //!
 //! A hit in the nested TLB replaces a whole walk of the host's table (B10 §4.7). The host never
 //! unmaps a page, so that the nested TLB is never flushed; its MMU cache is flushed only for tables
@@ -31,7 +31,7 @@ pub struct HostSide {
     pub dimension: Dimension,
     /// Which part of the guest's MMU cache the host shares.
     pub shared: Shared,
-    /// The predictor of where these walks end.
+    /// The predictor of where walks of the host end.
     pub speculator: Option<Speculator>,
     /// References of walks in both dimensions that no correct prediction overlaps, if the guest has
     /// no predictor.

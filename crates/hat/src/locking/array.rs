@@ -9,7 +9,7 @@ pub trait Array<D> {
     fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> R;
 
     /// Runs `f` on `count` descriptors, whose numbers `number` gives, in turn, until `f` returns false.
-    /// Several descriptors may be held at once, but none is waited for while another is held.
+    /// Several descriptors may be held at once, but no thread waits for one while it holds another.
     #[inline]
     fn several(
         &self,
@@ -28,7 +28,8 @@ pub trait Array<D> {
     /// Runs `f` on a part of a descriptor; in most schemes, the part is the whole descriptor.
     ///
     /// A scheme with parts first locks the part that `lowest` returns and then calls `covering` for the
-    /// level that the operation needs. If that is a higher level, it locks the higher part instead.
+    /// level that the operation needs. If the operation needs a higher level, the scheme locks the
+    /// higher part instead.
     #[inline]
     fn part<R>(
         &self,
@@ -62,7 +63,7 @@ pub trait Arrays<L: Locks> {
     fn mmus<D: Default + Send>(&self) -> Self::Mmus<D>;
 }
 
-/// What an operation holds of a descriptor.
+/// The part of a descriptor that an operation holds.
 pub enum Part<'a, D> {
     /// The whole descriptor, exclusively.
     Whole(&'a mut D),
@@ -106,7 +107,7 @@ impl SubtreePlace {
     }
 }
 
-/// A descriptor, and whether a thread sleeps until it changes.
+/// A descriptor, and whether a thread sleeps until the descriptor changes.
 #[derive(Default)]
 pub(super) struct Slot<D> {
     pub(super) descriptor: D,

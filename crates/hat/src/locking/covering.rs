@@ -1,5 +1,6 @@
-//! A lock for each table of a page table: an operation locks the subtree that contains what it changes,
-//! and others run at the same time in the same space (Zheng et al., "CortenMM", SOSP 2025).
+//! A lock for each table of a page table: an operation locks the subtree that contains all entries
+//! that it changes, and other operations run at the same time in the same space (Zheng et al.,
+//! "CortenMM", SOSP 2025).
 //!
 //! ```text
 //!   MMU descriptor     reader                   or writer: the whole table
@@ -8,11 +9,11 @@
 //!         level 1      writer: the operation
 //! ```
 //!
-//! An operation first locks the lowest table that could be sufficient, and then asks the page table
-//! whether it is. If a table is missing, or would become empty, the entry that leads to it changes too,
-//! and the table above is locked instead. Therefore no operation reads an entry of a table that another
-//! one could free at the same time. A table's lock belongs to the table's addresses and exists before the
-//! table does.
+//! An operation first locks the lowest table that may be sufficient, and then asks the page table
+//! whether this table is sufficient. If a table is missing, or would become empty, the entry that
+//! leads to this table changes too, and the table above is locked instead. Therefore no operation
+//! reads an entry of a table that another operation could free at the same time. A table's lock
+//! belongs to the table's addresses and exists before the table does.
 //!
 //! Each page frame has its own lock, as in [`Embedded`](super::Embedded). Page tables without
 //! [subtrees](pagetable::Subtrees) are locked as a whole.
@@ -24,7 +25,7 @@ use super::{
     array::{Part, Shared, SubtreePlace, many},
 };
 
-/// The number of locks for the tables below a table: entries beyond that share them.
+/// The number of locks for the tables below a table: entries beyond this number share the locks.
 const CHILDREN: usize = 512;
 
 /// The scheme of covering locks.

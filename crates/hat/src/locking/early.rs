@@ -1,14 +1,15 @@
 //! One lock for the whole layer, which an operation releases while the processors flush: meanwhile
-//! others can load and unload, and use the memory of tables that were freed.
+//! other operations can load and unload, and use the memory of tables that were freed.
 //!
 //! ```text
 //!   lock -- change tables -- unlock   shoot, wait for answers   lock -- strike out, free -- unlock
 //! ```
 //!
-//! It separates two effects that K94 measures together (section 5.3, figure 8). Under
-//! [`Global`](super::Global), an unload keeps both its memory and the lock until its shootdown is over.
-//! Here the memory is available as early as with one lock per descriptor, but there is still only one
-//! lock. In all schemes a frame is free only when all processors have answered.
+//! This scheme separates two effects that K94 measures together (section 5.3, figure 8). Under
+//! [`Global`](super::Global), an unload keeps both its memory and the lock until its shootdown is
+//! over. Under this scheme the memory is available as early as with one lock per descriptor, but
+//! there is still only one lock. In all schemes a frame is free only when all processors have
+//! answered.
 
 use alloc::vec::Vec;
 
@@ -171,7 +172,7 @@ impl<T: Mounted + ?Sized, L: Locks> Below for EarlyHeld<'_, T, L> {
     }
 }
 
-/// Nothing is waited for while the lock is held.
+/// No thread waits while it holds the lock.
 impl Below for EarlyBelow {
     #[inline]
     fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {

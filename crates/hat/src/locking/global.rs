@@ -5,7 +5,8 @@
 //!   lock ---- change tables ---- shoot, wait for answers ---- free ---- unlock
 //! ```
 //!
-//! With locks for one thread ([`Single`](super::Single)) it is the layer without mutual exclusion.
+//! With locks for one thread ([`Single`](super::Single)), this scheme is the layer without mutual
+//! exclusion.
 
 use alloc::vec::Vec;
 

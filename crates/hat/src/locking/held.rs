@@ -33,8 +33,9 @@ pub trait Held: Below {
     /// The access that remains while an operation holds an MMU descriptor.
     type Below: Below;
 
-    /// Reads the list of a space's MMU descriptors: `of` takes what it needs from the list, and no
-    /// MMU is added or removed until `f` has run with that. `None` if there is no such space.
+    /// Reads the list of a space's MMU descriptors: `of` copies the needed data from the list, and
+    /// no MMU is added or removed until `f` has run with this data. `None` if there is no such
+    /// space.
     fn space<K, R>(
         &mut self,
         space: u32,
@@ -52,8 +53,8 @@ pub trait Held: Below {
         f: impl FnOnce(&mut Mmu<Self::Table>, &mut Self::Below) -> R,
     ) -> R;
 
-    /// Runs `f` on a part of an MMU descriptor; in most schemes the part is the whole. See
-    /// [`Array::part`](super::Array::part).
+    /// Runs `f` on a part of an MMU descriptor; in most schemes the part is the whole descriptor.
+    /// See [`Array::part`](super::Array::part).
     fn part<R>(
         &mut self,
         mmu: u32,
@@ -69,15 +70,15 @@ pub trait Held: Below {
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame));
 }
 
-/// Access to what may be locked with or without an MMU descriptor held.
+/// Access to the data that an operation may lock whether or not it holds an MMU descriptor.
 pub trait Below {
-    /// Runs `f` on a page-frame descriptor until it returns a value: until then the caller sleeps,
-    /// and tries again after each change of the descriptor.
+    /// Runs `f` on a page-frame descriptor until it returns a value: after each attempt that
+    /// returns none, the caller sleeps until the descriptor has changed.
     fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R;
 
     /// Runs `f` on `count` page-frame descriptors, whose numbers `number` gives, in turn, until `f`
-    /// returns false. A scheme may hold several at once, but does not wait for one while it holds
-    /// another.
+    /// returns false. A scheme may hold several descriptors at once, but does not wait for one
+    /// while it holds another.
     fn frames(
         &mut self,
         count: usize,

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A *scheme* answers K94's question: one lock for the layer, or one per descriptor, and then where
-//! the lock is stored. A *platform* of locks belongs to a kernel or a simulator. Operations see
-//! neither. They ask a [`Held`] for one descriptor at a time and have it exclusively while a closure
-//! runs.
+//! the lock is stored. A *platform* of locks belongs to a kernel or a simulator. Operations depend
+//! on neither the scheme nor the platform. They ask a [`Held`] for one descriptor at a time, which
+//! they have exclusively while a closure runs.
 //!
 //! # Order
 //!
@@ -20,11 +20,12 @@
 //!                              <  page-frame descriptor, lists of resources
 //! ```
 //!
-//! Of each kind, an operation holds one lock at a time. The exception is page-frame descriptors that are
-//! taken together if all are free: a thread that finds one busy releases the others before it waits. While a
-//! page-frame descriptor is held, no other lock is taken, and no thread waits for a descriptor to change
-//! while it holds any lock. The memory manager above has locks of its own, which are taken before these, and
-//! a lock for the frames of page tables, which is taken after these ([`Class::rank`]).
+//! An operation holds at most one lock of each kind at a time. The exception is page-frame
+//! descriptors that are taken together if all are free: a thread that finds one of them busy
+//! releases the others before it waits. While a page-frame descriptor is held, no other lock is
+//! taken, and no thread waits for a descriptor to change while it holds any lock. The memory
+//! manager above has locks of its own, which are taken before these, and a lock for the frames of
+//! page tables, which is taken after these ([`Class::rank`]).
 //!
 //! # How a frame is unloaded
 //!
@@ -42,8 +43,8 @@
 //!   5  from 2 on, until the list is empty; then take the mark away, wake the loads    frame
 //! ```
 //!
-//! A load that finds the mark removes what it has inserted into other lists before it waits, so
-//! that an unload of those frames does not have to wait for it in turn.
+//! A load that finds the mark of such an unload removes its pages from the other lists before it
+//! waits, so that an unload of those frames does not have to wait for the load in turn.
 
 use alloc::boxed::Box;
 
@@ -76,11 +77,12 @@ pub use self::{
     spin::Spin,
 };
 
-/// What a lock guards. Locks of a class are counted together. A lock may be taken only while all
-/// locks that are held have a lower rank.
+/// The class of a lock, by the data that it guards. Locks of a class are counted together. A lock
+/// may be taken only while all locks that are held have a lower rank.
 ///
-/// Classes of the memory manager above are included: its locks are held while it calls this layer,
-/// and this layer requests free frames from it, so that one order must hold for both.
+/// Classes of the memory manager above are included: the manager's locks are held while it calls
+/// this layer, and this layer requests free frames from the manager, so the locks of both must have
+/// one order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     /// The memory manager's space: its regions and the anon of each page.
@@ -123,7 +125,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// The rank: when a lock of this class is taken, all locks that are held must have a lower one.
+    /// The rank: when a lock of this class is taken, all locks that are held must have a lower
+    /// rank.
     pub const fn rank(self) -> u8 {
         match self {
             Class::VmSpace => 0,
@@ -197,7 +200,7 @@ pub enum Site {
     Steal,
     /// `enter`: a processor switches to a space.
     Enter,
-    /// Operations that only read.
+    /// Operations that only read the layer's state.
     Look,
     /// A page fault.
     Fault,
@@ -222,11 +225,11 @@ pub trait Locks: 'static {
     type Once<T>: Once<T>;
 
     /// Called when a logical lock, which consists of flags under a mutex, was taken; `was_busy`
-    /// says whether it had to be waited for.
+    /// says whether the thread had to wait for it.
     fn acquired(_of: Class, _site: Site, _was_busy: bool) {}
 
-    /// Called when a further logical lock was taken under the same hold of the mutex as the one
-    /// before; it was free.
+    /// Called when a further logical lock was taken while the mutex was still held; this lock was
+    /// free.
     fn acquired_too(_of: Class, _site: Site) {}
 
     /// Called under the mutex when the flags of `count` descriptors are read and written.
@@ -255,11 +258,11 @@ pub trait Mutex<T> {
     fn get_mut(&mut self) -> &mut T;
 }
 
-/// Adjacent mutexes, such as those of descriptors. A thread that holds one takes no other of the
-/// same row.
+/// Adjacent mutexes, such as those of descriptors. A thread that holds one of them takes no other
+/// of the same row.
 ///
-/// A platform creates a whole row at once, so that it can make the row cheap while only one processor uses
-/// it. For other platforms a row is a slice of mutexes.
+/// A platform creates a whole row at once, so a platform can make locking cheap while only one
+/// processor uses the row. On other platforms a row is a slice of mutexes.
 pub trait Row<T> {
     /// See [`Locks::Wait`].
     type Wait: Wait;

@@ -7,8 +7,8 @@
 //!   mutex { busy = 0; wanted? wanted = 0, wake all }             put back
 //! ```
 //!
-//! A busy descriptor is absent from the array: its holder has taken it out. An operation on a range takes
-//! many descriptors under one hold of the mutex, as far as they are free.
+//! A busy descriptor is absent from the array, because its holder has taken it out. An operation on
+//! a range takes many descriptors under one hold of the mutex, as far as they are free.
 
 use super::{Array, Arrays, Class, Locks, Mutex, Site, Wait, array::many};
 use crate::sparse::Sparse;
@@ -18,8 +18,8 @@ use core::ops::Range;
 /// The number of condition variables of an array. K94 has one per descriptor.
 const WAITS: usize = 64;
 
-/// The most descriptors that are taken under one hold of the mutex, which limits how long others
-/// wait for it.
+/// The most descriptors that are taken under one hold of the mutex, which limits the time that
+/// other threads wait for the mutex.
 const AT_ONCE: usize = 32;
 
 /// K94's scheme, with the mutexes `page_mutex` and `mmu_mutex`.
@@ -144,8 +144,8 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
 }
 
 impl<D: Default + Send, L: Locks> MonitorArray<D, L> {
-    /// Takes the descriptors of `places`, in order, up to the first busy one. Waits if that is the
-    /// very first.
+    /// Takes the descriptors of `places`, in order, up to the first busy one. Waits if the very
+    /// first descriptor is busy.
     fn take(&self, site: Site, places: Range<usize>, number: impl Fn(usize) -> u64) -> Vec<D> {
         let first = number(places.start);
         let wait = &self.waits[first as usize % WAITS];

@@ -1,10 +1,11 @@
 //! Spin locks, for a kernel with several processors: a processor that finds a lock held spins until
-//! it is free.
+//! the lock is free.
 //!
 //! A lock is released by a plain store, so that an uncontended lock costs a single locked instruction.
-//! Threads do not sleep here, since a lock is held no longer than one operation takes. A kernel that
-//! calls the layer from interrupt handlers must disable interrupts when it calls it from elsewhere:
-//! otherwise a handler would spin forever for a lock that the interrupted code holds.
+//! Threads never sleep for these locks, since a lock is held no longer than one operation takes. A
+//! kernel that calls the layer from interrupt handlers must disable interrupts when it calls the
+//! layer from other code: otherwise a handler would spin forever for a lock that the interrupted
+//! code holds.
 
 use alloc::boxed::Box;
 use core::{
@@ -65,8 +66,8 @@ impl<T> Mutex<T> for SpinMutex<T> {
     }
 }
 
-/// A reader/writer lock of [`Spin`]. New readers wait for a waiting writer: otherwise readers that overlap
-/// could keep it out forever.
+/// A reader/writer lock of [`Spin`]. New readers wait for a waiting writer: otherwise overlapping
+/// readers could keep the writer out forever.
 #[derive(Debug)]
 pub struct SpinRw<T> {
     lock: RwLock<T>,
@@ -131,7 +132,8 @@ impl Wait for SpinWait {
     }
 }
 
-/// A value that one processor creates and all see; processors that request it meanwhile spin.
+/// A value that one processor creates and all processors read; processors that request the value
+/// meanwhile spin.
 #[derive(Debug)]
 pub struct SpinOnce<T>(spin::Once<T>);
 

@@ -25,7 +25,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Records that `space` runs from now on.
+    /// Records a switch to `space`, which runs from now on.
     pub fn to(&mut self, space: HatSpace) {
         if self.last == Some(space) {
             return;
@@ -55,9 +55,9 @@ pub struct Grouping {
 }
 
 impl Grouping {
-    /// Computes groups of at most `slots` spaces; the members of all groups count in each. A space becomes
-    /// a member of all groups if it has switches with at least `everyone` thousandths of the other spaces,
-    /// and with at least three.
+    /// Computes groups of at most `slots` spaces; the members of all groups count towards the size
+    /// of each group. A space becomes a member of all groups if it has switches with at least
+    /// `everyone` thousandths of the other spaces, and with at least three.
     pub fn of(switches: &Switches, slots: u16, everyone: u16) -> Grouping {
         let mut partners: BTreeMap<HatSpace, BTreeSet<HatSpace>> = BTreeMap::new();
         for &(from, to) in switches.counts.keys() {

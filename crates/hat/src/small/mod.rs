@@ -1,5 +1,5 @@
 //! Small address spaces: many spaces side by side in one address space, separated by segments, so
-//! that switching between them loads no root and flushes nothing (U02; Liedtke 1995).
+//! that a switch between them loads no root and flushes no entry (U02; Liedtke 1995).
 //!
 //! ```text
 //!   addresses of the processor                          slot 2 of the area
@@ -118,8 +118,9 @@ pub enum Revoke {
     /// number of slots.
     Versioned,
     /// Spaces that communicate form a group with its own root and its own slots. Revoking a slot
-    /// affects only that root, and a switch to another group loads its root. Members of *all* groups
-    /// have the same slot in each group, and their pages stay in the TLB (section 5.2).
+    /// affects only the root of its group, and a switch to another group loads its root. Members of
+    /// *all* groups have the same slot in each group, and their pages stay in the TLB (section
+    /// 5.2).
     Groups,
 }
 
@@ -136,7 +137,7 @@ pub enum Schedule {
     Frequent,
 }
 
-/// What the mechanism does to page tables and processors.
+/// The changes that small spaces make to page tables and processors.
 pub trait Directories {
     /// Copies the entry of `from`'s root that covers `addr` into the root of `to`, where `addr` is
     /// then visible at `at`: [`crate::Hat::lend`].
@@ -157,7 +158,7 @@ pub trait Directories {
 /// Defines a struct of counters from one list of their names, with subtraction.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts of the mechanism's operations, so that they can be priced.
+        /// Counts of operations on small spaces, so that they can be priced.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -235,20 +236,21 @@ pub enum SmallFault {
 pub enum NotSmall {
     /// There is no such space.
     Unknown(HatSpace),
-    /// Every slot is taken, and the schedule takes none away for this space.
+    /// Every slot is in use, and the schedule revokes no slot for this space.
     NoSlot,
-    /// Under [`Revoke::Groups`]: the space is in no group, or it is in all groups and there are none,
-    /// so that it has no slots to choose from.
+    /// Under [`Revoke::Groups`]: the space is in no group, or it is a member of all groups but no
+    /// group exists, so there are no slots for it.
     NoGroup,
 }
 
-/// Whose copies a root may hold in a slot.
+/// The space whose copies a root may hold in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// Those of the space that has the slot, if there is one that this root can see.
+    /// Copies of the space that has the slot, if there is such a space and it is visible in this
+    /// root.
     Of(Option<HatSpace>),
-    /// Possibly those of a space that has lost the slot. No processor sees them: they are emptied
-    /// before this root is loaded.
+    /// Possibly copies of a space that has lost the slot. No processor uses these copies: they are
+    /// emptied before this root is loaded.
     Stale,
 }
 
@@ -266,7 +268,8 @@ struct Member {
     group: Option<u16>,
     /// Whether the space is a member of all groups.
     is_global: bool,
-    /// For each slot, the version of the slot whose copies the space's root may hold.
+    /// For each slot, the version of the slot at the time when the space's root was last updated;
+    /// the root may hold copies from that version.
     seen: Vec<u64>,
 }
 
@@ -295,7 +298,7 @@ pub struct SmallSpaces {
 }
 
 impl SmallSpaces {
-    /// A state without spaces, with `cpus` processors that run none.
+    /// A state without spaces, with `cpus` processors, none of which runs a space.
     pub fn new(layout: SlotLayout, revoke: Revoke, schedule: Schedule, cpus: usize) -> SmallSpaces {
         let slots = match revoke {
             Revoke::Groups => Vec::new(),
@@ -342,8 +345,8 @@ impl SmallSpaces {
         self.slots.len() as u16 - 1
     }
 
-    /// Makes `space` a member of one group, or of all groups (`None`). Returns whether it could: a small
-    /// space must first become large.
+    /// Makes `space` a member of one group, or of all groups (`None`). Returns false if the space
+    /// is small: a small space must first become large.
     pub fn join(&mut self, space: HatSpace, group: Option<u16>) -> bool {
         let known = self.spaces.get_mut(&space).filter(|known| known.home == Home::Large);
         let Some(known) = known else { return false };
@@ -397,7 +400,7 @@ impl SmallSpaces {
         Ok(slot)
     }
 
-    /// Makes `space` large again and frees its slot. A processor that runs it loads its root.
+    /// Makes `space` large again and frees its slot. A processor that runs `space` loads its root.
     pub fn promote(&mut self, space: HatSpace, directories: &mut impl Directories) {
         if matches!(self.spaces.get(&space), Some(Member { home: Home::Small(_), .. })) {
             self.counts.promoted += 1;
@@ -473,8 +476,8 @@ impl SmallSpaces {
         })
     }
 
-    /// The meaning of a fault at `addr`, one of its own addresses, of the small space that `cpu`
-    /// runs.
+    /// The meaning of a fault of the small space that `cpu` runs; `addr` is an address as the space
+    /// itself uses it.
     pub fn fault(
         &mut self,
         cpu: usize,

@@ -1,4 +1,4 @@
-//! Which space has which slot, and which one loses its slot.
+//! Which space has which slot, and which space loses its slot.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -13,8 +13,8 @@ const SWITCHES_A_SLOT: u64 = 64;
 pub(super) struct Slots {
     schedule: Schedule,
     owners: Vec<Option<HatSpace>>,
-    /// When each space was last switched to, and how often recently, including spaces without a
-    /// slot.
+    /// For each space, also without a slot, the time of the last switch to it and the number of
+    /// recent switches.
     used: BTreeMap<HatSpace, Used>,
     switches: u64,
 }

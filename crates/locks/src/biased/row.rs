@@ -1,5 +1,5 @@
-//! A row of mutexes that is biased towards a thread that has taken many of them without another thread in
-//! between.
+//! A row of mutexes that is biased towards a thread that has locked many of them without another
+//! thread in between.
 //!
 //! Data that one thread mostly uses, such as a process's page table or the frames in a part of memory, need
 //! no locked instruction while no other thread uses them (Kawachiya, Koseki, Onodera, "Lock Reservation",
@@ -15,7 +15,7 @@
 //! The order of both steps is that of [readers and writers](super). A row becomes biased only while none of
 //! its mutexes is locked. A thread locks a mutex by a locked instruction and then tests whether the row is
 //! biased; a thread that biases a row first declares that, executes a barrier, and then checks each mutex:
-//! one of the two sees the other.
+//! at least one of the two threads sees the change of the other.
 //!
 //! The notes of an ended thread pass to a new thread, which then owns its rows.
 
@@ -33,8 +33,9 @@ use hat::locking::{Class, Row, Site};
 use super::{Notes, OWN, await_no_note, barrier, own};
 use crate::waiting::{NativeWait, free, patiently, spun};
 
-/// How many mutexes of a row a thread locks, without another thread in between, before it owns the row. This
-/// takes at least some hundred microseconds, so that the barrier of the next thread adds a few per cent.
+/// The number of mutexes of a row that a thread must lock, without another thread in between, to
+/// own the row. Locking that many takes at least some hundred microseconds, so the barrier of the
+/// next thread adds only a few per cent.
 const LOCKED_MIN: u32 = if cfg!(miri) { 4 * COUNTED } else { 4096 };
 
 /// A thread counts one in this many mutexes that it locks, so that threads which share a row rarely write to
@@ -52,19 +53,20 @@ pub struct BiasedRow<T> {
     others: Box<[Guarded<T>]>,
 }
 
-/// The data that every thread reads that takes a mutex.
+/// The data that a thread reads when it takes any mutex of the row.
 #[repr(align(64))]
 struct Bias {
     /// The notes of the owner, or null.
     owner: AtomicPtr<Notes>,
-    /// Whether there is an owner, or one is being established or removed.
+    /// Whether there is an owner, or an owner is being established or removed.
     is_biased: AtomicBool,
     /// The lock for changes of the bias.
     gate: Mutex<()>,
 }
 
 /// The notes of the thread that counted last, and its count. Several threads may write here at the same
-/// time: it only matters that the owner of a row is a thread that uses it.
+/// time: errors of the count are harmless, as long as the owner of a row is a thread that uses the
+/// row.
 #[repr(align(64))]
 struct Count {
     last: AtomicPtr<Notes>,
@@ -98,7 +100,7 @@ impl Drop for Hold<'_> {
 }
 
 impl Hold<'_> {
-    /// The value guarded by the mutex that was taken with this.
+    /// The value guarded by the mutex that this hold has locked.
     #[inline]
     fn value<'a, T>(&'a mut self, mutex: &'a Guarded<T>) -> &'a mut T {
         // SAFETY: this is a note that the row was biased to this thread after it was taken, or the lock of this
@@ -229,7 +231,7 @@ impl<T> BiasedRow<T> {
         times >= LOCKED_MIN / COUNTED && barrier::is_possible()
     }
 
-    /// Makes a thread the owner. Returns whether it is; it is not if a mutex is locked.
+    /// Makes a thread the owner. Returns false if it cannot be, because a mutex is locked.
     #[cold]
     fn begin_bias(&self, notes: &Notes) -> bool {
         let Some(_gate) = free(self.bias.gate.try_lock()) else { return false };
@@ -279,8 +281,8 @@ impl<T> BiasedRow<T> {
         self.bias.is_biased.load(Ordering::Relaxed)
     }
 
-    /// The address of a part of it outside of its values: another row inside a value could have the
-    /// value's address.
+    /// The address of a part of the row outside of its values: another row inside a value could
+    /// have the value's address.
     fn address(&self) -> usize {
         ptr::from_ref(&self.bias) as usize
     }
@@ -369,8 +371,9 @@ mod tests {
         );
     }
 
-    /// One thread uses a row and soon owns it; another comes from time to time, and stays. The row is long,
-    /// so that many mutexes are taken while an owner is established.
+    /// One thread uses a row and soon owns it; another thread also uses it from time to time, and
+    /// later all the time. The row is long, so that many mutexes are taken while an owner is
+    /// established.
     #[test]
     fn no_two_threads_have_one_mutex() {
         const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
@@ -411,7 +414,7 @@ mod tests {
         assert_eq!(take(&row, 0, |taken| *taken), used + ROUNDS);
     }
 
-    /// The owner has checked that it is the owner, and then does not run for a while.
+    /// Tests an owner that has checked that it is the owner, and then does not run for a while.
     #[test]
     fn an_owner_that_notes_a_row_too_late_is_none() {
         let row: BiasedRow<u32> = row(1);
@@ -445,8 +448,8 @@ mod tests {
         assert_eq!(is_own(&row), barrier::is_possible());
     }
 
-    /// One thread ends the bias and waits for the owner. Meanwhile another one wants what the owner
-    /// holds.
+    /// One thread ends the bias and waits for the owner. Meanwhile another thread requests the
+    /// mutex that the owner holds.
     #[test]
     fn the_second_who_ends_a_bias_waits_for_the_owner_too() {
         let row: BiasedRow<u32> = row(2);

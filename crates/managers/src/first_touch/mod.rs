@@ -20,7 +20,8 @@
 //! regions, with one of two sizes: base pages, or 2M, which Linux's madvise can request. `os.uniform`
 //! gives every page `os.page_size` regardless of regions, which no operating system could do.
 //!
-//! It is the smallest correct system. It has no reservations, policies, replacement or sharing.
+//! First touch is the simplest correct operating system. It has no reservations, policies,
+//! replacement or sharing.
 
 mod placed;
 mod promoted;
@@ -53,11 +54,11 @@ const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
 #[derive(Debug)]
 pub(super) struct FirstTouch {
     base: PageSize,
-    /// The page size used where a region has room for it.
+    /// The page size that is used if a region has room for such a page.
     large: Option<PageSize>,
-    /// Whether it is used everywhere without a rule.
+    /// Whether the page size `large` is used everywhere without a rule.
     large_everywhere: bool,
-    /// Which sizes are requested where.
+    /// The rules that request page sizes for parts of memory.
     rules: Rules,
     /// For each large page, by space and page number: how many base pages are mapped in its place.
     crowded: FxHashMap<(u32, u64), u32>,
@@ -221,8 +222,8 @@ impl System for FirstTouch {
         FirstTouch::moved(self, who, at, platform)
     }
 
-    /// The access has really happened; one that the rights forbid is therefore granted: the event
-    /// that allowed it is not in the trace.
+    /// Grants an access that the rights forbid: the recorded program really made the access, so the
+    /// event that allowed it is missing in the trace.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
         let Ask { who: Who { number, space }, addr, kind, fault } = *ask;
         let needed = match kind {

@@ -14,7 +14,7 @@ use super::{FirstTouch, expressible};
 
 impl FirstTouch {
     /// The whole base pages in the `bytes` bytes from `start`: a base page that the range covers
-    /// only in part is not included. A larger page that it covers in part is split.
+    /// only in part is not included. A larger page that the range covers in part is split.
     fn whole_pages(
         &mut self,
         space: Space,
@@ -47,7 +47,8 @@ impl FirstTouch {
         VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
     }
 
-    /// Unmaps all pages in `range`. Hardware may still hold them, and their frames stay allocated.
+    /// Unmaps all pages in `range`. Hardware may still hold translations of these pages, and their
+    /// frames stay allocated.
     pub(super) fn take(
         &mut self,
         space: Space,
@@ -90,7 +91,7 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// Moves pages with their frames and usage bits; those beyond the new length are unmapped.
+    /// Moves pages with their frames and usage bits; pages beyond the new length are unmapped.
     pub(super) fn remap(
         &mut self,
         space: Space,

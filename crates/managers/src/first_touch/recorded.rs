@@ -14,11 +14,12 @@
 //! virtual and physical address agree in all bits below that size. A row that contradicts such a
 //! page splits it.
 //!
-//! A frame may have several pages, of spaces that share it. Traces do not contain page tables. These get the
-//! last sixteenth of memory for themselves ([`physmem::Apart`]). The second page of an access that crosses a
-//! page boundary also gets a frame there, until a row of its own gives its physical address. Such pages take
-//! at most half of that sixteenth; further ones share its frames in turn, so that no run ends only because an
-//! access crosses into a page without a row.
+//! A frame may be mapped by several pages, of spaces that share the frame. Traces do not contain
+//! page tables. So page tables lie in the last sixteenth of memory, which is kept for them
+//! ([`physmem::Apart`]). The second page of an access that crosses a page boundary also gets a
+//! frame in this last sixteenth, until a row of its own gives its physical address. Such second
+//! pages take at most half of the last sixteenth; further such pages share these frames in turn, so
+//! that no run ends only because an access crosses into a page without a row.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -38,11 +39,12 @@ const KNOWN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Recorded {
     base: PageSize,
-    /// Whether a page that is new here may already be mapped as a part of a larger one.
+    /// Whether a page whose row comes for the first time may already be mapped as a part of a
+    /// larger page.
     has_large: bool,
     /// The frame of each page, by space and page number.
     told: FxHashMap<(u32, u64), u64>,
-    /// A direct-mapped cache of that: space, page number, frame.
+    /// A direct-mapped cache of the frames by page: space, page number, frame.
     known: Box<[(u32, u64, u64); KNOWN]>,
     /// The number of pages in each mapped frame.
     users: FxHashMap<u64, u32>,
@@ -87,8 +89,8 @@ impl Recorded {
         self.told.insert((number, page), paddr.get() >> self.base.shift());
     }
 
-    /// The frame of `page` in the space `number`, if the trace has given it, and if a page of that
-    /// size can be there.
+    /// The frame of `page` in the space `number`, if the trace has given this frame, and if a page
+    /// of that size can lie there.
     pub(super) fn frame_of(&self, number: u32, page: Page, touched: VirtAddr) -> Option<PhysAddr> {
         let told = self.told.get(&(number, touched.page(self.base).number()))?;
         let touched = touched.page(self.base).start().get();
@@ -136,7 +138,7 @@ impl Recorded {
         Ok(PhysAddr::new(frame << shift))
     }
 
-    /// The frame after the one that was last used for such a page.
+    /// The frame after the one that was last used for a page without a row.
     fn next_untold(&self) -> Option<u64> {
         let after = self.untold.range(self.last_untold + 1..).next();
         after.or_else(|| self.untold.first()).copied()

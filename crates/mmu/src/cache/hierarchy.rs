@@ -9,16 +9,16 @@
 //! ```
 //!
 //! A miss is forwarded to the next level and fills every level on the way back. A dirty victim is
-//! written to the next level after the line that replaces it has been fetched; that level treats it
-//! like any other write. Levels are neither inclusive nor exclusive, and l1i does not see what is
-//! written through l1d.
+//! written to the next level after the line that replaces it has been fetched; the next level
+//! treats this write like any other. Levels are neither inclusive nor exclusive, and l1i does not
+//! get data that is written through l1d.
 
 use addr::{Kind, PhysAddr};
 
 use super::{Cache, CacheCounts, CacheParams};
 use crate::{GeometryError, Learns};
 
-/// Where an access was served: the caches, nearest first, and then memory.
+/// The place that served an access: one of the caches, nearest first, or memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Served {
@@ -61,7 +61,7 @@ pub enum Requester {
     Walker,
 }
 
-/// The parameters of all data caches; an absent cache does not exist.
+/// The parameters of all data caches; a cache without parameters does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HierarchyParams {
     /// First level, fetches.
@@ -73,7 +73,7 @@ pub struct HierarchyParams {
     /// Third level.
     pub l3: Option<CacheParams>,
     /// The cache that the walker's references access first; if absent, the first one for loads.
-    /// With [`Served::Memory`] they bypass all caches.
+    /// With [`Served::Memory`] the references bypass all caches.
     pub walker_enters: Option<Served>,
 }
 
@@ -101,7 +101,8 @@ pub struct Hierarchy {
     /// The first place for each kind of access.
     program: [Served; Kind::COUNT],
     walker: Served,
-    /// For each place: the next existing place, and by how many bits line numbers are shorter there.
+    /// For each place: the next existing place, and the number of bits by which a line number there
+    /// is shorter.
     behind: [(Served, u32); Served::COUNT],
     /// The last cache whose simulated state is so large that it does not fit into the nearest caches of
     /// the host's processor.
@@ -109,8 +110,8 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Empty caches. The error has the cache that cannot be built, and why; for a walker that
-    /// enters at a cache that does not exist, it names [`Served::Memory`].
+    /// Empty caches. The error has the cache that cannot be built, and why; if the cache at which
+    /// the walker enters does not exist, the error names [`Served::Memory`].
     pub fn new(params: &HierarchyParams) -> Result<Hierarchy, (Served, GeometryError)> {
         let mut caches = [const { None }; Served::COUNT];
         let all = [params.l1i, params.l1d, params.l2, params.l3];
@@ -145,8 +146,9 @@ impl Hierarchy {
         Ok(hierarchy)
     }
 
-    /// Reads or writes `bytes` bytes at `phys` for `who`. Returns the place that had them; if they
-    /// span several lines, the farthest place. Each line is a separate access for every cache.
+    /// Reads or writes `bytes` bytes at `phys` for `who`. Returns the place that had these bytes;
+    /// if they span several lines, the farthest of the places. Each line is a separate access for
+    /// every cache.
     #[inline]
     pub fn access(&mut self, phys: PhysAddr, bytes: u32, write: bool, who: Requester) -> Served {
         let entry = self.entry(who);
@@ -188,7 +190,8 @@ impl Hierarchy {
         }
     }
 
-    /// A program's access of `kind` for which [`Hierarchy::hit`] returned false. It is counted.
+    /// Performs and counts a program's access of `kind` for which [`Hierarchy::hit`] returned
+    /// false.
     pub fn access_anew(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> Served {
         let (who, write) = (Requester::Program(kind), kind == Kind::Store);
         let entry = self.entry(who);
@@ -353,7 +356,7 @@ impl Hierarchy {
         }
     }
 
-    /// The next existing place after `place`, and by how many bits its lines are longer.
+    /// The next existing place after `place`, and log2 of how many times longer its lines are.
     fn next(&self, place: Served) -> (Served, u32) {
         let next = [Served::L2, Served::L3]
             .into_iter()

@@ -6,8 +6,9 @@
 //!         key of SetArray  tag: line number << 1 | dirty
 //! ```
 //!
-//! It records which lines it holds and which of them are dirty, but not their data. A [`Hierarchy`]
-//! completes misses: it fetches the line from the next level and writes back the dirty victim.
+//! The model records which lines the cache holds and which of them are dirty, but not their data. A
+//! [`Hierarchy`] completes misses: it fetches the line from the next level and writes back the
+//! dirty victim.
 //!
 //! Most requests are for the most recently used line of their set. With most policies such a
 //! request leaves the set unchanged and is only counted.
@@ -26,8 +27,8 @@ const EMPTY: u64 = u64::MAX;
 
 /// The number of hints that a cache keeps: enough for the lines of a first-level cache.
 const HINTS: usize = 2048;
-/// A cache with more lines keeps no hints: an access that has missed the caches in front is rarely
-/// where a hint says, and each wrong hint costs the read of a tag.
+/// A cache with more lines keeps no hints: after a miss of the previous caches a hint is rarely
+/// right, and each wrong hint costs the read of a tag.
 const HINTED_LINES_MAX: usize = 1 << 14;
 
 /// The number of tags in one cache line of the host.
@@ -67,8 +68,9 @@ pub struct Requests {
 
 /// Counts of a cache.
 ///
-/// A miss of a cache in front is a read here, whatever caused it. A line that a cache in front
-/// writes back is counted there as a writeback, and not here as a write.
+/// A miss of the previous cache counts as a read of this cache, whatever caused the miss. A line
+/// that the previous cache writes back is counted as a writeback of that cache, and not as a write
+/// of this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounts {
     /// Requests by the program.
@@ -86,7 +88,7 @@ pub struct CacheCounts {
 pub struct Flushed {
     /// The number of flushes, including those that found nothing to flush.
     pub times: u64,
-    /// Lines searched for: those that can exist in the flushed memory, at most all lines of the
+    /// Lines searched for: as many lines as the flushed memory has, but at most all lines of the
     /// cache.
     pub looked: u64,
     /// Lines flushed.
@@ -110,8 +112,8 @@ pub struct Cache {
     flushed: Flushed,
 }
 
-/// The tag of the most recently used line of each set, if using it again changes nothing: not for a policy
-/// that counts uses, nor if the number of sets is not a power of two.
+/// The tag of the most recently used line of each set, if using this line again changes nothing. No
+/// tags are kept if the policy counts uses, or if the number of sets is not a power of two.
 #[derive(Clone, Debug)]
 struct Latest {
     /// One tag for each set, or a single one, which stays empty.
@@ -227,7 +229,7 @@ impl Cache {
     }
 
     /// Removes the lines for whose address `goes` returns true; they cover at most `bytes` bytes of
-    /// memory. The next request for one of them misses.
+    /// memory. The next request for a removed line misses.
     pub fn flush(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
         self.flushed.times += 1;
         let lines = bytes.div_ceil(1 << self.line_shift);
@@ -246,15 +248,16 @@ impl Cache {
         }
     }
 
-    /// Whether the cache holds the line at the physical address `phys`: `None` if not, otherwise
-    /// whether the line is dirty.
+    /// Whether the cache holds the line at the physical address `phys`: `None` if the cache does
+    /// not hold it, otherwise whether the line is dirty.
     pub fn peek(&self, phys: PhysAddr) -> Option<bool> {
         let line = phys.get() >> self.line_shift;
         let slot = self.find(self.sets.set_of(line), line)?;
         Some(self.tags[slot] & 1 != 0)
     }
 
-    /// Whether the simulated state of its lines is larger than the nearest caches of a host.
+    /// Whether the simulated state of this cache's lines is larger than the nearest caches of a
+    /// host.
     fn is_far(&self) -> bool {
         self.tags.len() >= FAR_LINES_MIN
     }
@@ -309,8 +312,9 @@ impl Cache {
         (line == end).then_some(line)
     }
 
-    /// Whether accessing the line at `phys` changes nothing: it is the most recently used line of
-    /// its set and contains all of the `bytes` bytes; for a write, it must be dirty already.
+    /// Whether accessing the line at `phys` changes nothing: the line is the most recently used one
+    /// of its set and contains all of the `bytes` bytes; for a write, the line must be dirty
+    /// already.
     #[inline(always)]
     fn is_repeat(&self, phys: PhysAddr, bytes: u32, write: bool) -> bool {
         self.only_line(phys, bytes).is_some_and(|line| self.latest.holds(line, write))

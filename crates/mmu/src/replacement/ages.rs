@@ -5,11 +5,11 @@
 //!   since then slot 1 was stamped 10          oldest: 4, then 3: 1@3 is no longer true
 //! ```
 //!
-//! A small set is searched for its smallest stamp. In a large set that would take too long for each
-//! miss. Its slots are therefore sorted once into a queue, from which victims are taken in order,
-//! skipping slots that have been stamped since. All slots in the queue are older than any slot
-//! stamped later, so the order is exact until the queue is empty. If every stamp is reported
-//! immediately, a ring ([`Rings`]) maintains the order of the set all the time.
+//! A small set is searched for its smallest stamp. In a large set, such a search would take too
+//! long for each miss. The slots of a large set are therefore sorted once into a queue, from which
+//! victims are taken in order, skipping slots that have been stamped since. All slots in the queue
+//! are older than any slot stamped later, so the order is exact until the queue is empty. If every
+//! stamp is reported immediately, a ring ([`Rings`]) maintains the order of the set all the time.
 
 use core::{hint::select_unpredictable, ops::Range};
 
@@ -39,7 +39,7 @@ struct Queue {
     /// The stamps, relative to `base`, each with its way in the lowest bits.
     ways: Vec<u64>,
     base: u64,
-    /// How many elements have been taken.
+    /// The number of elements that have been taken from the queue.
     taken: usize,
 }
 
@@ -57,7 +57,7 @@ impl Ages {
         }
     }
 
-    /// Makes `slot` the youngest of all.
+    /// Makes `slot` the youngest of all slots.
     #[inline]
     pub(super) fn stamp(&mut self, slot: usize) {
         self.clock += 1;
@@ -100,8 +100,9 @@ impl Ages {
         self.rings.oldest(set.start).unwrap_or_else(|| self.oldest_unknown(set))
     }
 
-    /// The slot of `set` that was stamped longest ago, for a large set whose order is unknown. When this has
-    /// happened a quarter as many times as the set has ways, the order is established.
+    /// The slot of `set` that was stamped longest ago, for a large set whose order is unknown. The
+    /// order of a set is established when such searches have been made a quarter as many times as
+    /// the set has ways.
     #[cold]
     #[inline(never)]
     fn oldest_unknown(&mut self, set: Range<usize>) -> usize {
@@ -115,7 +116,7 @@ impl Ages {
         slots.first().copied().unwrap_or(oldest)
     }
 
-    /// These slots, the one stamped longest ago first.
+    /// These slots in the order of their stamps, the oldest first.
     pub(super) fn in_order(&self, slots: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut slots: Vec<usize> = slots.collect();
         slots.sort_unstable_by_key(|&slot| (self.stamps[slot], slot));

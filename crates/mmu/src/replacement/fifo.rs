@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::{Learns, Replacement, ages::Ages};
 
-/// FIFO by time of insertion; the order stays exact when entries are flushed in between.
+/// FIFO by time of insertion; the order stays exact even if entries are flushed.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     ages: Ages,

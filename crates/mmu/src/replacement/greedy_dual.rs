@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The thesis does not give its costs; here the cost rises by one reference per level. Young leaves
-//! open which of several equal entries is replaced. Replacing the one of the lowest level is what
-//! the thesis intends with this policy, and it approximately reproduces its result: 31 entries
-//! serve nine of ten walks of its join, where the thesis needs 30; replacing the oldest of equal
-//! entries would need 42. With equal costs the policy is LRU.
+//! open which of several equal entries is replaced. Here the entry of the lowest level is replaced,
+//! which is the purpose of this policy in the thesis, and which approximately reproduces the
+//! thesis's result: 31 entries serve nine of ten walks of its join, and the thesis needs 30;
+//! replacing the oldest of equal entries would need 42. With equal costs the policy is LRU.
 
 use core::ops::Range;
 

@@ -6,9 +6,9 @@
 //!   host's entry of level k                                        k - 1
 //! ```
 //!
-//! An entry of the guest's table is at a guest-physical address. To read it again, the host's page
-//! table must first be walked for that address. At least the last reference of that walk is needed
-//! even if the cache holds the host's upper entries.
+//! An entry of the guest's table is at a guest-physical address. To read this entry again, the
+//! host's page table must first be walked for that address. Even if the cache holds the host's
+//! upper entries, at least the last reference of this walk is needed.
 
 use core::ops::Range;
 

@@ -5,8 +5,8 @@
 //!               used   7   3   9   5      victim: 1
 //! ```
 //!
-//! Where hits are frequent, a hit only stores the clock, and a miss searches for the oldest entry.
-//! Where misses are frequent, small sets keep their slots in order instead.
+//! If hits are frequent, a hit only stores the clock, and a miss searches for the oldest entry. If
+//! misses are frequent, small sets keep their slots in order instead.
 
 use core::ops::Range;
 

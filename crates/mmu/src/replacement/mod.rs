@@ -1,4 +1,4 @@
-//! Replacement policies: which entry of a full set is replaced by a new one.
+//! Replacement policies: they choose which entry of a full set is replaced by a new one.
 //!
 //! ```text
 //!   hit in slot s ------> touched(s)
@@ -64,8 +64,8 @@ pub trait Replacement {
     /// Called when `slot` got a new entry.
     fn inserted(&mut self, slot: usize);
 
-    /// Called when `slot` got a new entry, which an MMU cache took `from` a table. By default the
-    /// table makes no difference.
+    /// Called when `slot` got a new entry, which an MMU cache took `from` a table. The default
+    /// implementation ignores the table.
     #[inline]
     fn inserted_at(&mut self, slot: usize, _from: FromTable) {
         self.inserted(slot);
@@ -79,8 +79,8 @@ pub trait Replacement {
     /// may change the policy's state, so that the next call returns another slot.
     fn victim(&mut self, set: Range<usize>) -> usize;
 
-    /// Chooses the victim of `set`, which gets a new entry at once: [`Replacement::victim`] and
-    /// [`Replacement::inserted`] in one.
+    /// Chooses the victim of `set`, which gets a new entry at once: the effect of
+    /// [`Replacement::victim`] and [`Replacement::inserted`] together.
     #[inline]
     fn replaced(&mut self, set: Range<usize>) -> usize {
         let slot = self.victim(set);
@@ -102,20 +102,21 @@ pub trait Replacement {
     #[inline]
     fn set_now(&mut self, _now: u64) {}
 
-    /// Reports a hit in `slot` at `time`, late, to a policy that learns the times of hits. A later
-    /// hit may have been reported already.
+    /// Reports an earlier hit, in `slot` at `time`, to a policy that learns the times of hits. A
+    /// later hit may have been reported already.
     #[inline]
     fn touched_at(&mut self, _slot: usize, _time: u64) {}
 
-    /// The victim, where `used` gives the time of a slot's last hit: hits may not have been reported
-    /// yet to a policy that learns the times of hits.
+    /// The slot to be replaced. `used` returns the time of a slot's last hit, since a policy that
+    /// learns only the times of hits may not have been notified of the latest hits yet.
     #[inline]
     fn victim_used(&mut self, set: Range<usize>, _used: impl Fn(usize) -> u64) -> usize {
         self.victim(set)
     }
 }
 
-/// What a policy learns from a hit. The less it learns, the less often a hit must be reported.
+/// What a policy learns from a hit. The less a policy learns, the less often hits must be reported
+/// to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learns {
     /// Nothing: hits need not be reported.
@@ -151,8 +152,8 @@ macro_rules! policies {
             }
         }
 
-        /// A policy chosen at run time. Its `match` takes the same branch on every access, which a
-        /// processor predicts.
+        /// A policy chosen at run time. Its `match` takes the same branch on every access, so the
+        /// host's processor predicts it.
         #[derive(Clone, Debug)]
         pub enum AnyReplacement {
             $(#[doc = concat!("See [`", stringify!($policy), "`].")] $policy($policy),)+

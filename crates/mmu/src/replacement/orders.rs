@@ -6,8 +6,9 @@
 //!   touch way 0       ..  2 | 3 | 1 | 0      what was before it moves up by one place
 //! ```
 //!
-//! A use costs more than storing a time, and a victim much less than searching for the oldest. This
-//! suits structures that are accessed after another structure has missed.
+//! Recording a use costs more than storing a time, and choosing a victim costs much less than
+//! searching for the oldest slot. This suits structures that are accessed after another structure
+//! has missed.
 
 use core::ops::Range;
 
@@ -97,7 +98,7 @@ fn place_of(word: u64, way: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Sets of all sizes against lists.
+    /// Compares sets of all sizes with lists.
     #[test]
     fn a_word_is_a_list() {
         let mut state = 1u64;

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! A ring is correct as long as each stamp is reported immediately. A stamp that is reported later
-//! ([`Rings::forget`]) may belong anywhere in the order: then the order is unknown until the set is
-//! sorted.
+//! ([`Rings::forget`]) may belong anywhere in the order: in that case the order is unknown until
+//! the set is sorted.
 
 /// The value for no slot and no head.
 const NONE: u32 = u32::MAX;
 
-/// One ring per large set. Elements are the slots, by their numbers, and after them the heads.
+/// One ring per large set. The elements are the slots, at the index of their number, and then the
+/// heads.
 #[derive(Clone, Debug)]
 pub(super) struct Rings {
     links: Box<[Link]>,

@@ -1,5 +1,5 @@
 //! SRRIP, static re-reference interval prediction (Jaleel et al. 2010): two bits per entry predict
-//! how far away its next use is.
+//! how far in the future the entry's next use is.
 //!
 //! ```text
 //!   new: 2 (far)    hit: 0 (near)    victim: the lowest way with 3 (distant);

@@ -8,9 +8,9 @@
 //!      w0   w1   w2   w3         victim:  follow the bits down from node 1
 //! ```
 //!
-//! If the number of ways is not a power of two, the heap is still a tree over them, with leaves at
-//! two depths. Real designs with 12 or 48 ways build their trees in various ways, of which this is
-//! one.
+//! If the number of ways is not a power of two, the heap is still a tree over the ways, with leaves
+//! at two depths. Real designs with 12 or 48 ways build their trees differently; this is one
+//! possible form.
 //!
 //! All nodes on the path from a way to the root are set at once by two masks, which are precomputed
 //! for each way: node n is bit n of the set's word. A set with more ways than bits keeps its nodes
@@ -31,7 +31,7 @@ pub struct TreePlru {
     /// The nodes of all sets: the bit of a node says to which child it points.
     nodes: Box<[u64]>,
     places: Places,
-    /// What touching a way does to a set's word, in one table for each number of ways.
+    /// The changes that touching a way makes to a set's word, in one table for each number of ways.
     touches: Box<[Touch]>,
 }
 
@@ -79,7 +79,7 @@ const CLIMB: u32 = u32::MAX;
 struct Touch {
     /// The nodes that are not on the path to the root.
     keep: u64,
-    /// The nodes on that path whose other child is the right one.
+    /// The nodes on the path to the root whose right child is not on the path.
     right: u64,
 }
 
@@ -143,7 +143,7 @@ impl TreePlru {
         }
     }
 
-    /// `touched` for a set with more ways than a word has bits.
+    /// The implementation of `touched` for a set with more ways than a word has bits.
     #[inline(never)]
     fn climb(&mut self, slot: usize) {
         let Slot { word, start, ways, .. } = self.places.of(slot);

@@ -7,8 +7,8 @@
 //!
 //! The order is that of VI-LRU ([`ViLru`](super::ViLru)), except that at equal levels a guest's entry
 //! counts as the higher one: to read it again, the host's page table must be walked first. A new entry
-//! is therefore inserted below as many others as there are entries of higher levels; a host's entry
-//! also below the guest's entries of its own level.
+//! is therefore inserted below as many others as there are entries of higher levels; a new entry of
+//! the host is also inserted below the guest's entries of its level.
 
 use core::ops::Range;
 

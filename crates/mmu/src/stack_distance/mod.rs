@@ -6,15 +6,15 @@
 //!     0  1  2  3  4  5   depth     c  e  a  f  b  d    c is the youngest now
 //! ```
 //!
-//! LRU has the inclusion property: an array of n entries holds everything that an array of n - 1
-//! entries holds, and one more. A key found at depth d is therefore a hit in every array of more
-//! than d entries, and the depths of a stream give the hits of all sizes (Mattson, Gecsei, Slutz
-//! and Traiger 1970).
+//! LRU has the inclusion property: an array of n entries holds all keys that an array of n - 1
+//! entries holds, and one more key. A key found at depth d is therefore a hit in every array of
+//! more than d entries, and the depths of a stream give the hits of all sizes (Mattson, Gecsei,
+//! Slutz and Traiger 1970).
 //!
 //! Most touches find their key in the first few places, which are a plain list that is searched and
-//! shifted. Deeper keys are not kept in order: each has the time when it got there, and its depth
-//! is the number of keys with a later time, counted by a tree over the times (Bennett and Kruskal
-//! 1975, Olken 1981). A touch costs the logarithm of the depth.
+//! shifted. Deeper keys are not kept in order: each has the time at which it left the list, and its
+//! depth is the number of keys with a later time, counted by a tree over the times (Bennett and
+//! Kruskal 1975, Olken 1981). A touch costs the logarithm of the depth.
 
 mod older;
 mod recent;
@@ -32,15 +32,15 @@ pub struct StackDistance {
 
 impl StackDistance {
     /// An empty stack of at most `depth_max` keys: the number of entries of the largest array of
-    /// interest. It limits the memory that the stack takes.
+    /// interest. This number limits the memory that the stack takes.
     pub fn new(depth_max: usize) -> StackDistance {
         let recent = Recent::new();
         let older = Older::new(depth_max.saturating_sub(Recent::KEYS));
         StackDistance { depth_max, recent, older }
     }
 
-    /// Touches `key` and returns its previous depth: how many other keys have been touched since.
-    /// `None` if it is not among the last `depth_max` keys.
+    /// Touches `key` and returns its previous depth: the number of other keys that have been
+    /// touched since. `None` if `key` is not among the last `depth_max` keys.
     #[inline]
     pub fn touch(&mut self, key: u64) -> Option<usize> {
         let depth = match self.recent.touch(key) {

@@ -1,4 +1,4 @@
-//! The deep part of an LRU stack: keys with the time when they got there.
+//! The deep part of an LRU stack: keys with the time at which they were added.
 //!
 //! ```text
 //!   times    0 1 2 3 4 5 6 7 8 9            every push takes the next one
@@ -6,8 +6,8 @@
 //!   count    a tree over the times (Fenwick 1994), one leaf for 64 of them
 //! ```
 //!
-//! When the times are used up, the keys get consecutive times from 0 on, in their order, and time
-//! continues after them.
+//! When the times are used up, the keys get consecutive times from 0 on, in their order, and later
+//! keys get the times after these.
 //!
 //! Keys are page numbers, and programs use pages that are near each other. Eight keys that differ only
 //! in their lowest bits share an entry of the map from keys to times. For 65536 adjacent keys the map
@@ -23,7 +23,7 @@ const LEAF: usize = u64::BITS as usize;
 
 /// The number of keys, which differ only in their lowest bits, per entry of the map.
 const NEAR: usize = 8;
-/// The time of a key that is not here.
+/// The time of a key that is not in this part of the stack.
 const NONE: u32 = u32::MAX;
 
 /// Keys that have been pushed and not removed since.
@@ -68,7 +68,7 @@ impl Older {
         }
     }
 
-    /// Removes `key` if it is here, and returns how many keys are younger.
+    /// Removes `key` if it is in this part of the stack, and returns the number of younger keys.
     pub(super) fn take(&mut self, key: u64) -> Option<usize> {
         let (entry, place) = split(key);
         // An entry may stay without a time: its key is among the youngest now, and is pushed again when
@@ -85,7 +85,8 @@ impl Older {
         Some(younger)
     }
 
-    /// Adds `key`, which is not here, as the youngest, and removes the oldest if there is no room.
+    /// Adds `key`, which is not in this part of the stack, as the youngest, and removes the oldest
+    /// key if there is no room.
     pub(super) fn push(&mut self, key: u64) {
         if self.keys_max == 0 {
             return;
@@ -120,7 +121,7 @@ impl Older {
         self.clear(self.oldest);
     }
 
-    /// Removes `key`, if it is here or was, with the memory kept for it.
+    /// Removes `key`, if it is or was in this part of the stack, and the memory kept for it.
     pub(super) fn forget(&mut self, key: u64) {
         self.take(key);
         self.forget_time(key);

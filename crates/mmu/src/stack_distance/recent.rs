@@ -21,7 +21,7 @@ impl Recent {
         self.len
     }
 
-    /// Removes `key`, if it is here.
+    /// Removes `key`, if it is in the list.
     pub(super) fn forget(&mut self, key: u64) {
         if let Some(depth) = self.keys[..self.len].iter().position(|&held| held == key) {
             self.keys.copy_within(depth + 1..self.len, depth);
@@ -29,8 +29,8 @@ impl Recent {
         }
     }
 
-    /// Makes `key` the youngest. Returns its previous depth or, if it was not here, the key that it
-    /// has displaced.
+    /// Makes `key` the youngest. Returns its previous depth or, if `key` was not in the list, the
+    /// key that it has displaced.
     #[inline]
     pub(super) fn touch(&mut self, key: u64) -> Result<usize, Option<u64>> {
         let Some(depth) = self.keys[..self.len].iter().position(|&held| held == key) else {
@@ -44,7 +44,8 @@ impl Recent {
         Ok(depth)
     }
 
-    /// Adds `key`, which is not here, as the youngest. Returns the key that it has displaced.
+    /// Adds `key`, which is not in the list, as the youngest. Returns the key that it has
+    /// displaced.
     #[inline]
     fn push(&mut self, key: u64) -> Option<u64> {
         let last = self.keys[Recent::KEYS - 1];

@@ -11,16 +11,16 @@
 //!   mosaic               where hashes allow?       | tag | 5  81 40 -- |   a number of 7 bits each
 //! ```
 //!
-//! Sub-block TLBs are those of Talluri and Hill (1994). *Coalesced* is CoLT's set-associative TLB (Pham and
-//! others 2012): a run of pages in adjacent frames at any position. *Whole* is what AMD's processors since
-//! Zen do with four pages of 4K in an aligned 16K. *Mosaic* (Gosakan and others 2023) stores for each page
-//! its number among the few frames that its address allows; whoever fills the entry determines which pages
-//! have such frames.
+//! Sub-block TLBs are modelled after Talluri and Hill (1994). *Coalesced* is CoLT's set-associative
+//! TLB (Pham and others 2012): a run of pages in adjacent frames at any position. *Whole*, an entry
+//! for four pages of 4K in an aligned 16K, is modelled after AMD's processors since Zen. *Mosaic*
+//! (Gosakan and others 2023) stores for each page its number among the few frames that its address
+//! allows; the caller that fills the entry determines which pages have such frames.
 //!
-//! This module decides which pages of a block are inserted with the one that missed, from the
-//! translations of all of them in the page table. Pages in one entry have equal rights, except in a
-//! complete sub-block. The set is selected by the block's number, so that all pages of a block are in
-//! one set. Pages larger than the TLB's smallest page size have ordinary entries.
+//! This module decides which pages of a block are inserted together with the missing page, from the
+//! page table's translations of all pages of the block. Pages in one entry have equal rights,
+//! except in a complete sub-block. The set is selected by the block's number, so that all pages of
+//! a block are in one set. Pages larger than the TLB's smallest page size have ordinary entries.
 
 use addr::{Asid, Kind, Page, PhysAddr, Rights, VirtAddr};
 
@@ -33,8 +33,8 @@ pub struct BlockParams {
     pub pages: u32,
     /// What an entry of a block can represent.
     pub kind: BlockKind,
-    /// Whether the other pages are inserted with the one that missed. If not, a page of a sub-block is
-    /// inserted when it misses itself.
+    /// Whether the other pages of a block are inserted together with the missing page. Otherwise a
+    /// page of a sub-block is inserted only when an access to that page misses.
     pub prefetch: bool,
 }
 
@@ -50,12 +50,12 @@ pub enum BlockKind {
     Coalesced,
     /// One frame for all pages, which must all be mapped, in an aligned block of frames.
     Whole,
-    /// A compressed frame number for each page whose frame is one that its address allows.
+    /// A compressed frame number for each page whose frame is one of those that its address allows.
     Mosaic,
 }
 
 impl BlockKind {
-    /// All of them.
+    /// All kinds of blocks.
     pub const ALL: [BlockKind; 5] = [
         BlockKind::CompleteSubblock,
         BlockKind::PartialSubblock,
@@ -108,7 +108,8 @@ impl Blocks {
         Blocks { params, own: vec![(PhysAddr::new(0), Rights::NONE); pages].into_boxed_slice() }
     }
 
-    /// Frame and rights of page number `index` of the block in `slot`, if each page has its own.
+    /// Frame and rights of page number `index` of the block in `slot`, if entries have a frame for
+    /// each page.
     #[inline]
     pub(super) fn own(&self, slot: usize, index: usize) -> Option<(PhysAddr, Rights)> {
         self.own.get(slot * self.params.pages as usize + index).copied()
@@ -149,14 +150,14 @@ impl Blocks {
 }
 
 impl Tlb {
-    /// The blocks for which it has entries, if any.
+    /// The blocks for which the TLB has entries, if any.
     pub fn blocks(&self) -> Option<BlockParams> {
         self.blocks.as_ref().map(|blocks| blocks.params)
     }
 
-    /// [`Tlb::fill`] for a block: `pages` has, for each page of the block around `page`, frame and rights
-    /// from the page table, or `None` if it is not mapped. The element of `page` itself must not be
-    /// `None`.
+    /// Like [`Tlb::fill`], but for a block: `pages` has, for each page of the block around `page`,
+    /// frame and rights from the page table, or `None` if it is not mapped. The element of `page`
+    /// itself must not be `None`.
     pub fn fill_block(
         &mut self,
         page: Page,

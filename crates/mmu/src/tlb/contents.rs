@@ -18,8 +18,8 @@ pub enum Occupant {
     Page(Page),
 }
 
-/// The contents of a TLB in replacement order, from which a caller can compute later evictions. Hits
-/// do not change them.
+/// The contents of a TLB in replacement order, from which a caller can compute later evictions.
+/// Hits do not change this order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Occupants {
     /// The contents of all slots, set after set: for [`crate::Random`] in the order of the slots; for
@@ -30,9 +30,9 @@ pub struct Occupants {
 }
 
 impl Tlb {
-    /// The contents for `asid`, if they determine all later evictions while nothing is flushed. `None` if the
-    /// policy learns from hits, if there are several arrays or entries for several pages, or if an entry is
-    /// global.
+    /// The contents for `asid`, if these contents determine all later evictions as long as nothing
+    /// is flushed. `None` if the policy learns from hits, if there are several arrays or entries
+    /// for several pages, or if an entry is global.
     pub fn occupants(&self, asid: Asid) -> Option<Occupants> {
         let [Array { sets, .. }] = &self.arrays[..] else { return None };
         if self.paired || self.blocks.is_some() || !self.going.is_empty() {
@@ -67,8 +67,8 @@ impl Tlb {
         Some(Occupants { slots: found, sequence })
     }
 
-    /// Reports the hits of all entries that have some, and keeps the entries: called at the end of
-    /// a run, or before labels change their meaning.
+    /// Reports the hits of all entries that were hit, and keeps the entries: called at the end of a
+    /// run, or before labels change their meaning.
     pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if slot.is_empty() {
@@ -103,8 +103,9 @@ impl Tlb {
         })
     }
 
-    /// The entries that may translate an address of `range` in `asid`, with their labels: of few pages those that are
-    /// found for each, which takes no longer the more entries there are; else all that serve `asid`.
+    /// The entries that may translate an address of `range` in `asid`, with their labels: for a
+    /// range of few pages, the entries found by a search for each page, which takes a time that
+    /// does not depend on the number of entries; for a longer range, all entries that serve `asid`.
     pub fn entries_for(&self, range: VirtRange, asid: Asid) -> Vec<(TlbEntry, u32)> {
         let pages = range.pages(self.smallest);
         if pages.clone().nth(SEARCHED_MAX).is_some() {

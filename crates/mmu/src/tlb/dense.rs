@@ -1,4 +1,5 @@
-//! Lookups for intervals with many misses: a miss costs the simulation little more than a hit.
+//! Lookups for intervals with many misses: with these lookups, a miss takes little more time to
+//! simulate than a hit.
 //!
 //! ```text
 //!   near   shortcut of a large set, or fingerprints -> slot? -- hit: counted in the slot
@@ -10,8 +11,9 @@
 //! ```
 //!
 //! If all entries of a TLB are for single pages of one size, lookups need not check for other cases. The
-//! conditions are checked once for many accesses, when a [`DenseTlb`] borrows the TLB. Apart from that, its
-//! state ends as [`Tlb::lookup_apart`] and [`Tlb::fill`] would leave it.
+//! conditions are checked once for many accesses, when a [`DenseTlb`] borrows the TLB. At the end,
+//! the state of the TLB is the state that [`Tlb::lookup_apart`] and [`Tlb::fill`] would have
+//! produced.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 
@@ -24,8 +26,8 @@ use super::{
 };
 use crate::SetArray;
 
-/// A TLB borrowed for lookups in one space, many of which miss, as its parts, so that they need not be
-/// located again.
+/// A TLB that is borrowed for lookups in one space, many of which miss. Its parts are borrowed
+/// separately, so that they need not be located for each lookup.
 #[derive(Debug)]
 pub struct DenseTlb<'a> {
     sets: &'a mut SetArray,
@@ -53,7 +55,7 @@ pub struct DenseHit {
 
 impl Tlb {
     /// Borrows the TLB for lookups in `asid`. `None` unless all entries are for single pages of one size, the
-    /// TLB was last looked up for that space, and its policy has been told of all hits.
+    /// TLB was last looked up for that space, and its policy has been notified of all hits.
     #[inline(always)]
     pub fn dense(&mut self, asid: Asid) -> Option<DenseTlb<'_>> {
         let only = self.only?;
@@ -83,7 +85,7 @@ impl Tlb {
 }
 
 impl DenseTlb<'_> {
-    /// The size of its pages.
+    /// The size of the TLB's pages.
     #[inline(always)]
     pub fn page_size(&self) -> PageSize {
         self.size
@@ -144,8 +146,8 @@ impl DenseTlb<'_> {
         *self.absent = Some((va, self.space));
     }
 
-    /// Whether inserting the entry `there` of the TLB `behind` for `va`, which misses here, would replace
-    /// exactly one entry.
+    /// Whether inserting the entry `there` of the TLB `behind` for `va`, which misses in this TLB,
+    /// would replace exactly one entry.
     #[inline(always)]
     pub fn is_replaced(&self, va: VirtAddr, behind: &DenseTlb<'_>, there: DenseHit) -> bool {
         self.is_full_for(va, behind.slots[there.slot].is_global())
@@ -165,8 +167,8 @@ impl DenseTlb<'_> {
         self.replace(va, entry, evicted);
     }
 
-    /// Whether inserting `entry`, which is of this space and misses here, would replace exactly one
-    /// entry.
+    /// Whether inserting `entry`, which is of this space and misses in this TLB, would replace
+    /// exactly one entry.
     #[inline(always)]
     pub fn is_replaced_by(&self, entry: &TlbEntry) -> bool {
         entry.page.size() == self.size && self.is_full_for(entry.page.start(), entry.global)

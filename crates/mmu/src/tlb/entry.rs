@@ -30,8 +30,8 @@ impl TlbEntry {
         TlbEntry { page, asid, global, rights: [rights; 2], frames: [Some(frame), None] }
     }
 
-    /// The pages that it translates, with their frames and rights; two at most if it is an entry of
-    /// a `paired` TLB.
+    /// The pages that the entry translates, with their frames and rights; at most two if it is an
+    /// entry of a `paired` TLB.
     pub fn pages(&self, paired: bool) -> impl Iterator<Item = (Page, PhysAddr, Rights)> + use<> {
         let TlbEntry { page, rights, frames, .. } = *self;
         let size = page.size();
@@ -52,7 +52,7 @@ pub struct Hit {
     pub phys: PhysAddr,
     /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// The accesses that are allowed there, including the one that was looked up.
+    /// The accesses that are allowed at the address, including the one that was looked up.
     pub rights: Rights,
     /// The size of the page.
     pub size: PageSize,
@@ -67,8 +67,8 @@ impl Hit {
         self.phys.align_down(self.size)
     }
 
-    /// The entry with which another TLB is filled after a hit for `va` in the space `asid`: it is
-    /// for the one page, even if this TLB's entry maps two.
+    /// The entry with which another TLB is filled after a hit for `va` in the space `asid`: the
+    /// entry is for one page, even if this TLB's entry maps two.
     #[inline]
     pub fn entry(&self, va: VirtAddr, asid: Asid) -> TlbEntry {
         TlbEntry::single(va.page(self.size), self.frame(), asid, self.global, self.rights)
@@ -87,7 +87,7 @@ pub enum Miss {
     Invalid,
 }
 
-/// What an entry did, reported when it is removed and by [`crate::Tlb::drain`].
+/// The hits of an entry, reported when the entry is removed and by [`crate::Tlb::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Evicted {
     /// The page of the entry; for a pair, the even page.
@@ -102,7 +102,8 @@ pub struct Evicted {
 
 /// Bits of `Slot::flags`: the rights to fetch, load and store of the even page or of the only page.
 const RIGHTS: u8 = Rights::READ.bits() | Rights::WRITE.bits() | Rights::EXECUTE.bits();
-/// How many bits further up in `Slot::flags` the rights of the odd page are.
+/// The distance in bits, in `Slot::flags`, from the rights of the even page to those of the odd
+/// page.
 const ODD: u32 = 4;
 /// Bit of `Slot::flags`: access from user mode, for both pages of a pair.
 const USER: u8 = Rights::USER.bits();
@@ -111,9 +112,9 @@ const GLOBAL: u8 = 1 << 7;
 
 /// A slot for an entry: everything that a hit needs, in one cache line of the host.
 ///
-/// It matches an address if `address & mask == base`. The mask covers one page, or both pages of a
-/// pair with two frames. No address matches an empty slot. For a block the mask covers the whole
-/// block; the second frame is then a bit mask of the pages that the entry translates.
+/// The slot matches an address if `address & mask == base`. The mask covers one page, or both pages
+/// of a pair with two frames. No address matches an empty slot. For a block the mask covers the
+/// whole block; the second frame is then a bit mask of the pages that the entry translates.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
@@ -197,14 +198,14 @@ impl Slot {
         }
     }
 
-    /// This slot converted for a TLB of blocks, where each entry has a bit mask of its pages. It
-    /// translates one page, whose bit is set.
+    /// This slot converted for a TLB of blocks, where each entry has a bit mask of its pages. The
+    /// slot translates one page, whose bit is set.
     pub(super) fn of_one_page(mut self) -> Slot {
         self.frames[1] = 1;
         self
     }
 
-    /// In a TLB of blocks: the bit mask of the block's pages that it translates.
+    /// In a TLB of blocks: the bit mask of the block's pages that the entry translates.
     #[inline]
     pub(super) fn bits(&self) -> u64 {
         self.frames[1]
@@ -216,7 +217,7 @@ impl Slot {
         ((addr.get() & !self.mask) >> self.size.shift()) as usize
     }
 
-    /// In a TLB of blocks: whether it translates `addr`, which the block covers.
+    /// In a TLB of blocks: whether the entry translates `addr`, which the block covers.
     #[inline]
     pub(super) fn has(&self, addr: VirtAddr) -> bool {
         self.frames[1] >> self.index(addr) & 1 == 1
@@ -227,12 +228,12 @@ impl Slot {
         self.frames[0] == first.get()
     }
 
-    /// Whether its only page, or all pages of its block, have these rights.
+    /// Whether the entry's only page, or all pages of its block, have these rights.
     pub(super) fn has_rights(&self, rights: Rights) -> bool {
         self.flags & (RIGHTS | USER) == rights.bits() & (RIGHTS | USER)
     }
 
-    /// In a TLB of blocks: whether a page that it translates overlaps `range`.
+    /// In a TLB of blocks: whether a page that the entry translates overlaps `range`.
     pub(super) fn translates_some_of(&self, range: VirtRange) -> bool {
         let last = self.base + !self.mask;
         if self.base > range.last().get() || range.start().get() > last {
@@ -254,8 +255,8 @@ impl Slot {
         addr.get() & self.mask == self.base
     }
 
-    /// Whether it holds an entry for a page of this size with this number, in units of `1 << shift`
-    /// bytes.
+    /// Whether the slot holds an entry for a page of this size with this number, in units of `1 <<
+    /// shift` bytes.
     pub(super) fn is_tagged(&self, size: PageSize, number: u64, shift: u32) -> bool {
         !self.is_empty() && self.size == size && self.base >> shift == number
     }
@@ -359,7 +360,7 @@ impl Slot {
         self.label
     }
 
-    /// Returns what the entry did since the last call, and resets it.
+    /// Returns the hits of the entry since the last call, and resets them.
     pub(super) fn take_hits(&mut self, paired: bool) -> Evicted {
         Evicted {
             page: self.page(paired),

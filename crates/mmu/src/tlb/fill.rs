@@ -8,8 +8,8 @@
 //!                                                  empty, or the policy's victim goes
 //! ```
 //!
-//! Where misses are frequent, nearly every insertion is of the first kind. It avoids a search for the
-//! tag, and the counts of entries per page size, which do not change.
+//! If misses are frequent, nearly every insertion is of the first kind. Such an insertion needs no
+//! search for the tag, and no update of the counts of entries per page size, which do not change.
 
 use core::ops::Range;
 
@@ -22,7 +22,7 @@ use super::{
 use crate::{BlockParams, TlbCounts};
 
 impl Tlb {
-    /// Inserts `entry` with `label`, and reports the entry that was removed for it: the one with
+    /// Inserts `entry` with `label`, and reports the entry that was removed for it: an entry with
     /// the same tag or, if the set is full, the policy's victim. Returns whether the TLB holds
     /// pages of this size; if not, nothing happens. `kind` is the access that caused the insertion;
     /// it affects only the speed of later lookups.
@@ -44,7 +44,7 @@ impl Tlb {
         }
     }
 
-    /// [`Tlb::fill`] without any assumption about the state.
+    /// The implementation of [`Tlb::fill`] without any assumption about the state.
     #[inline(never)]
     fn fill_any(
         &mut self,
@@ -100,8 +100,8 @@ impl Tlb {
         self.link_new((page, rights), kind, slot);
     }
 
-    /// Makes a shortcut to `slot`, which got an entry for an access of `kind` to a page with these
-    /// rights, if that is worthwhile.
+    /// Makes a shortcut to `slot`, if a shortcut is worthwhile. The slot got an entry for an access
+    /// of `kind` to a page with these rights.
     #[inline]
     fn link_new(&mut self, (page, rights): (Page, Rights), kind: Kind, slot: usize) {
         let is_worth_it = self.was_used && !self.is_apart && !self.paired;
@@ -125,8 +125,8 @@ impl Tlb {
             && entry.frames[0].is_some()
     }
 
-    /// [`Tlb::fill_any`] for the case that [`Tlb::is_replaced`] is true: the policy's victim is
-    /// replaced, and the number of entries of each size does not change.
+    /// The implementation of [`Tlb::fill_any`] for the case that [`Tlb::is_replaced`] is true: the
+    /// policy's victim is replaced, and the number of entries of each size does not change.
     #[inline(always)]
     fn replace(
         &mut self,
@@ -168,7 +168,7 @@ impl Tlb {
     }
 
     /// Chooses the victim among a set's `slots`, which are all in use, and reports to the policy
-    /// that it gets a new entry at once.
+    /// that the victim's slot gets a new entry at once.
     #[inline(always)]
     pub(super) fn replaced(&mut self, slots: Range<usize>) -> usize {
         if self.ahead == Ahead::No && self.going.is_empty() {
@@ -234,8 +234,8 @@ impl Tlb {
         }
     }
 
-    /// The first of a set's `slots` that was announced as the next victim; the announcement is
-    /// removed.
+    /// The first of a set's `slots` that [`Tlb::hits`] announced as the next victim; the
+    /// announcement is removed.
     #[inline]
     fn going_of(&mut self, slots: &Range<usize>) -> Option<usize> {
         let at = self.going.iter().position(|slot| slots.contains(slot))?;
@@ -285,7 +285,7 @@ impl Tlb {
         first
     }
 
-    /// Reports what the entry in `slot` did; the slot is about to be emptied or reused.
+    /// Reports the hits of the entry in `slot`; the slot is about to be emptied or reused.
     #[inline(always)]
     pub(super) fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
@@ -330,7 +330,7 @@ impl Tlb {
     }
 }
 
-/// Reports what the entry in `slot` did since it was last reported.
+/// Reports the hits of the entry in `slot` since its last report.
 #[inline]
 pub(super) fn retire(
     retired: &mut TlbCounts,

@@ -1,4 +1,4 @@
-//! Flushes of a TLB: by page, range, space, or everything.
+//! Flushes of a TLB: of a page, of a range, of a space, or of all entries.
 
 use addr::{Asid, PageSize, VirtAddr, VirtRange};
 
@@ -27,7 +27,8 @@ impl Tlb {
         flushed
     }
 
-    /// The slot of an entry of pages of `size` that translates `va` in `asid`; of a pair, or the other page of it.
+    /// The slot of an entry of pages of `size` that translates `va` in `asid`; for a pair, the slot
+    /// may translate only the other page of the pair.
     pub(super) fn slot_for(&self, va: VirtAddr, size: PageSize, asid: Asid) -> Option<usize> {
         let number = self.number(va, size);
         let array = usize::from(self.array_of[size.shift() as usize]?);

@@ -10,10 +10,10 @@
 //! An entry that does not allow the access is not a hit: the lookup is a miss with a reason
 //! ([`Miss`]).
 //!
-//! Shortcuts do not model hardware. They record where pages were last found or inserted, by kind of
-//! access, so that the usual hit neither selects a set nor compares tags and rights, however
-//! associative the TLB is. A shortcut is removed with its entry, and all are removed when the ASID
-//! changes, so that a lookup has the same result as a search.
+//! Shortcuts do not model hardware. Shortcuts record the slots in which pages were last found or
+//! inserted, by kind of access, so that the usual hit neither selects a set nor compares tags and
+//! rights, however associative the TLB is. A shortcut is removed with its entry, and all are
+//! removed when the ASID changes, so that a lookup has the same result as a search.
 //!
 //! A TLB never consults the page table. An entry stays, whether correct or stale, until it is
 //! replaced or flushed. If entries of several sizes cover an address, the smallest page is used.
@@ -89,11 +89,11 @@ pub struct Tlb {
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
-    /// What the policy learns from hits, as one of the constants for spans.
+    /// What the policy learns from hits: one of the constants `NOTHING`, `TIME` and `EACH`.
     learns: u8,
     /// The policy, which spans share.
     policy: RefCell<TlbPolicy>,
-    /// Whether the shortcuts have recorded hits that the policy has not been told of.
+    /// Whether the shortcuts have recorded hits that were not yet reported to the policy.
     ahead: Ahead,
     /// Slots of entries that are replaced next, before the policy is asked; only for TLBs with one
     /// set.
@@ -103,8 +103,8 @@ pub struct Tlb {
     has_small_sets: bool,
     /// Whether the last lookup was by [`Tlb::lookup_apart`].
     is_apart: bool,
-    /// How many more low address bits an entry's tag omits than a page number does: for pages of the
-    /// smallest size, and for other sizes.
+    /// The number of low address bits that an entry's tag omits in addition to those that a page
+    /// number omits: for pages of the smallest size, and for other sizes.
     tag_shifts: (u32, u32),
     /// The data of entries for several pages of the smallest size, if the TLB has such entries.
     blocks: Option<Blocks>,
@@ -124,12 +124,12 @@ pub struct Tlb {
     live_sizes: u64,
     /// The only size that has entries, if there is one and no entry is for several pages.
     only: Option<OnlySize>,
-    /// Counts of entries that were reported and removed. Misses are in the field above.
+    /// Counts of entries that were reported and removed. Misses are counted in `misses`.
     retired: TlbCounts,
 }
 
-/// Whether the shortcuts may have recorded hits that the policy has not been told of, which is the
-/// case after a span.
+/// Whether the shortcuts may have recorded hits that were not yet reported to the policy. This is
+/// the case after a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ahead {
     No,
@@ -161,8 +161,8 @@ impl Tlb {
     }
 
     /// An empty TLB that is looked up when another one has missed, and therefore so rarely for one
-    /// page that shortcuts to small sets would cost more than they save. It has no spans; its
-    /// results are the same.
+    /// page that shortcuts to small sets would cost more than they save. Such a TLB has no spans;
+    /// the results of lookups are those of any other TLB.
     pub fn behind_another(params: &TlbParams) -> Result<Tlb, GeometryError> {
         Tlb::build(params, !has_small_sets(params))
     }
@@ -277,8 +277,9 @@ impl Tlb {
     }
 
     /// Counts `count` accesses of `kind` to the page at `va`, which all hit. The last of them happens now,
-    /// unless `goes` is true: then the entry is the next one to be replaced in its set, and the policy is not
-    /// asked. Returns the entry's label, or `None` if the accesses do not hit.
+    /// unless `goes` is true: in that case the entry will be the next one replaced in its set,
+    /// without a call of the policy. Returns the entry's label, or `None` if the accesses do not
+    /// hit.
     pub fn hits(
         &mut self,
         va: VirtAddr,
@@ -338,7 +339,7 @@ impl Tlb {
         self.only.is_some_and(|only| !sets(only).may_hold(va.get() >> only.shift))
     }
 
-    /// The part of `lookup` for the case that no shortcut leads to a hit. Returns the slot of a
+    /// The part of [`Tlb::lookup`] that runs if no shortcut leads to a hit. Returns the slot of a
     /// hit.
     #[inline(never)]
     fn search_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<usize, Miss> {
@@ -377,7 +378,7 @@ impl Tlb {
         }
     }
 
-    /// Counts a miss and returns its reason. `is_there` says whether there is an entry, which then
+    /// Counts a miss and returns its reason. `is_there` says whether there is an entry; if so, it
     /// denies the access.
     #[inline]
     fn count_miss(&mut self, va: VirtAddr, asid: Asid, is_there: bool) -> Miss {
@@ -480,8 +481,8 @@ impl Tlb {
         }
     }
 
-    /// Makes a shortcut for the whole granule at `va` to `slot`, where a search for `va` ends and
-    /// which allows `kind`.
+    /// Makes a shortcut for the whole granule at `va` to `slot`, in which a search for `va` ends,
+    /// and whose entry allows `kind`.
     #[inline]
     fn link(&mut self, va: VirtAddr, kind: Kind, slot: usize) {
         if !self.shortcuts.are_kept() {
@@ -504,7 +505,7 @@ impl Tlb {
         }
     }
 
-    /// Removes all shortcuts. The hits they have recorded are kept.
+    /// Removes all shortcuts. The hits that they have recorded are kept.
     #[cold]
     #[inline(never)]
     fn forget_shortcuts(&mut self) {

@@ -83,8 +83,8 @@ impl TlbPolicy {
     }
 
     /// Reports that the last hit in `slot` counted by a span was at `time`. A later hit may have
-    /// been reported already. A policy that needs more than times is told of each hit immediately
-    /// and ignores this call.
+    /// been reported already. A policy that needs more than times gets a report of each hit
+    /// immediately, and ignores this call.
     #[inline]
     pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
         match self {
@@ -93,8 +93,9 @@ impl TlbPolicy {
         }
     }
 
-    /// The victim. `used` gives the time of a slot's last hit that has not been reported to the
-    /// policy, or 0. A policy that needs more than times has been told of all hits.
+    /// Chooses the victim. `used` returns the time of a slot's last hit that has not been
+    /// reported to the policy, or 0. A policy that needs more than times has already got a
+    /// report of each hit.
     pub(super) fn victim_used(
         &mut self,
         set: core::ops::Range<usize>,
@@ -126,7 +127,7 @@ impl TlbPolicy {
         self.of(slot).inserted(slot);
     }
 
-    /// The victim, which gets a new entry at once.
+    /// Chooses the victim, whose slot gets a new entry at once.
     #[inline(always)]
     pub(super) fn replaced(&mut self, set: core::ops::Range<usize>) -> usize {
         // The usual policies first, so that they are told by a comparison.

@@ -1,4 +1,4 @@
-//! Shortcuts to recently used pages: all that a hit reads, in half a cache line of the host.
+//! Shortcuts to recently used pages: all data that a hit reads, in half a cache line of the host.
 //!
 //! ```text
 //!   va --hash of its page--> | base | base to frame | hits | slot |   va in the page? a hit
@@ -7,7 +7,7 @@
 //!                  17 -> 4 -> 9     and the others of that slot
 //! ```
 //!
-//! Shortcuts do not model hardware. They avoid, for the usual hit, the selection of a set, the
+//! Shortcuts do not model hardware. Shortcuts avoid, for the usual hit, the selection of a set, the
 //! comparison of tags and rights, and the access to the entry, however associative the TLB is. A
 //! shortcut is always correct: it is removed with its entry, and then reports the hits that it has
 //! recorded.
@@ -16,8 +16,8 @@
 //! checking rights therefore costs a hit nothing. There are shortcuts for pages of two sizes, the
 //! *granules*, in separate tables. An entry for a page of another size, or for a pair, has one
 //! shortcut for each granule in it that is used. A shortcut for the large granule must be correct
-//! for all of it: none is made while there is an entry for a smaller page in it, which `crowded`
-//! counts.
+//! for the whole granule. So no such shortcut is made while there is an entry for a smaller page in
+//! the granule; `crowded` counts such entries.
 
 use std::cell::Cell;
 
@@ -28,7 +28,7 @@ use addr::{Kind, Page, PageSize, VirtAddr};
 const SHORTCUTS: usize = 1024;
 /// The number of granules; the smaller one is first.
 const GRANULES: usize = 2;
-/// The value for no shortcut.
+/// The number that stands for no shortcut.
 const NONE: u16 = u16::MAX;
 
 /// The shortcuts of a TLB.
@@ -54,8 +54,8 @@ pub(super) struct Shortcuts {
 #[repr(C, align(4096))]
 pub(super) struct ShortcutTable {
     shortcuts: [Shortcut; SHORTCUTS],
-    /// The time of each shortcut's last hit in a span. They are in a separate array, since the
-    /// search for the oldest entry reads many of them and nothing else.
+    /// The time of each shortcut's last hit in a span. These times are in a separate array, since
+    /// the search for the oldest entry reads many times and no other data.
     used: [Cell<u64>; SHORTCUTS],
     /// The neighbours of each shortcut in the list of its slot's shortcuts.
     chains: [Chain; SHORTCUTS],
@@ -87,7 +87,7 @@ struct Chain {
 
 const _: () = assert!(GRANULES * Kind::COUNT * SHORTCUTS < NONE as usize);
 
-/// Where a shortcut leads.
+/// The slot and translation to which a shortcut leads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) slot: usize,
@@ -175,7 +175,7 @@ impl Shortcuts {
         }
     }
 
-    /// For a TLB whose sets are always searched: there are never any shortcuts.
+    /// The shortcuts of a TLB whose sets are always searched: it never has any.
     pub(super) fn never(granule: PageSize) -> Shortcuts {
         Shortcuts::new(granule, None, 0)
     }
@@ -192,7 +192,8 @@ impl Shortcuts {
         (self.small, self.large)
     }
 
-    /// Whether one shortcut can cover all of `page`, if there is no entry for a smaller page in it.
+    /// Whether one shortcut can cover all of `page`, provided that there is no entry for a smaller
+    /// page in it.
     #[inline]
     pub(super) fn are_for(&self, page: Page) -> bool {
         let size = page.size();

@@ -1,4 +1,4 @@
-//! Spans: many lookups in a row that hit. This is the loop in which a simulation spends its time.
+//! Spans: many lookups in a row that hit. A simulation spends most of its time in spans.
 //!
 //! ```text
 //!   per access:  shortcut of this kind covers va? -> hits += 1, used = now
@@ -6,9 +6,10 @@
 //! ```
 //!
 //! The fields of a [`Tlb`] behind a `&mut` are reloaded from memory on every access, since any
-//! store might have changed them. A [`SpanTlb`] borrows the parts once for many accesses. The
-//! caller passes the time and the masks that identify pages, which it keeps in registers. A span
-//! finds only what a shortcut leads to; for everything else, end the span and call [`Tlb::lookup`].
+//! store might have changed them. A [`SpanTlb`] borrows the parts of a TLB once for many accesses.
+//! The caller passes the time and the masks that identify pages, which it keeps in registers. A
+//! span finds only pages to which a shortcut leads; for all other pages, end the span and call
+//! [`Tlb::lookup`].
 
 use core::cell::RefCell;
 
@@ -19,8 +20,8 @@ use super::{
     shortcuts::{ShortcutTable, Shortcuts, Target},
 };
 
-/// A TLB borrowed for a span of lookups in one space. `LEARNS` is at least what its policy learns from
-/// hits ([`NOTHING`], [`TIME`] or [`EACH`]).
+/// A TLB borrowed for a span of lookups in one space. `LEARNS` must cover what the TLB's policy
+/// learns from hits ([`NOTHING`], [`TIME`] or [`EACH`]).
 #[derive(Clone, Copy, Debug)]
 pub struct SpanTlb<'a, const LEARNS: u8> {
     shortcuts: &'a Shortcuts,
@@ -32,7 +33,7 @@ pub struct SpanTlb<'a, const LEARNS: u8> {
 pub const NOTHING: u8 = 0;
 /// The policy learns only the times of hits, which are kept until a victim is needed: LRU.
 pub const TIME: u8 = 1;
-/// The policy is told of each hit at once.
+/// Each hit is reported to the policy at once.
 pub const EACH: u8 = 2;
 
 /// The TLBs of a span, by the number of the kind of access that they serve; each lookup selects one.
@@ -42,8 +43,9 @@ pub const EACH: u8 = 2;
 /// `TWO` says whether there is a second granule.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
-    /// Four elements each, so that `kind & 3` needs no bounds check. They are separate from the
-    /// policies, so that only the table is loaded if the policy learns only times.
+    /// The near table for each kind. There are four elements, so that `kind & 3` needs no bounds
+    /// check. Tables are separate from the policies, so that only a table is loaded if the policy
+    /// learns only times.
     near: [Option<&'a ShortcutTable>; 4],
     far: [Option<&'a ShortcutTable>; 4],
     policies: [Option<&'a RefCell<TlbPolicy>>; 4],
@@ -61,14 +63,14 @@ pub struct Found {
     pub phys: PhysAddr,
     /// The label that was given when the entry was inserted.
     pub label: u32,
-    /// Whether it was found in the table of the far granule.
+    /// Whether the shortcut was found in the table of the far granule.
     pub is_far: bool,
 }
 
 impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
-    /// Collects the TLBs: `serving` returns the one for each kind of access, given as a number. `small`
-    /// and `large` are the granules of the shortcuts. The shortcuts of the large granule are searched
-    /// first (are near) for the kinds in `large_first`.
+    /// Collects the TLBs: `serving` returns the TLB for each kind of access, given as a number.
+    /// `small` and `large` are the granules of the shortcuts. The shortcuts of the large granule
+    /// are searched first (are near) for the kinds in `large_first`.
     #[inline]
     pub fn new(
         serving: impl Fn(usize) -> Option<SpanTlb<'a, LEARNS>>,
@@ -139,7 +141,7 @@ impl Tlb {
         Some(SpanTlb { shortcuts: &self.shortcuts, policy })
     }
 
-    /// What its policy learns from hits: [`NOTHING`], [`TIME`] or [`EACH`].
+    /// What the TLB's policy learns from hits: [`NOTHING`], [`TIME`] or [`EACH`].
     #[inline]
     pub fn learns(&self) -> u8 {
         self.learns

@@ -14,7 +14,7 @@ use super::{Design, WalkCacheParams};
 /// One array, with the number of bits of each entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArrayBits {
-    /// The level whose entries it holds; 0 for all levels.
+    /// The level whose entries the array holds; 0 for all levels.
     pub level: u8,
     /// The number of entries.
     pub entries: u32,

@@ -22,7 +22,7 @@ pub(super) struct EntryArray {
     latest: [u32; LEVELS],
 }
 
-/// A power of two; higher levels share elements.
+/// The number of elements of `latest`: a power of two. Higher levels share elements.
 const LEVELS: usize = 8;
 
 impl EntryArray {
@@ -75,7 +75,7 @@ impl EntryArray {
         Held::Absent
     }
 
-    /// Removes all entries: their tags do not say which virtual addresses they are for.
+    /// Removes all entries: their tags do not say for which virtual addresses they are used.
     pub(super) fn clear(&mut self) {
         self.sets.clear();
         for (slot, held) in self.slots.iter_mut().enumerate() {

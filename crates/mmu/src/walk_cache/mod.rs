@@ -15,10 +15,10 @@
 //!   address               |
 //! ```
 //!
-//! A translation cache, tagged by virtual address, answers in `start` and inserts nodes in `read`.
-//! A page-table cache, tagged by the physical address of an entry, always starts at the root and
-//! answers in `read`. A path cache inserts in `finish`. One walker works with all of them, over any
-//! tree, and none of them depends on the layout of entries.
+//! A translation cache, tagged by virtual address, returns its result in `start` and inserts nodes
+//! in `read`. A page-table cache, tagged by the physical address of an entry, always starts at the
+//! root and returns its result in `read`. A path cache inserts in `finish`. One walker works with
+//! all of them, over any tree, and none of them depends on the layout of entries.
 
 mod bits;
 mod entry_array;
@@ -50,48 +50,49 @@ pub enum Held {
     Absent,
     /// The cache holds the entry.
     Here,
-    /// The cache holds the entry with this node, which differs from the node in the page table now: a flush is
-    /// missing.
+    /// The cache holds the entry with this node, but the page table now has another node there: a
+    /// flush is missing.
     Stale(Node),
 }
 
 /// A cache that a page-table walker looks up.
 ///
-/// It keeps its entries until they are replaced or flushed, whether they are correct or stale.
+/// The cache keeps its entries until they are replaced or flushed, whether they are correct or
+/// stale.
 pub trait WalkCache {
     /// The node at which the walk of `va` in `asid` starts: `root`, or a lower node that covers
     /// `va`.
     fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node;
 
-    /// Called for a reference of that walk before it accesses memory; returns whether the cache
-    /// holds the entry. Only entries that lead to tables can be held, and only such entries are
-    /// inserted; entries of the lowest level are not looked up.
+    /// Called for each reference of the current walk before it accesses memory; returns whether the
+    /// cache holds the entry. Only entries that lead to tables can be held, and only such entries
+    /// are inserted; entries of the lowest level are not looked up.
     fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held;
 
     /// Called at the end of the walk; `found` says whether it found a page.
     fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool);
 
     /// Inserts the page at which the walk of `va` ended, as a node of level 0, in a cache that also
-    /// holds pages. The caller has not found it here.
+    /// holds pages. The cache does not hold this page yet.
     fn page(&mut self, _va: VirtAddr, _asid: Asid, _page: Node) {}
 
     /// Removes the pages that overlap `range` in `asid`, if the cache holds pages.
     fn flush_pages(&mut self, _range: VirtRange, _asid: Asid) {}
 
-    /// Removes at least everything that a walk of an address in `range` in `asid` could use.
+    /// Removes at least all entries that a walk of an address in `range` in `asid` could use.
     fn flush_range(&mut self, range: VirtRange, asid: Asid);
 
-    /// Removes at least everything that a walk in `asid` could use.
+    /// Removes at least all entries that a walk in `asid` could use.
     fn flush_asid(&mut self, asid: Asid);
 
-    /// Removes everything. Entries tagged as the host's may stay, since the host has another page
+    /// Removes all entries. Entries tagged as the host's may stay, since the host has another page
     /// table.
     fn flush_all(&mut self);
 
     /// The number of searches so far. A search for each level counts (B10 table 4.4).
     fn searches(&self) -> u64;
 
-    /// The tables to which its entries lead, in any order: what it covers.
+    /// The tables to which the cache's entries lead, in any order.
     fn nodes(&self) -> Vec<Node>;
 }
 

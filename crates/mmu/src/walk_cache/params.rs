@@ -34,9 +34,9 @@ impl FromStr for Design {
 /// The parameters of one array of an MMU cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WalkArray {
-    /// In a split cache the level whose entries it holds, from 2 up; otherwise 0.
+    /// In a split cache the level whose entries the array holds, from 2 up; otherwise 0.
     pub level: u8,
-    /// The number of entries; in a path cache, of paths.
+    /// The number of entries; in a path cache, the number of paths.
     pub entries: u32,
     /// The number of ways per set.
     pub ways: u32,

@@ -21,7 +21,7 @@ pub(super) struct PrefixArray {
     sets: SetArray,
     slots: Box<[Option<Prefixed>]>,
     policy: AnyReplacement,
-    /// For each shift, the number of entries with it.
+    /// For each shift, the number of entries with this shift.
     live: Box<[u32; SHIFTS]>,
     /// A bit mask of the shifts that occur.
     live_shifts: u128,
@@ -54,7 +54,7 @@ impl PrefixArray {
         })
     }
 
-    /// The table with the longest prefix of `va`. It counts as used.
+    /// The table with the longest prefix of `va`. The table that is found counts as used.
     #[inline]
     pub(super) fn longest(&mut self, va: VirtAddr, asid: Asid) -> Option<Node> {
         let mut shifts = self.live_shifts;
@@ -69,8 +69,8 @@ impl PrefixArray {
         None
     }
 
-    /// Inserts `node`, which was read from a table of `level` on the path to `va`. The caller has
-    /// not found it here.
+    /// Inserts `node`, which was read from a table of `level` on the path to `va`. The array does
+    /// not hold this node yet.
     #[inline]
     pub(super) fn insert(&mut self, va: VirtAddr, asid: Asid, node: Node, level: u8) {
         debug_assert_eq!(self.find(va, asid, node.shift), None, "it would be here twice");
@@ -104,7 +104,7 @@ impl PrefixArray {
         self.flush_where(|held| held.asid == asid);
     }
 
-    /// Removes everything except what is valid for a host.
+    /// Removes all entries except those that are valid for a host.
     pub(super) fn clear(&mut self) {
         self.flush_where(|held| held.asid != Asid::HOST);
     }

@@ -5,13 +5,13 @@
 //!   0b9 00c 0ae |          042  125  508     va (0b9, 00c, 0de, ..) at 125
 //! ```
 //!
-//! A walk first looks for its whole path, then for ever shorter parts of it. A walk that inserted
-//! nothing new counts as a use of the path that served it; any other walk inserts its own path.
+//! A walk first looks for its whole path, then for shorter and shorter parts of the path. If a walk
+//! finds its whole path, this counts as a use of the path; any other walk inserts its own path.
 //! Therefore `n` entries are the last `n` paths walked (B10 lemma A.1.1). A walk that finds no page
-//! has no path: it neither uses nor inserts one. A path that ends in a large page is shorter, and
-//! is a part of a longer path if one is present. All parts of a path are in the set of its last but
-//! one table, so that only one set is searched. A flush that concerns any part of an entry removes
-//! the whole entry.
+//! has no path: it neither uses nor inserts a path. A path that ends in a large page is shorter,
+//! and is a part of a longer path if one is present. A path and all its parts are in one set, which
+//! its last table but one selects, so that only one set is searched. A flush that concerns any part
+//! of an entry removes the whole entry.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -37,8 +37,8 @@ pub struct Tpc {
 #[derive(Clone, Debug, Default)]
 struct UnderWay {
     nodes: Vec<Node>,
-    /// How many of the nodes were given by a path; the next field has the slot of that path while
-    /// it is present.
+    /// The number of nodes that a cached path supplied; the next field has the slot of this path as
+    /// long as it is present.
     served: usize,
     by: Option<usize>,
 }

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! The entries of levels that a walk skips do not count as used: they age and are replaced. The array
-//! is searched for the longest prefix first, once per level. If it also holds pages, as a TLB does, a
-//! page has the longest prefix and replaces the whole walk. If prefixes can have any length (a guarded
-//! table), one search finds the longest, as in a ternary content-addressable memory.
+//! is searched for the longest prefix first, once per level. If the cache also holds pages, as a
+//! TLB does, a page has the longest prefix and replaces the whole walk. If prefixes can have any
+//! length (a guarded table), one search finds the longest prefix, as in a ternary
+//! content-addressable memory.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -26,7 +27,7 @@ pub struct Utc {
     /// The largest number of searches per walk.
     searches_max: u8,
     searches: u64,
-    /// Whether it also holds pages, which takes one more search.
+    /// Whether the cache also holds pages, which takes one more search per walk.
     pages: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Arrays that see different uses: each has a list of its own, in the order of use.
+//! Arrays for which different accesses count as uses: each array has a list of its own, in the
+//! order of use.
 //!
 //! ```text
 //!   node 7:  held by   members 5, 2, 0        its slot in each:  5: slot 9   2: slot 1   0: slot 0
@@ -8,8 +9,9 @@
 //!              ^-------------------------/     head there
 //! ```
 //!
-//! A word with one bit per member says which members a use concerns, and another one which members
-//! hold a node: one load gives the answer for all of them. Empty slots are older than all others.
+//! One word, with a bit per member, says which members a use concerns, and another word says which
+//! members hold a node: one load gives the answer for all members. Empty slots are older than all
+//! others.
 
 use super::{WalkCacheFamily, entry_of};
 
@@ -36,7 +38,8 @@ pub(super) struct Lists {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     node: u32,
-    /// The slot used next after this one; the following field has the one used last before it.
+    /// The slot used next after this one; the following field has the slot used last before this
+    /// one.
     newer: u8,
     older: u8,
 }
@@ -76,7 +79,7 @@ impl Lists {
         self.places.get(node as usize).map_or(0, |places| places.held)
     }
 
-    /// Records a use of `node` in those of `among` that hold it. Returns them.
+    /// Records a use of `node` in those arrays of `among` that hold it. Returns these arrays.
     #[inline]
     pub(super) fn touch(&mut self, node: u32, among: u64) -> u64 {
         let Some(places) = self.places.get(node as usize) else { return 0 };
@@ -92,7 +95,8 @@ impl Lists {
         hit
     }
 
-    /// Inserts `node` into those of `among` that have entries; none of them holds it.
+    /// Inserts `node` into those arrays of `among` that have entries; none of them holds the node
+    /// yet.
     #[inline]
     pub(super) fn insert(&mut self, node: u32, among: u64) {
         let into = among & self.members;

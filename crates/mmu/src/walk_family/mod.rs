@@ -13,8 +13,9 @@
 //!
 //! * If a walk uses the same entries in all sizes, one stack serves all members (`stack`): page-table
 //!   caches, path caches, and the lowest level of split translation caches.
-//! * A translation cache does not use what it skips, and how much it skips depends on its size. Members
-//!   then have their own lists, over nodes that record which members hold them (`lists`).
+//! * In a translation cache, entries that a walk skips do not count as used, and how many entries a
+//!   walk skips depends on the cache's size. Members then have their own lists, over nodes that
+//!   record which members hold them (`lists`).
 //!
 //! Nodes are identified by small numbers. A table on the path to given addresses keeps its number
 //! until it is flushed.
@@ -37,11 +38,11 @@ pub struct Step {
     pub node: u32,
     /// The level of the table that holds the entry.
     pub from: u8,
-    /// The level of the table that it leads to.
+    /// The level of the table to which the entry leads.
     pub to: u8,
 }
 
-/// The members, which are of one design, as bits of words.
+/// A family of MMU caches. All members have one design; each member is a bit of a word.
 #[derive(Clone, Debug)]
 pub struct WalkCacheFamily {
     caches: Caches,
@@ -60,8 +61,8 @@ impl WalkCacheFamily {
     /// The most entries of a member, since the number of a slot is one byte.
     pub const ENTRIES_MAX: u32 = 1 << u8::BITS;
 
-    /// Whether a cache with these parameters can be a member, if pages are of one size or, with
-    /// `mixed`, of several.
+    /// Whether a cache with these parameters can be a member, if all pages have one size or, with
+    /// `mixed`, several sizes.
     pub fn takes(params: &WalkCacheParams, mixed: bool) -> bool {
         let small = |entries: u32| (1..=Self::ENTRIES_MAX).contains(&entries);
         // Where tables are valid for any length of prefix they may change places under one, and
@@ -105,8 +106,8 @@ impl WalkCacheFamily {
     }
 
     /// Flushes the entries that lead to `nodes`, which must be all nodes of a range of addresses,
-    /// of a space or of everything, with those above them. Page-table caches, whose tags do not say
-    /// which addresses an entry is for, remove everything.
+    /// of a space or of all spaces, together with the nodes above them. Page-table caches, whose
+    /// tags do not say which addresses an entry is for, remove all entries.
     pub fn forget(&mut self, nodes: &[u32]) {
         match &mut self.caches {
             Caches::PageTable(caches) => caches.clear(),

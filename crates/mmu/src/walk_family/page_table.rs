@@ -1,5 +1,5 @@
-//! Page-table caches of all sizes, unified or split: a walk looks up each of its entries, so that
-//! all members see the same uses.
+//! Page-table caches of all sizes, unified or split: a walk looks up each of its entries, so each
+//! walk uses the same entries in all members.
 
 use super::{Step, by_level, stack::Stack};
 use crate::WalkCacheParams;

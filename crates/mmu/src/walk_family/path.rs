@@ -1,4 +1,5 @@
-//! Path caches of all sizes: `n` entries are the last `n` paths walked (B10 lemma A.1.1).
+//! Path caches of all sizes: a cache of `n` entries holds the last `n` walked paths (B10 lemma
+//! A.1.1).
 //!
 //! ```text
 //!   stack   path of x,  of y,  of z           latest path through a table: of those that a
@@ -17,7 +18,7 @@ pub(super) struct PathCaches {
     paths: Stack,
     /// For each node, the path through it that was walked last, if it is still held.
     latest: Vec<Option<u32>>,
-    /// For each path, its first node: if that is flushed, the whole path is removed.
+    /// For each path, its first node: if this node is flushed, the whole path is removed.
     firsts: Vec<u32>,
 }
 

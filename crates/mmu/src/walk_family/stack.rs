@@ -1,4 +1,4 @@
-//! Arrays of several sizes that see the same uses, as one LRU stack.
+//! Arrays of several sizes for which the same accesses count as uses, as one LRU stack.
 //!
 //! ```text
 //!   depth     0   1   2   3   4         an array of n entries holds the first n
@@ -11,7 +11,7 @@
 //!
 //! LRU has the inclusion property (Mattson, Gecsei, Slutz and Traiger 1970): a node at depth d is
 //! held by exactly the arrays with more than d entries. A flushed entry leaves a hole at its depth:
-//! the arrays that held it have an empty slot, and no others.
+//! exactly the arrays that held this entry have an empty slot.
 
 use super::entry_of;
 
@@ -25,7 +25,7 @@ pub(super) struct Stack {
     holes: usize,
     /// For each node, whether it is in the stack.
     present: Vec<bool>,
-    /// For each depth, the arrays with more entries than that.
+    /// For each depth, the arrays with more entries than this depth.
     larger: Box<[u64]>,
 }
 
@@ -107,8 +107,8 @@ impl Stack {
         self.nodes.iter().position(|held| *held == node)
     }
 
-    /// The depth down to which all nodes are moved for a new one; if there is no hole, the last
-    /// node is dropped.
+    /// Moves nodes down to make room for a new one, and returns the depth down to which nodes
+    /// moved; if there is no hole, the last node is dropped.
     #[inline]
     fn make_room(&mut self) -> usize {
         if self.nodes.len() < self.larger.len() {

@@ -7,7 +7,7 @@ use super::{Cached, Changed, Hit, Key};
 use crate::pte::{Pte, Width};
 use crate::{Leads, Mapping, PageTable, Reference, Space, Translation, Usage};
 
-/// The level in references to the cache. It is below the levels of any table.
+/// The level of references to the cache, which is below the levels of any table.
 const LEVEL: u8 = 0;
 const INVALID: u64 = 0;
 
@@ -41,7 +41,7 @@ impl<T: PageTable> Cached<T> {
         None
     }
 
-    /// Inserts what a walk of the table behind the cache has found.
+    /// Inserts the page that a walk of the table behind the cache has found.
     pub(super) fn fill(
         &self,
         key: Key,

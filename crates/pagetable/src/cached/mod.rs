@@ -19,17 +19,18 @@
 //! Three structures of the literature have this form and differ in parameters. The *software TLB*
 //! (Bala, Kaashoek, Weihl 1994; E99 §2.4) is direct-mapped, with pairs of pages. The *TSB* of SPARC
 //! is direct-mapped, with single pages. The *hashed table of the PowerPC* has two buckets of eight
-//! entries for each page; pages that do not fit are only in a table of the kernel. All spaces share
-//! the array: an entry's tag includes a number that stands for its space (`tags`).
+//! entries for each page; pages for which both buckets are full are only in a table of the kernel.
+//! All spaces share the array: an entry's tag includes a number that stands for its space (`tags`).
 //!
 //! A superpage is inserted once for each of its base pages (or pairs) that is looked up; `size` is
 //! its index among the page sizes of the table behind the cache. When the OS changes the table
-//! behind the cache, the operation evicts the changed pages here: a lookup never finds a stale
-//! entry.
+//! behind the cache, the operation evicts the changed pages from the cache, so a lookup never finds
+//! a stale entry.
 //!
 //! Processors may not walk the table while it is changed ([`PageTable::walks_beside_changes`]), for two
 //! reasons. An entry is two words, which a walk that misses writes one after the other. And such a walk could
-//! insert a page that it has read before the OS changed it, after the OS has evicted it here.
+//! insert a page that it has read before the OS changed it, after the OS has evicted this page from
+//! the cache.
 
 mod array;
 mod shape;

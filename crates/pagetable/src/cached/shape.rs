@@ -16,8 +16,8 @@ pub struct CacheShape {
     /// one field at a time; otherwise it holds one page in eight bytes, read at once.
     pub pairs: bool,
     /// Whether walks of the table behind the cache set usage bits that must not be missed. If so,
-    /// the first store to a page always walks that table, and a miss inserts only the missed page
-    /// of a pair.
+    /// the first store to a page always walks that table, and a miss inserts only the page of a
+    /// pair that was accessed.
     pub keeps_usage: bool,
 }
 
@@ -67,7 +67,7 @@ impl CacheShape {
 pub(super) struct Layout {
     pub(super) table: PageSize,
     pub(super) entries: u64,
-    /// The memory that one tag covers at least: a base page or a pair.
+    /// The smallest memory that one tag covers: a base page or a pair.
     pub(super) unit: PageSize,
     /// The size of each page of a pair.
     page_of_pair: Option<PageSize>,
@@ -108,13 +108,13 @@ impl Layout {
         })
     }
 
-    /// How many spaces the tags can tell apart.
+    /// The number of spaces that the tags can distinguish.
     pub(super) const fn spaces_max(&self) -> u64 {
         1 << self.id_bits
     }
 
     /// The addresses of the buckets, in the array at `base`, in which the page at `addr` may be.
-    /// The index of the second bucket is the bitwise complement of the first's.
+    /// The index of the second bucket is the bitwise complement of the index of the first.
     #[inline]
     pub(super) fn buckets(
         &self,

@@ -4,9 +4,9 @@
 //!   unused --create--> in use --destroy--> retired --sweep of the array--> free --create--> in use
 //! ```
 //!
-//! A space that ends leaves its entries in the array: no other space has its tag. When every tag
-//! has been assigned, one sweep clears the entries of all retired tags. Ending a space is therefore
-//! cheap, however large the cache is.
+//! When a space ends, its entries stay in the array, since no other space has its tag. When every
+//! tag has been assigned, one sweep clears the entries of all retired tags. Ending a space is
+//! therefore cheap, however large the cache is.
 
 use alloc::vec::Vec;
 

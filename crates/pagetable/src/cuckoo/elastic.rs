@@ -31,8 +31,8 @@ const FULL_TENTHS: u64 = 6;
 pub(crate) struct Elastic {
     size: PageSize,
     now: Ways,
-    /// The larger ways, while lines move there, and how many places of each old way have been
-    /// moved.
+    /// While the table grows: the larger ways, to which lines move, and the number of places of
+    /// each old way that have been moved.
     next: Option<(Ways, u64)>,
     lines: u64,
 }
@@ -73,7 +73,7 @@ impl Elastic {
         }
     }
 
-    /// Frees the frames of a table that nobody has walked.
+    /// Frees the frames of a table that was never walked.
     pub(super) fn free(self, frames: &mut impl Frames) {
         self.now.free(frames);
         if let Some((next, _)) = self.next {
@@ -232,7 +232,7 @@ impl Elastic {
         }
     }
 
-    /// Inserts one line. If the table is too full it starts to grow; while it grows, each insertion
+    /// Inserts one line. If the table is too full, it starts to grow; during growth, each insertion
     /// moves one line of every way.
     fn add_line(
         &mut self,
@@ -260,7 +260,8 @@ impl Elastic {
         Ok(())
     }
 
-    /// Inserts lines into the table as it is, or, if they would make it grow, into a larger table.
+    /// Inserts lines into the table as it is, or, if these lines would make the table grow, into a
+    /// larger table.
     fn add_lines(
         &mut self,
         lines: &[Line],
@@ -338,7 +339,7 @@ impl Elastic {
         }
     }
 
-    /// Puts `line` into one of its places, which may kick other lines to another of their places.
+    /// Puts `line` into one of its places; other lines may have to move to another of their places.
     /// Returns whether it succeeded; if not, nothing has changed.
     fn settle(&self, line: Line, memory: &mut impl Memory) -> bool {
         let ways = self.now.bases.len();

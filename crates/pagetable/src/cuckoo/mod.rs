@@ -13,16 +13,16 @@
 //!
 //! A line has the entries of eight adjacent pages (a cluster). Their upper bits together hold the
 //! number of the cluster, with its lowest bits in the first entry. Each line has one possible place
-//! in each way. If all of these are taken, it kicks out another line, which moves to another of its
-//! own places. A space has a table of its own for each page size that it uses. A table grows
-//! gradually, and a walk never reads more than one line of a way meanwhile.
+//! in each way. If all possible places of a line are in use, the line in one of them moves to
+//! another of its own places. A space has a table of its own for each page size that it uses. A
+//! table grows gradually, and even during growth, a walk reads only one line of each way.
 //!
 //! A walk reads all ways of the tables of all page sizes in use. The paper's cuckoo walk tables,
-//! which avoid most of these probes, are not modelled.
+//! which avoid most of the probes of a walk, are not modelled.
 //!
 //! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A line
-//! is eight words, which [`Memory`] writes one after the other, and a line that has been kicked out is in no
-//! place until it is written to its new one.
+//! is eight words, which [`Memory`] writes one after the other, and a line that moves is in no
+//! place until it is written to its new place.
 
 mod elastic;
 mod line;

@@ -40,7 +40,7 @@ impl Ways {
         self.bases[way].wrapping_add(index * LINE_BYTES)
     }
 
-    /// How many lines all ways together have places for.
+    /// The number of places for lines in all ways together.
     pub(super) fn lines_max(&self) -> u64 {
         self.places * self.bases.len() as u64
     }
@@ -52,7 +52,7 @@ impl Ways {
         }
     }
 
-    /// Frees the frames of arrays that nobody has walked.
+    /// Frees the frames of arrays that were never walked.
     pub(super) fn free(self, frames: &mut impl Frames) {
         for base in self.bases {
             frames.free(base, frame_size(self.places));
