@@ -38,14 +38,15 @@ pub trait Format {
     /// The largest number of levels of any table in this format.
     const LEVELS_MAX: u8;
 
-    /// Whether some pages are *replicated*: they have several entries, side by side in one table of the
-    /// level that [`Format::level_of`] returns. Their number is the page's size over the memory that
-    /// one entry there covers. The usage of such a page is that of all its entries together.
+    /// Whether some pages are *replicated*: such a page has several entries, side by side in one
+    /// table of the level that [`Format::level_of`] returns. The number of entries is the page's
+    /// size divided by the memory that one entry of that table covers. The usage of a replicated
+    /// page is the usage of all its entries together.
     const REPLICATES: bool = false;
 
-    /// Whether an entry that leads to a table counts the entries in use there. Where hardware
+    /// Whether an entry that leads to a table counts the entries in use in that table. If hardware
     /// leaves no bits for a count, an operation that removes an entry from a table searches the
-    /// table for others.
+    /// table for other entries.
     const COUNTS: bool = true;
 
     /// The distance in bytes from a level-1 entry to its page's note, in formats with notes: see
@@ -65,7 +66,7 @@ pub trait Format {
     /// into the root ascends with the address.
     fn spans(&self) -> &[VirtRange];
 
-    /// Addresses outside all spans, at which a space can see other spaces' tables: see
+    /// Addresses outside all spans, at which tables of other spaces can be visible in a space: see
     /// [`crate::PageTable::lend`].
     fn area(&self) -> Option<VirtRange> {
         None
@@ -107,23 +108,25 @@ pub trait Format {
         Ok(())
     }
 
-    /// Whether page entries can express `attributes`. The default accepts only those of ordinary memory.
+    /// Whether page entries can express `attributes`. The default accepts only the attributes of
+    /// ordinary memory.
     #[inline]
     fn check_attributes(&self, attributes: Attributes) -> Result<(), Unfit> {
         Unfit::unless_normal(attributes)
     }
 
-    /// The smallest set of rights that contains `rights` and that page entries can express. It has more
-    /// rights than requested where hardware cannot tell some of them apart.
+    /// The smallest set of rights that contains `rights` and that page entries can express. The set
+    /// has more rights than requested if entries cannot distinguish some rights.
     #[inline]
     fn granted(&self, rights: Rights) -> Rights {
         rights
     }
 
-    /// What the OS sees in an entry.
+    /// An entry, decoded for the OS.
     fn decode(&self, entry: u64, level: u8) -> Entry;
 
-    /// The table that an entry of a level above 1 leads to, or `None` if it leads to none.
+    /// The table that an entry of a level above 1 leads to, or `None` if the entry leads to no
+    /// table.
     #[inline]
     fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
         match self.decode(entry, level) {
@@ -135,9 +138,9 @@ pub trait Format {
     /// Whether hardware treats the entry as valid.
     fn present(&self, entry: u64) -> bool;
 
-    /// Accumulates the rights that entries leading to tables allow: `passed` from the entries
-    /// before, `entry` the next one. All ones stand for no entry so far; otherwise the value's
-    /// encoding is the format's choice, so that this step is cheap.
+    /// Accumulates the rights that entries leading to tables allow: `passed` is the value for the
+    /// entries before, `entry` is the next entry. All ones stand for no entry so far; otherwise the
+    /// value's encoding is the format's choice, so that this step is cheap.
     #[inline]
     fn pass(&self, passed: u64, _entry: u64) -> u64 {
         passed
@@ -161,8 +164,8 @@ pub trait Format {
     /// called if the format [does not count](Format::COUNTS).
     fn recounted(&self, entry: u64, by: i64) -> Option<u64>;
 
-    /// Replaces the entry at `at` by `entry`. The two differ only in the population, and perhaps in
-    /// bits that walkers have set since the entry was read.
+    /// Replaces the entry at `at` by `entry`. The old and the new entry differ only in the
+    /// population, and perhaps in bits that walkers have set since the entry was read.
     ///
     /// A plain store is safe beside walkers: in formats whose walkers set a bit in entries that
     /// lead to tables, the population is in bytes that no walker changes.
@@ -215,8 +218,9 @@ pub trait Format {
     }
 
     /// Whether a walk that ends at this page entry, which is [present](Format::present), allows an access of
-    /// this kind. `rights` are the rights that the entry and all entries before it allow. A format whose
-    /// tables restrict nothing may test the entry instead, if that is cheaper.
+    /// this kind. `rights` are the rights that the entry and all entries before it allow. If
+    /// entries that lead to tables restrict no rights, a format may test the page entry instead, if
+    /// that is cheaper.
     #[inline]
     fn permits(&self, _entry: u64, rights: Rights, kind: Kind) -> bool {
         rights.allows(kind)
@@ -257,8 +261,8 @@ pub trait Format {
     }
 
     /// Clears the usage bits in `usage` of the page whose entry at `at` was just read as `entry`,
-    /// while walkers may set bits in the entry. Returns the entry as it was immediately before, or
-    /// `None` if nothing changed.
+    /// while walkers may set bits in the entry. Returns the entry as it was immediately before this
+    /// change, or `None` if nothing changed.
     #[inline(always)]
     fn clear_usage(
         &self,
@@ -272,7 +276,7 @@ pub trait Format {
         (bits != 0).then(|| self.invert(level, at, bits, memory))
     }
 
-    /// The bit that a walk sets in an entry that leads to a table, or 0 if it sets none.
+    /// The bit that a walk sets in an entry that leads to a table, or 0 if walks set no bit there.
     #[inline]
     fn table_usage_bit(&self) -> u64 {
         0
@@ -348,7 +352,7 @@ pub trait Format {
     }
 }
 
-/// The lower half of all addresses and, if a table has both halves, the upper one.
+/// The lower half of all addresses and, if a table has both halves, the upper half.
 pub(crate) fn halves<const HALVES: usize>(bytes: u64) -> [VirtRange; HALVES] {
     const { assert!(HALVES == 1 || HALVES == 2, "there are two halves, and the lower is there") };
     array::from_fn(|half| {

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! A large page has one entry for each of its base pages, with adjacent frames and the same size
-//! field. A refill handler therefore needs only the one entry for its address, and a page's size is
-//! changed in place. Two spaces can map the same frames with different page sizes. The cost: large
-//! pages do not make the table smaller.
+//! field. A refill handler therefore needs only the entry for the missing address, and a page's
+//! size is changed in place. Two spaces can map the same frames with different page sizes. The
+//! disadvantage is that large pages do not make the table smaller.
 //!
 //! G98 says only that there are three levels. The bits of each level are an assumption: enough for
 //! the 47 address bits of the programs that are recorded today (the R10000 has 44), with a level-1
@@ -127,7 +127,7 @@ impl Format for IrixEntries {
         self.split.entry_bytes(level)
     }
 
-    /// The base page size: a level-1 entry covers no more.
+    /// The base page size: a level-1 entry covers only a base page.
     #[inline]
     fn page_size(&self, level: u8) -> PageSize {
         self.split.page_size(level)

@@ -17,13 +17,13 @@
 //! table at run time.
 //!
 //! A *tree* lets a walk start below the root. *Pages* is the common part of tables that reach any
-//! page directly: each of them finds, inserts and removes single pages, and they share the code for
-//! ranges, errors and tokens.
+//! page directly: each such table finds, inserts and removes single pages, and all of them share
+//! the code for ranges, errors and tokens.
 //!
 //! A table keeps its entries in a [`Memory`] and allocates frames for them from a [`Frames`]. Both
 //! are passed to each operation, so that many tables, the VM layer and a walker share them. A walk
-//! returns its memory accesses as [`Reference`]s in order, without their cost. Nothing here does
-//! IO, prints, or depends on whether it is simulated.
+//! returns its memory accesses as [`Reference`]s in order, without their cost. This crate does no
+//! IO, prints nothing, and does not depend on whether it is simulated.
 //!
 //! ```
 //! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -63,9 +63,9 @@
 //! Memory that is not ordinary is mapped with [`Attributes`](addr::Attributes): its memory type and, on
 //! x86-64, a protection key. First the kernel loads, on each processor, the register that defines the memory
 //! types: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V has no
-//! such register; firmware switches Svpbmt on. [`X86_64`], [`Aarch64`] and [`Riscv`] say what each register of the
-//! processor must hold for their entries. A format that cannot express the type refuses the page with
-//! [`Unfit::Memory`].
+//! such register; firmware switches Svpbmt on. [`X86_64`], [`Aarch64`] and [`Riscv`] return the
+//! values that the processor's registers must have for their entries. A format that cannot express
+//! the type refuses the page with [`Unfit::Memory`].
 //!
 //! ```
 //! use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
@@ -99,8 +99,8 @@
 //!
 //! Hardware sets accessed and dirty bits at any time, so the memory's exchanges must be atomic.
 //! [`PageTable::resize`] exchanges the entries, then calls the shootdown, in which each processor flushes
-//! what a token names, and then carries over the bits that hardware has set in the old entries. In this
-//! example a thread acts as the other processor.
+//! what a token names, and then copies the bits that hardware has set in the old entries to the new
+//! ones. In this example a thread acts as the other processor.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

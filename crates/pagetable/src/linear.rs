@@ -11,13 +11,13 @@
 //!                                                                  in unmapped memory
 //! ```
 //!
-//! One load finds any entry, if the TLB holds the page of the array that the entry is in. If not,
-//! the load misses too, and its translation is loaded from the same array one level up, and so on.
-//! At most five such nested misses occur; for the last one, the root is read by its physical
-//! address. The pages of the array form a radix tree: each table of that tree *is* a page of the
-//! array. It is therefore represented as a tree of six levels ([`Split::linear`]), and
-//! [`LinearArray`] computes where in virtual memory its tables lie. A machine whose TLB has missed
-//! `va` then does
+//! One load reads any entry, if the TLB holds the page of the array that contains the entry.
+//! Otherwise the load misses the TLB too, and its translation is loaded from the same array one
+//! level up, and so on. At most five such nested misses occur; for the last one, the root is read
+//! by its physical address. The pages of the array form a radix tree: each table of that tree *is*
+//! a page of the array. The linear table is therefore represented as a tree of six levels
+//! ([`Split::linear`]), and [`LinearArray`] computes where in virtual memory its tables lie. A
+//! machine whose TLB has missed `va` then does
 //!
 //! ```text
 //!   for level in 1..=5:  does the TLB hold table_page(va, level)?  yes: start there
@@ -87,8 +87,8 @@ impl LinearArray {
         Node { table: frame, level, shift, rights: Rights::ALL }
     }
 
-    /// The translation that a nested miss loads into the TLB: that of the array's page for the
-    /// table `node`, which a walk for `addr` has reached.
+    /// The translation that a nested miss loads into the TLB: the translation of the array's page
+    /// for the table `node`, which a walk for `addr` has reached.
     #[inline]
     pub fn translation_of(self, addr: VirtAddr, node: Node) -> Translation {
         Translation::new(

@@ -11,8 +11,8 @@
 //! [`PageTable`] is generic over memory, frames and callbacks, so that a kernel with a fixed table
 //! has no indirect call in a walk. Code that chooses the table at run time (a simulated machine),
 //! or that is written once for all tables (the HAT layer), mounts a table in its memory and calls
-//! it through this trait. The contract is that of [`PageTable`]. Only the references of a walk are
-//! appended to a list, so that a walk makes one indirect call and not one per reference.
+//! the table through this trait. The contract is that of [`PageTable`]. Only the references of a
+//! walk are appended to a list, so that a walk makes one indirect call and not one per reference.
 
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ use crate::{
 
 /// A page table with all of its spaces, together with the memory that holds it.
 ///
-/// Object-safe. Each operation is the one of [`PageTable`] or [`Tree`] with the same name.
+/// Object-safe. Each operation is the operation of [`PageTable`] or [`Tree`] with the same name.
 pub trait Mounted: Send + Sync {
     /// The supported page sizes, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
@@ -159,8 +159,8 @@ pub trait Mounted: Send + Sync {
         forget: &mut dyn FnMut(&Flush),
     ) -> Result<Vec<Mapping>, Error>;
 
-    /// This table as one whose disjoint subtrees can be changed at the same time; `None` if it has no
-    /// subtrees or its memory cannot be shared.
+    /// This table's interface for changes of disjoint subtrees at the same time; `None` if the
+    /// table has no subtrees or its memory cannot be shared.
     fn subtrees(&self) -> Option<&dyn Subtrees> {
         None
     }
@@ -215,8 +215,8 @@ where
     for<'a> &'a M: Memory,
 {
     /// `table`, which has no spaces yet, in a `memory` that several processors share: disjoint
-    /// subtrees can be changed at the same time ([`Mounted::subtrees`]). The table must not remember
-    /// anything from one operation to the next ([`Radix::forgetful`](crate::Radix::forgetful));
+    /// subtrees can be changed at the same time ([`Mounted::subtrees`]). The table must not keep
+    /// state from one operation to the next ([`Radix::forgetful`](crate::Radix::forgetful));
     /// otherwise each operation needs exclusive access to the space.
     ///
     /// ```
@@ -230,8 +230,8 @@ where
     /// }
     /// ```
     ///
-    /// A table that cannot be walked while it is changed has no subtrees; it is refused at compile
-    /// time:
+    /// A table that cannot be walked while it is changed has no subtrees; mounting it here is
+    /// refused at compile time:
     ///
     /// ```compile_fail
     /// # use addr::Memory;
@@ -415,8 +415,8 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
     }
 }
 
-/// The additional functions of a table that is a tree, as pointers to functions of `T`: other
-/// tables lack them.
+/// The additional functions of a table that is a tree, as pointers to functions of `T`, since
+/// other tables do not have these functions.
 #[derive(Debug)]
 struct TreeCalls<T, M> {
     shape: fn(&T) -> TreeShape,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Allocation takes the lowest free node of the lowest frame that has one. Pools are therefore
-//! deterministic, and their upper frames become empty. A frame is freed with its last node.
+//! deterministic, and upper frames become empty first. A frame is freed with its last node.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// How many nodes are free in the pool's frames.
+    /// The number of free nodes in the pool's frames.
     pub(crate) fn free(&self) -> u64 {
         (self.frames.len() * self.per_frame()) as u64 - self.nodes
     }

@@ -27,7 +27,8 @@ const DIRTY: u64 = 1 << 7;
 const FLAGS: u64 = 0xff;
 
 const WIDE_FRAME: u64 = (1 << 52) - (1 << 12);
-/// How many bits further left a frame's address is than the frame field of a narrow entry.
+/// The number of bits by which a frame's address is shifted left from the frame field of a narrow
+/// entry.
 const NARROW_SHIFT: u32 = 4;
 
 /// A page entry's value.
@@ -91,7 +92,7 @@ impl Width {
     }
 
     /// Replaces the byte of flags at `at` if it is equal to the flags of `current`; otherwise `Err` has
-    /// the flags. The frame is stored elsewhere.
+    /// the flags. The frame is not part of that byte.
     pub(crate) fn exchange_flags(
         at: PhysAddr,
         current: Pte,

@@ -9,7 +9,7 @@
 //!
 //! [`PageTable::resize`](crate::PageTable::resize) does all four steps. The caller provides `forget`, which
 //! is called between the exchange and the completion. No caller can therefore leave out the completion:
-//! without it AArch64 would have no page, and bits that hardware has set would be lost.
+//! without the completion AArch64 would have no page, and bits that hardware has set would be lost.
 //!
 //! An operating system splits a page when only a part of it is to change (G98 §6.7), and merges pages when
 //! all parts of a larger one are mapped (G98 §6.8). Every organisation keeps the old pages until the new
@@ -40,10 +40,11 @@ pub(crate) struct Pending {
 
 /// The mapped pages of `range` after a resize: `before`, which are in order, replaced by pages of the size
 /// `to` with the same frames, rights, attributes and usage bits. A page that already has that size keeps its
-/// note; the others have none.
+/// note; the other pages have no note.
 ///
-/// Refused if a larger page would have a hole, frames that are not adjacent and aligned, or parts that
-/// differ in rights or attributes, and if a page extends beyond an end of `range`.
+/// The request is refused if a larger page would have a hole, frames that are not adjacent and
+/// aligned, or parts that differ in rights or attributes. It is also refused if a page extends
+/// beyond an end of `range`.
 pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
     let mut after: Vec<Mapping> = Vec::new();
     // Where the next part of a larger page must begin, until all of it is there.

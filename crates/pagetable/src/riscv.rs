@@ -17,14 +17,15 @@
 //!          N = 1: one of 16 entries alike of a page of 64K, whose frame number ends in 1000
 //! ```
 //!
-//! Two bits are the OS's (RSW). *NA* (bit 9, with V = 0) marks a page that is mapped but allows no access,
-//! which hardware sees as not valid; *MK* (bit 8) is the page's mark. An entry that leads to a table has no
-//! bits for a population: when a page is removed, its table is searched for another page.
+//! Two bits belong to the OS (RSW). *NA* (bit 9, with V = 0) marks a page that is mapped but allows
+//! no access, which hardware sees as not valid; *MK* (bit 8) is the page's mark. An entry that
+//! leads to a table has no bits for a population: when a page is removed, its table is searched for
+//! another page.
 //!
 //! A walker sets A and D if the processor has Svadu and the OS has enabled it. Otherwise, as in Svade, an
 //! access to a page with A clear, or a store to a page with D clear, is a page fault, and the OS sets the
-//! bits ([`crate::PageTable::set_usage`]). For such processors, walks here leave the bits unchanged but do
-//! not fault.
+//! bits ([`crate::PageTable::set_usage`]). For processors with Svade, the walks of this format
+//! leave the bits unchanged but do not fault.
 //!
 //! A page that may be written may also be read. A page may allow only execution. Svpbmt has three memory
 //! types: ordinary memory as defined by the physical memory attributes (write-back), NC
@@ -54,7 +55,8 @@ const OFFSET_BITS: u32 = 12;
 const PPN_SHIFT: u32 = 10;
 const PHYSICAL_BITS: u32 = 56;
 const PPN: u64 = ((1 << (PHYSICAL_BITS - OFFSET_BITS)) - 1) << PPN_SHIFT;
-/// How many bits further left a frame's address is than its number's field in an entry.
+/// The number of bits by which a frame's address is shifted left from the field with the frame's
+/// number in an entry.
 const FRAME_SHIFT: u32 = OFFSET_BITS - PPN_SHIFT;
 /// The lowest bits of the frame number in the entries of a page of 64K.
 const NAPOT_CODE: u64 = 0b1000 << PPN_SHIFT;
@@ -82,12 +84,13 @@ const SIZES_NAPOT: [PageSize; LEVELS_MAX + 1] =
 
 /// RISC-V's table of `LEVELS` levels, 3 to 5: [`Sv39`], [`Sv48`] and [`Sv57`].
 ///
-/// With `MARKS` walkers set the accessed and dirty bits, as processors with Svadu do. Without, the bits are the
-/// system's, as on processors with Svade: hardware faults at a page with A clear, and at a store to one with D
-/// clear, and the handler sets them by [`set_usage`](crate::PageTable::set_usage). A page is mapped with both
-/// clear; to have no such faults, set both once it is mapped.
+/// With `MARKS` walkers set the accessed and dirty bits, as processors with Svadu do. Without
+/// `MARKS`, the operating system sets the bits, as on processors with Svade: hardware faults at a
+/// page with A clear, and at a store to a page with D clear, and the handler sets the bits by
+/// [`set_usage`](crate::PageTable::set_usage). A page is mapped with both bits clear; to avoid such
+/// faults, set both bits after mapping it.
 ///
-/// With one of the `HALVES`, the upper half of each root is a kernel's own, as in
+/// With one of the `HALVES`, the upper half of each root belongs to a kernel, as in
 /// [`X86_64`](crate::X86_64).
 ///
 /// # Registers
@@ -146,7 +149,8 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Riscv<LEVELS, MAR
         Radix::with_format(RiscvEntries { svpbmt: false, ..self.into_format() })
     }
 
-    /// What `satp` holds for a space: MODE 8, 9 or 10 by the levels, the ASID, and the number of the root's frame.
+    /// The value of `satp` for a space: MODE 8, 9 or 10 by the levels, the ASID, and the number of
+    /// the root's frame.
     pub const fn satp(space: Space, asid: Asid) -> u64 {
         let mode = LEVELS as u64 + 5;
         mode << 60 | (asid.0 as u64) << 44 | space.root().get() >> OFFSET_BITS

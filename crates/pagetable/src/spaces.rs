@@ -44,7 +44,7 @@ impl<T> Spaces<T> {
         state.map(|state| (state.global, state.own)).ok_or(Error::NoSpace(space))
     }
 
-    /// How many spaces exist.
+    /// The number of existing spaces.
     pub(crate) fn count(&self) -> u64 {
         self.slots.iter().flatten().count() as u64
     }

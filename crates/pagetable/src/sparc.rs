@@ -15,14 +15,16 @@
 //!    +---------------------------------------+-+-+-+------+----+
 //! ```
 //!
-//! The manual numbers levels from the root down, 1 to 3; here the numbers descend to 1, as in every tree of
-//! this crate. A walker finds the root through an entry of the context table, which the processor caches
-//! (its root pointer). A walk here therefore does not read that entry.
+//! The manual numbers levels from the root down, 1 to 3; in this crate the numbers descend to 1, as
+//! in every tree. A walker finds the root through an entry of the context table, which the
+//! processor caches (its root pointer). A walk of this format therefore does not read the context
+//! table.
 //!
 //! ACC encodes eight combinations of the rights of supervisor and user: a page that may be written may also
 //! be read, and a page that only the supervisor may access can always be executed. There is no bit for global
-//! pages, and no room for the population of a table. Each table takes a whole frame here, most of which small
-//! tables leave unused; an OS would put several tables into one frame.
+//! pages, and no room for the population of a table. In this implementation each table takes a
+//! whole frame, most of which is unused for small tables; an OS would put several tables into one
+//! frame.
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -34,13 +36,14 @@ const PAGE: u64 = 2;
 const ACCESS_SHIFT: u32 = 2;
 const ACCESS: u64 = 7 << ACCESS_SHIFT;
 /// In an invalid entry: set if the entry is of a page that is mapped but allows no access. A
-/// further bit says whether that page is the user's.
+/// further bit says whether the user may access that page.
 const NO_ACCESS: u64 = 1 << 2;
 const NO_ACCESS_USER: u64 = 1 << 3;
 const REFERENCED: u64 = 1 << 5;
 const MODIFIED: u64 = 1 << 6;
 const CACHEABLE: u64 = 1 << 7;
-/// How many bits further left the address of a frame or table is than its field in an entry.
+/// The number of bits by which the address of a frame or table is shifted left from its field in an
+/// entry.
 const ADDRESS_SHIFT: u32 = 4;
 const FRAME: u64 = 0xffff_ff00;
 

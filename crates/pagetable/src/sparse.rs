@@ -8,10 +8,10 @@
 //!             written frames         512 x u64 each; number 0 stays zeros
 //! ```
 //!
-//! One load finds the slot of a frame, without hashing, and one more the word. A frame that has
-//! never been written is no special case for a read. The slots of the first TiB are an array that
-//! grows with the highest frame written. Frames are allocated from the bottom up, so only few are
-//! above 1 TiB; their slots are in an ordered map.
+//! One load finds the slot of a frame, without hashing, and one more load reads the word. A frame
+//! that has never been written is no special case for a read. The slots of the first TiB are an
+//! array that grows with the highest frame written. Frames are allocated from the bottom up, so
+//! only few are above 1 TiB; their slots are in an ordered map.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -34,8 +34,8 @@ pub struct SparseMemory {
 }
 
 impl SparseMemory {
-    /// Memory of `bytes` bytes, rounded up to whole frames of 4 KiB. It takes no host memory for
-    /// frames yet.
+    /// Memory of `bytes` bytes, rounded up to whole frames of 4 KiB. A new memory takes no host
+    /// memory for frames.
     pub fn new(bytes: u64) -> SparseMemory {
         let bytes = bytes.checked_next_multiple_of(FRAME.bytes()).unwrap_or(u64::MAX);
         SparseMemory {
@@ -51,7 +51,8 @@ impl SparseMemory {
         self.bytes
     }
 
-    /// Bytes of the frames that have been written, which is about the host memory that it takes.
+    /// Bytes of the frames that have been written, which is about the host memory that this memory
+    /// takes.
     pub fn resident_bytes(&self) -> u64 {
         (self.written.len() as u64 - 1) * FRAME.bytes()
     }
@@ -109,7 +110,7 @@ impl SparseMemory {
         *slot
     }
 
-    /// Extends the array of slots to `frame`. It takes host memory only for the part in use.
+    /// Extends the array of slots to `frame`. The array takes host memory only for the part in use.
     fn extend_near(&mut self, frame: usize) {
         if frame >= self.near.len() {
             let mut longer = vec![ZEROS; (frame + 1).next_power_of_two()];
@@ -214,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// Reads of every width against a map of bytes, around the boundaries of words, of frames and of
-    /// the array of slots.
+    /// Compares reads of every width with a map of bytes, around the boundaries of words, of frames
+    /// and of the array of slots.
     #[test]
     fn bytes_read_are_the_bytes_last_written() {
         let seed = 11;

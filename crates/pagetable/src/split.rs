@@ -59,7 +59,7 @@ pub struct SplitEntries {
 
 impl Split {
     /// A tree whose tables have these numbers of index bits, from the root down. Pages are of 4 KiB
-    /// at level 1, and at the levels in `superpage_levels` also as large as what an entry there
+    /// at level 1, and, at the levels in `superpage_levels`, of the size that an entry of the level
     /// covers.
     ///
     /// Addresses of fewer than 64 bits are sign-extended. Walks do not set usage bits.

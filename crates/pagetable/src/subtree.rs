@@ -1,4 +1,4 @@
-//! A second contract: operations on disjoint subtrees of a page table at the same time.
+//! A second interface of a page table, for operations on disjoint subtrees at the same time.
 //!
 //! ```text
 //!   covering(range)  -->  level 2: whoever has the table of level 2 for this range alone, and
@@ -11,11 +11,13 @@
 //! below different tables share only the path to these tables. One lock per table separates exactly the
 //! operations that conflict: it is taken for reading on the path, and for writing at the table below
 //! which the operation stays (Zheng et al., "CortenMM", SOSP 2025, where the locks are in the descriptors
-//! of the tables). The page table determines which table that is; the caller takes the locks.
+//! of the tables). The page table determines below which table an operation stays; the caller takes
+//! the locks.
 //!
 //! A read of an entry on the path may coincide with a write by a processor or by an operation further down.
-//! The memory must therefore read and write an entry as a whole. A format whose operations change entries
-//! elsewhere has no subtrees: a hashed table, or a guarded one, whose nodes move as it grows.
+//! The memory must therefore read and write an entry as a whole. A format has no subtrees if its
+//! operations change entries outside such a part: for example a hashed table, or a guarded table,
+//! whose nodes move when it grows.
 
 use addr::{Frames, Memory, PageSize, Rights, VirtAddr, VirtRange};
 
@@ -26,7 +28,7 @@ use crate::{Error, Flush, Mapping, Space, Translation, Usage};
 pub enum Intent {
     /// Pages of `size` will be mapped.
     Add {
-        /// Their size.
+        /// The size of the pages.
         size: PageSize,
         /// Whether the pages are global.
         global: bool,
@@ -63,12 +65,12 @@ pub trait SubtreeTable {
     /// only entries of this table and of tables below it; the level of the root if the operation
     /// needs the whole space.
     ///
-    /// It may be called at any time. The answer stays true only while the caller prevents others
-    /// from changing the tables from the root down to that table.
+    /// This function may be called at any time. The result stays valid only while the caller
+    /// prevents other operations from changing the tables from the root down to that table.
     fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8;
 
-    /// [`crate::PageTable::map`] below the table of `level`, which is not the root, with a note for each
-    /// page (or with `notes` empty).
+    /// Like [`crate::PageTable::map`], below the table of `level`, which is not the root; with a
+    /// note for each page, or with `notes` empty.
     fn map_below(
         &self,
         level: u8,
@@ -124,8 +126,8 @@ pub trait Subtrees: Sync {
     ) -> Result<Flush, Error>;
 }
 
-/// The operations of a table with subtrees in a shared memory, as pointers to functions of `T`: other
-/// tables lack them.
+/// The operations of a table with subtrees in a shared memory, as pointers to functions of `T`,
+/// since other tables do not have these functions.
 #[derive(Debug)]
 pub(crate) struct SubtreeCalls<T, M> {
     pub(crate) levels: fn(&T) -> u8,
@@ -166,7 +168,7 @@ where
     };
 }
 
-/// Never called: only tables with subtrees are asked for them.
+/// Never called: these functions are only called for tables with subtrees.
 #[cold]
 pub(crate) fn missing(space: Space) -> Result<Flush, Error> {
     Err(Error::NoSpace(space))

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An MMU cache may hold any `Node` for all addresses that agree in `va >> node.shift`, and let a
-//! later walk start there.
+//! later walk start at this node.
 
 use core::fmt;
 
@@ -31,20 +31,20 @@ pub struct Reference {
     /// for entries of base pages. In tables of other kinds always 1, and 0 in a cache of
     /// translations in front of a table.
     pub level: u8,
-    /// Where the entry leads that was read.
+    /// The table, if any, to which the read entry leads.
     pub leads: Leads,
 }
 
-/// Where an entry that a walk has read leads.
+/// The table, if any, to which an entry leads that a walk has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leads {
-    /// To no table: the entry is empty or a page's, or the reference is a write.
+    /// To no table: the entry is empty or maps a page, or the reference is a write.
     Nowhere,
-    /// To the table in which the walk goes on.
+    /// To the table in which the walk continues.
     To(Node),
-    /// To a table for other addresses than the walk's: a guard that does not match ends the walk
-    /// here. An MMU cache that holds the entry may hold this node, which is correct for those other
-    /// addresses.
+    /// To a table for other addresses than the walk's: the walk ends at this entry because its
+    /// guard does not match. An MMU cache that holds the entry may hold this node, which is correct
+    /// for the other addresses.
     Elsewhere(Node),
 }
 
@@ -61,7 +61,7 @@ impl Reference {
 
 /// A table of a tree, reached on the path to an address: a walk can start there.
 ///
-/// It is valid for every address of the space that agrees with that address in the bits from
+/// The node is valid for every address of the space that agrees with that address in the bits from
 /// `shift` up, until the OS removes or restricts an entry on the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
@@ -76,8 +76,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// The bits of `va` that an address must share with it for the node to be valid for both: 0 if
-    /// the node is valid for every address.
+    /// The bits of `va` that another address must share with `va` for the node to be valid for
+    /// both; 0 if the node is valid for every address.
     #[inline]
     pub const fn prefix(&self, va: VirtAddr) -> u64 {
         match va.get().checked_shr(self.shift as u32) {
@@ -92,11 +92,12 @@ impl Node {
 pub struct Translation {
     /// The page that holds the address.
     pub page: Page,
-    /// The first byte of its frame, which is as large as the page and aligned to its size.
+    /// The first byte of the page's frame, which is as large as the page and aligned to its size.
     pub frame: PhysAddr,
     /// The accesses that the page allows.
     pub rights: Rights,
-    /// Whether the page is global: the same in all spaces, so that a TLB need not compare the ASID.
+    /// Whether the page is global: all spaces have the same page at this address, so that a TLB
+    /// need not compare the ASID.
     pub global: bool,
     /// How the memory of the page is accessed.
     pub attributes: Attributes,

@@ -14,16 +14,17 @@
 //!      PAE: the same in 64 bits, the frame up to bit 51, and NX as bit 63
 //! ```
 //!
-//! *NA* (bit 9, with P = 0) and *MK* (bit 10) are the OS's, and bits 3 and 4 are the memory type, as
-//! in [`crate::X86_64`]. There is no room for the population of a table: hardware ignores only five
-//! bits of an entry that leads to a table, and a table has up to 1024 entries.
+//! *NA* (bit 9, with P = 0) and *MK* (bit 10) belong to the OS, and bits 3 and 4 are the memory
+//! type, as in [`crate::X86_64`]. There is no room for the population of a table: hardware ignores
+//! only five bits of an entry that leads to a table, and a table has up to 1024 entries.
 //!
-//! With PAE the root is four directories. The processor finds them by four pointers that it loads when the
-//! space changes (§4.4.1), and not in a walk. Here the four directories are one table of 16K, so that a
-//! walk reads two entries, as in hardware, and the four pointers take no memory.
+//! With PAE the root is four directories. A processor does not read the pointers to these
+//! directories in a walk: it loads all four when the space changes (§4.4.1). In this format the
+//! four directories are one table of 16K, so that a walk reads two entries, as in hardware, and the
+//! four pointers take no memory.
 //!
 //! In 32-bit paging there is no NX: a page that may be read may be executed. Frames are below 4
-//! GiB. Pages of 4M above that, with the additional address bits of PSE-36, are not supported.
+//! GiB. Pages of 4M above 4 GiB, with the additional address bits of PSE-36, are not supported.
 
 use alloc::vec::Vec;
 
@@ -58,7 +59,8 @@ pub type X86_32<const PAE: bool = false, const MARKS: bool = true> =
 /// The entry layout of [`X86_32`].
 #[derive(Clone, Debug)]
 pub struct X86Entries32<const PAE: bool, const MARKS: bool> {
-    /// The addresses outside the area: all addresses, or those below and those above it.
+    /// The addresses outside the area: the addresses below and above it, or all addresses if there
+    /// is no area.
     spans: Vec<VirtRange>,
     area: Option<VirtRange>,
 }
@@ -69,8 +71,9 @@ impl<const PAE: bool, const MARKS: bool> X86_32<PAE, MARKS> {
         Radix::with_format(X86Entries32 { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
-    /// A table without spaces, with an area in which a space can see other spaces' tables: see
-    /// [`crate::PageTable::lend`]. The area's ends are multiples of what an entry of the directory covers.
+    /// A table without spaces, with an area in which tables of other spaces can be visible: see
+    /// [`crate::PageTable::lend`]. Both ends of the area must be multiples of the memory that a
+    /// directory entry covers.
     pub fn with_area(area: VirtRange) -> Result<X86_32<PAE, MARKS>, Error> {
         let size = if PAE { PageSize::SIZE_2M } else { FOUR_MIB };
         let spans = beside(area, size)?;
@@ -130,9 +133,9 @@ impl<const PAE: bool, const MARKS: bool> X86Entries32<PAE, MARKS> {
             | execute
     }
 
-    /// The bits of a page's entry that are stored inverted, as in [`crate::X86_64`]: those of its
-    /// frame, if the entry is not present. With 32-bit frames there are none: the upper half may be
-    /// memory.
+    /// The bits of a page's entry that are stored inverted, as in [`crate::X86_64`]: the bits of
+    /// its frame, if the entry is not present. With 32-bit frames no bits are inverted, because the
+    /// upper half of the addresses may be memory.
     #[inline]
     fn hidden(entry: u64) -> u64 {
         if PAE && entry & PRESENT == 0 { Self::FRAME } else { 0 }

@@ -16,16 +16,16 @@
 //!                             2M: from bit 21, 1G: from bit 30; PS = 1 at levels 2 and 3
 //! ```
 //!
-//! Three fields are the OS's, in bits that hardware ignores. *population* (bits 52 to 61 of an entry
-//! that leads to a table) counts the entries in use in that table. *NA* (bit 9, with P = 0) marks a page
-//! that is mapped but allows no access, which hardware sees as not present. *MK* (bit 10) is the page's
-//! mark, such as B10 section 6.2.1 uses for pages in reservations.
+//! Three fields belong to the OS, in bits that hardware ignores. *population* (bits 52 to 61 of an
+//! entry that leads to a table) counts the entries in use in that table. *NA* (bit 9, with P = 0)
+//! marks a page that is mapped but allows no access, which hardware sees as not present. *MK* (bit
+//! 10) is the mark of a page, such as B10 section 6.2.1 uses for pages in reservations.
 //!
 //! An NA entry stores the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
 //! (Intel 2018, CVE-2018-3620) look up the frame of an entry in the first-level cache before they
 //! see that P is 0. The inverse of a frame in the lower half of the physical addresses lies in the
-//! upper half, where there is no memory, so that nothing is found. Linux does the same ("PTE
-//! inversion", Documentation/admin-guide/hw-vuln/l1tf.rst).
+//! upper half, where there is no memory, so that this lookup finds nothing. Linux does the same
+//! ("PTE inversion", Documentation/admin-guide/hw-vuln/l1tf.rst).
 //!
 //! A walker sets A and D, both in the lower half of an entry, by a locked update of the entry (SDM
 //! vol. 3A, "Automatic Locking"). No store of the OS can take effect in the middle of such an
@@ -35,8 +35,8 @@
 //! *MT* is PWT and PCD (bits 3 and 4), which select one of the first four fields of the register IA32_PAT: a
 //! kernel loads [`X86Entries::PAT`] there (SDM vol. 3A §12.12). Bit PAT (7, or 12 in larger pages) is always
 //! 0. *key* is the protection key (bits 59 to 62, §4.6.2), which processors use if CR4.PKE or CR4.PKS is set
-//! and ignore otherwise. A walk here returns the key and does not apply it, since the register with the keys'
-//! rights is part of a thread's state.
+//! and ignore otherwise. A walk of this format returns the key and does not apply it, since the
+//! register with the keys' rights is part of a thread's state.
 //!
 //! x86-64 cannot express a page that may be written or executed but not read.
 
@@ -74,7 +74,8 @@ const ENTRY_SHIFT: u32 = 3;
 const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
 
 /// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G. With `MARKS`, walkers
-/// set the accessed and dirty bits, as all processors do; without, the bits are the system's.
+/// set the accessed and dirty bits, as all processors do; without `MARKS`, the operating system
+/// keeps these bits.
 ///
 /// If `HALVES` is 1, the upper half of each root belongs to the kernel: no operation except a walk reads
 /// it, and mapping a page there is refused. A kernel writes these entries when it creates a space, and
@@ -100,7 +101,7 @@ pub struct X86Entries<const LEVELS: u8, const MARKS: bool, const HALVES: usize =
     /// not a constant, since the compiler would split a constant into two masks, and the second
     /// mask costs 5 % of a walk.
     next_bits: u64,
-    /// `one` is a population of one, and the next field the mask of a population. They are fields,
+    /// `one` is a population of one, and the next field the mask of a population. Both are fields,
     /// since each such constant would take an instruction of its own.
     one: u64,
     population: u64,
@@ -130,8 +131,8 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Default
 
 impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> X86Entries<LEVELS, MARKS, HALVES> {
     /// The value for IA32_PAT, with one type for each [`MemoryType`] in the order of
-    /// their numbers: write-back, write-combining, uncached (UC-), device (UC). The other fields are
-    /// never selected by the entries here. Linux loads the same value.
+    /// their numbers: write-back, write-combining, uncached (UC-), device (UC). Entries of this
+    /// format never select the other fields. Linux loads the same value.
     pub const PAT: u64 = 0x0407_0506_0007_0106;
 
     const ADDRESS_BITS: u32 = {
@@ -339,15 +340,15 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
     }
 }
 
-/// The bits of a page's entry that are stored inverted: those of its frame, if the entry is not
+/// The bits of a page's entry that are stored inverted: the bits of its frame, if the entry is not
 /// present.
 #[inline]
 fn hidden(entry: u64) -> u64 {
     if entry & PRESENT == 0 { FRAME } else { 0 }
 }
 
-/// The rights of an entry. An entry that is not present is that of a page that allows no access,
-/// which has RW clear and NX set; only its user bit is significant.
+/// The rights of an entry. An entry that is not present maps a page that allows no access: it has
+/// RW clear and NX set, and only its user bit is significant.
 #[inline]
 fn rights(entry: u64) -> Rights {
     let right = |bit, right| if entry & bit != 0 { right } else { Rights::NONE };

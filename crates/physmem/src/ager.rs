@@ -36,7 +36,7 @@ pub struct Aging {
 pub struct Aged {
     /// Movable base frames in use; no page maps them.
     pub movable: u64,
-    /// Wired base frames in use, which stay where they are.
+    /// Wired base frames in use, which cannot be moved.
     pub wired: u64,
 }
 

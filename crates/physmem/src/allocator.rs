@@ -12,9 +12,10 @@ use crate::{
 /// adds frames. What a frame is used for in between is recorded by [`crate::Physmem`], through
 /// which every request goes.
 ///
-/// The first four methods are what every allocator has. The others are for what some have: watermarks, NUMA
-/// nodes, page blocks, reservations, places for regions. An allocator that passes requests on to another one says
-/// so by [`Allocator::inner`], and has what that one has.
+/// Every allocator implements the first four methods. The other methods are for features of some
+/// allocators: watermarks, NUMA nodes, page blocks, reservations, places for regions. An allocator
+/// that passes requests on to another one returns it by [`Allocator::inner`], and so has the
+/// features of that other allocator.
 ///
 /// # Memory that the allocator itself needs
 ///
@@ -42,9 +43,9 @@ pub trait Allocator {
     /// must be marked as free already.
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32);
 
-    /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether it
-    /// did. Used for targets of migrations, for frames at a requested place, and for frames that go
-    /// offline.
+    /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether they
+    /// were allocated. Used for targets of migrations, for frames at a requested place, and for
+    /// frames that go offline.
     fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool;
 
     /// The number of free blocks of exactly `2^order` frames.
@@ -55,7 +56,8 @@ pub trait Allocator {
         (0..u32::BITS).rev().find(|&order| self.free_blocks(order) > 0)
     }
 
-    /// The allocator that this one passes requests on to, if it has one. It answers what is not answered here.
+    /// The allocator that this one passes requests on to, if it has one. The inner allocator
+    /// handles all calls that this one does not implement.
     fn inner(&self) -> Option<&dyn Allocator> {
         None
     }
@@ -71,15 +73,15 @@ pub trait Allocator {
         self.inner().map_or(0, |inner| inner.wanted(order))
     }
 
-    /// How many of the `2^order` frames from `first`, which is aligned, are in use. Counting stops
-    /// at `enough`; an allocator without a bitmap always returns `enough`.
+    /// The number of frames in use among the `2^order` frames from `first`, which is aligned.
+    /// Counting stops at `enough`; an allocator without a bitmap always returns `enough`.
     fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
         self.inner().map_or(enough, |inner| inner.frames_in_use(first, order, enough))
     }
 
     /// Joins the `2^order` frames from `first`, which is aligned, into one free block, if all of
-    /// them are free in smaller blocks and the allocator wants such a block. Returns whether it
-    /// did.
+    /// them are free in smaller blocks and the allocator wants such a block. Returns whether they
+    /// were joined.
     fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
         self.inner_mut().is_some_and(|inner| inner.join(table, first, order))
     }
@@ -129,7 +131,7 @@ pub trait Allocator {
         self.inner_mut()?.blocks_mut()
     }
 
-    /// The allocator's placement of regions, if it supports that.
+    /// The allocator's placement of regions, if it supports placement.
     fn places(&mut self) -> Option<&mut dyn Places> {
         self.inner_mut()?.places()
     }

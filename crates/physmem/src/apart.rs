@@ -12,8 +12,8 @@ use crate::{
 ///   |  taken one by one: `take`     |  `allocate`      |
 /// ```
 ///
-/// For a memory whose pages have given frames (a trace with physical addresses). Page tables need
-/// frames too, and must not get one that the trace uses later.
+/// It is used for a memory whose pages have given frames (a trace with physical addresses). Page
+/// tables need frames too, and must not get a frame that the trace uses later.
 pub struct Apart {
     from: u32,
     taken: Buddy,
@@ -33,7 +33,7 @@ impl Apart {
         frames.end - (frames.len() as u32).div_ceil(16)
     }
 
-    /// The part that contains all of the `2^order` frames from `first`, if one does.
+    /// The part that contains all of the `2^order` frames from `first`, if there is one.
     fn part(&mut self, first: FrameId, order: u32) -> Option<&mut Buddy> {
         if first.0 >= self.from {
             Some(&mut self.given)

@@ -45,8 +45,8 @@ impl Bitmap {
         self.clear_bits(first, order, 1) == 0
     }
 
-    /// How many of the bits of the `2^order` frames from `first` are clear; stops counting at
-    /// `enough`.
+    /// The number of clear bits among those of the `2^order` frames from `first`; counting stops
+    /// at `enough`.
     pub(crate) fn clear_bits(&self, first: FrameId, order: u32, enough: u64) -> u64 {
         let mut clear = 0;
         let (mut at, end) = (u64::from(first.0), u64::from(first.0) + (1 << order));

@@ -1,5 +1,5 @@
-//! A buddy system that groups movable frames and frames that must stay in separate page blocks
-//! (Linux's `mm/page_alloc.c`).
+//! A buddy system that keeps movable and unmovable frames in separate page blocks (Linux's
+//! `mm/page_alloc.c`).
 //!
 //! ```text
 //!   page block       | movable      | unmovable    | movable      |      2M each where frames have 4K
@@ -11,9 +11,9 @@
 //!     steal   otherwise the smallest that is large enough, whose page block stays what it is
 //! ```
 //!
-//! From a type's own free blocks, one of the smallest that are large enough is taken, as in
-//! [`Buddy`](crate::Buddy). Blocks are joined up to the largest order; a larger request is searched for among
-//! adjacent free blocks of that order.
+//! A request takes one of the smallest free blocks of its own type that are large enough, as in
+//! [`Buddy`](crate::Buddy). Blocks are joined up to the largest order; a larger request is searched
+//! for among adjacent free blocks of that order.
 //!
 //! Not modelled: inserting a free block at the list's end if its buddy is nearly free as well,
 //! per-processor lists of single frames, the reserve of high orders, and zones.
@@ -48,8 +48,8 @@ pub struct PageBlocks {
 
 impl PageBlocks {
     /// An allocator over the base frames `frames`, none of them free yet, with page blocks of
-    /// `2^block_order` frames and free blocks of up to `2^order_max` frames. All page blocks are movable,
-    /// as when a kernel boots.
+    /// `2^block_order` frames and free blocks of up to `2^order_max` frames. All page blocks are
+    /// for movable frames, as when a kernel boots.
     pub fn new(frames: Range<u32>, block_order: u32, order_max: u32) -> PageBlocks {
         let count = (frames.end as usize).div_ceil(1 << block_order);
         PageBlocks {

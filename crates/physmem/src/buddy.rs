@@ -10,8 +10,8 @@
 //!
 //! A block of order k is 2^k base frames and aligned to its size; its buddy is the other half of
 //! the block of order k+1 that contains both. A request gets one of the smallest blocks that are
-//! large enough: the one that was inserted last. Free blocks are linked through their descriptors,
-//! so that the time of every operation is proportional to the number of orders.
+//! large enough: of these, the block that was inserted last. Free blocks are linked through their
+//! descriptors, so that the time of every operation is proportional to the number of orders.
 
 use core::ops::Range;
 

@@ -1,5 +1,5 @@
-//! What some allocators offer besides frames: statistics of page blocks and of reservations, and placement
-//! of regions.
+//! Features that some allocators have besides allocation: statistics of page blocks and of
+//! reservations, and placement of regions.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::{
     table::FrameTable,
 };
 
-/// The kind of frames that a page block is for.
+/// The kind of frames for which a page block is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BlockType {
     /// Frames that cannot be moved or reclaimed.
@@ -55,7 +55,7 @@ impl BlockType {
     }
 }
 
-/// Counts of what happened to page blocks.
+/// Counts of changes to page blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCounts {
     /// Page blocks by type, in the order of [`BlockType::ALL`].
@@ -82,7 +82,7 @@ pub trait Blocks {
     /// Each of them boosts the watermark.
     fn take_boosts(&mut self) -> u64;
 
-    /// Counts of what happened to page blocks.
+    /// Counts of changes to page blocks.
     fn counts(&self) -> BlockCounts;
 }
 
@@ -149,7 +149,7 @@ impl Broken {
 
 /// The operations of an allocator that has reservations.
 pub trait Reserver {
-    /// The sizes of its reservations as log2 of their frames, the largest first.
+    /// The sizes of the allocator's reservations as log2 of their frames, the largest first.
     fn orders(&self) -> Vec<u32>;
 
     /// For each size of reservation, the largest first: log2 of its frames, and its counts.
@@ -159,11 +159,11 @@ pub trait Reserver {
     fn forget_counts(&mut self);
 
     /// log2 of the frames of the largest aligned block around `frame` in which all frames are
-    /// taken: such a block can be mapped as one page, as far as its frames are concerned.
+    /// taken: as far as its frames are concerned, such a block can be mapped as one page.
     fn full_order(&self, frame: FrameId) -> Option<u32>;
 
-    /// The reservation that contains `frame`: its first frame, log2 of its frames, the object it belongs
-    /// to, and the page of the object that its first frame is for.
+    /// The reservation that contains `frame`: its first frame, log2 of its frames, the object to
+    /// which it belongs, and the page of the object for which its first frame is reserved.
     fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)>;
 
     /// The reservations that were broken since the last call: the first frame of each and log2 of
@@ -171,7 +171,7 @@ pub trait Reserver {
     fn take_broken(&mut self) -> Vec<(FrameId, u32)>;
 }
 
-/// Counts of what happened to the reservations of one size.
+/// Counts of changes to the reservations of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReservationCounts {
     /// Reservations made.
@@ -193,7 +193,8 @@ pub struct ReservationCounts {
 
 /// The operations of an allocator that places regions.
 pub trait Places {
-    /// Where a region of `frames` frames could begin: next fit over runs of free blocks of the
-    /// largest order. If no run is long enough, the longest run seen; `None` if there is none.
+    /// The frame at which a region of `frames` frames could begin, by next fit over runs of free
+    /// blocks of the largest order. If no run is long enough, the result is the beginning of the
+    /// longest run; `None` if there is no run.
     fn place(&mut self, table: &FrameTable, frames: u64) -> Option<FrameId>;
 }

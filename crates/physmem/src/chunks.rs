@@ -66,10 +66,10 @@ impl Chunks {
         self.counts.get(order as usize).copied().unwrap_or(0)
     }
 
-    /// The free page, with its order, that a request should be served from. Its order is one of
+    /// The free page, with its order, from which a request should be served. Its order is one of
     /// `orders`, which ascend. `movable` says whether the request is for a movable page, which
-    /// decides from which chunk the page comes. If `color` is given, `2^wanted` frames of that colour
-    /// must begin in the page.
+    /// decides from which chunk the page comes. If `color` is given, `2^wanted` frames of that
+    /// colour must begin in the page.
     pub(crate) fn choose(
         &self,
         table: &FrameTable,

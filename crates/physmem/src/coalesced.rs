@@ -8,17 +8,17 @@
 //!             whatever is in use                                        strong
 //! ```
 //!
-//! It processes the chunks of each page size whose watermark wants more free pages, and continues
-//! where the last pass stopped. The number of migrations that a chunk needs is the number of clear
-//! bits in the allocator's bitmap. The daemon does not know the owner of a page: whether a page can
-//! be moved is known only when the migration is tried.
+//! The daemon processes the chunks of each page size that has fewer free pages than its watermark,
+//! and continues where the last pass stopped. The number of migrations that a chunk needs is the
+//! number of clear bits in the allocator's bitmap. The daemon does not know the owner of a page:
+//! whether a page can be moved is known only when the migration is tried.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::frame::FrameId;
 
-/// How much the daemon moves to make a large page free.
+/// How many pages the daemon moves to free a large page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
     /// No page is moved.
@@ -77,8 +77,8 @@ pub struct Scanned {
 
 impl Coalesced {
     /// A daemon over `frames`. Each of `thresholds` is a page size, as log2 of base frames, and the
-    /// most migrations that a mild pass makes for one page of that size. Passes are weak and mild in
-    /// turn. After `strong_after` passes that made no large page, one is strong.
+    /// most migrations that a mild pass makes for one page of that size. Passes are weak and mild
+    /// in turn. After `strong_after` passes that made no large page, one pass is strong.
     pub fn new(frames: Range<u32>, thresholds: &[(u32, u64)], strong_after: u32) -> Coalesced {
         let class = |&(order, threshold): &(u32, u64)| Class { order, threshold, cursor: 0 };
         let mut classes: Vec<Class> = thresholds.iter().map(class).collect();
@@ -125,7 +125,8 @@ impl Coalesced {
 
     /// Searches for the next chunk of `2^order` frames that a pass of `level` empties. It examines at
     /// most `chunks` chunks, which it decrements, and accepts a chunk that needs at most `moves_max`
-    /// migrations. `in_use` counts the frames in use in a chunk, up to the number given to it.
+    /// migrations. `in_use` counts the frames in use in a chunk, and stops at the number that is
+    /// passed to it.
     pub fn scan(
         &mut self,
         order: u32,

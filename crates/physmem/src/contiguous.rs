@@ -1,5 +1,5 @@
-//! Contiguity-aware placement (Alverti and others 2020, "CA paging"): frames at the place that a request
-//! names, and a place for each new region.
+//! Contiguity-aware placement (Alverti and others 2020, "CA paging"): a request can name the frames
+//! that it gets, and each new region gets a place in physical memory.
 //!
 //! ```text
 //!   free runs of the largest blocks   | ======== |   | ===== |        | ============ |
@@ -8,8 +8,8 @@
 //!   its pages, one by one             each at the region's offset, as long as that is free
 //! ```
 //!
-//! The caller keeps the offset of each region between pages and frames ([`Request::near`]). This module
-//! keeps where the next region may begin.
+//! The caller keeps the offset of each region between pages and frames ([`Request::near`]). This
+//! module records where the next region may begin.
 
 use alloc::vec::Vec;
 

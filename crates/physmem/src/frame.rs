@@ -6,27 +6,28 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameId(pub u32);
 
-/// Who uses a base frame; this determines whether its contents may be moved.
+/// The use of a base frame, which determines whether its contents may be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum State {
-    /// Free: the allocator has it.
+    /// Free: the frame belongs to the allocator.
     #[default]
     Free,
     /// Held back for an object that is expected to use it (FreeBSD's reservations).
     Reserved,
     /// User or page-cache memory that is accessed only through mappings: it can be migrated.
     Movable,
-    /// The kernel's, or locked for it: the kernel has pointers to it, so it cannot be moved.
+    /// Used by the kernel, or locked for it: the kernel has pointers to the frame, so it cannot be
+    /// moved.
     Kernel,
-    /// A page table's, or other memory of the HAT layer: it cannot be moved.
+    /// Used for a page table, or for other memory of the HAT layer: the frame cannot be moved.
     Table,
     /// The target of a migration whose copy is not complete: a fault on the page waits.
     InTransit,
     /// Not available for use.
     Offline,
-    /// The kernel's, and freed on request (caches of what is on a disk). It cannot be moved while it is
-    /// in use.
+    /// Used by the kernel, and freed on request (caches of data that is on a disk). The frame
+    /// cannot be moved while it is in use.
     Reclaimable,
 }
 
@@ -50,7 +51,7 @@ impl State {
     }
 }
 
-/// What a frame holds: the base page `index` of the memory object `object`.
+/// The contents of a frame: the base page `index` of the memory object `object`.
 ///
 /// The memory manager defines the numbers; this crate only stores them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -61,7 +62,7 @@ pub struct Identity {
     pub index: u64,
 }
 
-/// A page-frame descriptor: what is recorded about one base frame.
+/// A page-frame descriptor: the data that is recorded about one base frame.
 ///
 /// ```text
 ///   bytes  0..8    links: the neighbours in the one list that the frame is in
@@ -74,14 +75,15 @@ pub struct Identity {
 /// of its base frames. Only a *free* block has an order, which is in the descriptor of its first
 /// frame, so that the free lists need no memory of their own.
 ///
-/// Aligned so that the descriptors of two buddies of one frame share a 64-byte cache line.
+/// The type is aligned so that the descriptors of two buddies of one frame share a 64-byte cache
+/// line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(align(32))]
 pub struct Pfdat {
     /// The previous and next frame in a list: the list of free blocks while the frame is free,
     /// otherwise a list of its owner.
     pub links: [u32; 2],
-    /// What the frame holds.
+    /// The contents of the frame.
     pub identity: Identity,
     /// The number of reasons not to move or reclaim the frame.
     pub wired: u16,
@@ -111,7 +113,7 @@ impl Pfdat {
         }
     }
 
-    /// Who uses the frame.
+    /// The use of the frame.
     #[inline]
     pub const fn state(&self) -> State {
         self.state
@@ -129,7 +131,7 @@ impl Pfdat {
         self.state.is_migratable() && self.wired == 0
     }
 
-    /// The order of the free block that begins with this frame, if one does.
+    /// The order of the free block that begins with this frame, if there is one.
     #[inline]
     pub(crate) const fn free_order(&self) -> Option<u32> {
         if matches!(self.state, State::Free) && self.order != NO_ORDER {

@@ -1,6 +1,5 @@
-//! Mosaic's constrained placement: the few frames that each page may have, and which of them it has
-//! (Gosakan and others 2023, "Mosaic Pages"; its hash table is the iceberg hash table of Bender and
-//! others).
+//! Mosaic's constrained placement: each page may have only few frames (Gosakan and others 2023,
+//! "Mosaic Pages"; its hash table is the iceberg hash table of Bender and others).
 //!
 //! ```text
 //!   memory  | bucket 0            | bucket 1            | bucket 2            | ...
@@ -10,9 +9,9 @@
 //!           number       0 ... 55                        56 ... 103
 //! ```
 //!
-//! A page has 56 + 6 x 8 = 104 possible frames, so that 7 bits identify the one that it has; a TLB entry
-//! keeps only these bits. The paper's circuit hashes by tables of random numbers; here a 64-bit mixing
-//! function takes its place.
+//! A page has 56 + 6 x 8 = 104 possible frames, so 7 bits identify the frame of a page; a TLB entry
+//! stores only these bits. The paper's circuit hashes by tables of random numbers; this module uses
+//! a 64-bit mixing function instead.
 
 use core::ops::Range;
 
@@ -38,8 +37,9 @@ pub struct Berth {
 }
 
 impl Iceberg {
-    /// Buckets that together have all of `frames`, each of `front` and `back` frames. A page has
-    /// `choices` back yards. `None` if there is no bucket, or if a page would have no frame.
+    /// A placement over buckets that together have all of `frames`; each bucket has `front` and
+    /// `back` frames. A page has `choices` back yards. `None` if there is no bucket, or if a page
+    /// would have no frame.
     pub const fn new(frames: Range<u32>, front: u32, back: u32, choices: u32) -> Option<Iceberg> {
         if front == 0 || front > 1 << 16 || back > 1 << 16 || choices > 1 << 8 {
             return None;
@@ -92,8 +92,8 @@ impl Iceberg {
         Some(self.front + choice * self.back + (slot - self.front))
     }
 
-    /// The frame for a page: the first of its front yard for which `is_free` is true, otherwise the first
-    /// such frame of the back yard that has most of them.
+    /// The frame for a page: the first of its front yard for which `is_free` is true, otherwise the
+    /// first such frame of the back yard that has the most such frames.
     pub fn choose(&self, key: u64, is_free: impl Fn(FrameId) -> bool) -> Option<Berth> {
         let front = self.start(self.bucket(key, 0));
         if let Some(frame) = (front..front + self.front).map(FrameId).find(|&at| is_free(at)) {

@@ -12,11 +12,11 @@
 //!                                         Restrictive, or a Magazine
 //! ```
 //!
-//! Descriptors have no page size (G98 section 6.1): a large page is adjacent, aligned base frames.
-//! Allocators keep their free lists inside the descriptors of free frames. Which operations allocate
-//! memory of their own, for example for descriptors that are used for the first time, is listed at
-//! [`Allocator`]. The memory manager keeps track of whom a frame's contents belong to and where the
-//! frame is mapped.
+//! Descriptors have no page size (G98 section 6.1): a large page consists of adjacent, aligned base
+//! frames. Allocators keep their free lists inside the descriptors of free frames. [`Allocator`]
+//! lists the operations that allocate memory of their own, for example for descriptors that are
+//! used for the first time. The memory manager records to which object a frame's contents belong
+//! and where the frame is mapped.
 //!
 //! ```
 //! use addr::{PageSize, PhysAddr};

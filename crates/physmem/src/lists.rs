@@ -82,8 +82,8 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         self.counts[order as usize] -= 1;
     }
 
-    /// The block of `order` that was inserted last. If `color` is given, the one inserted last of
-    /// those in which `2^wanted` frames of that colour begin; only the first [`COLOR_LOOKS`] blocks
+    /// The block of `order` that was inserted last. If `color` is given, only blocks in which
+    /// `2^wanted` frames of that colour begin are considered; only the first [`COLOR_LOOKS`] blocks
     /// of the list are examined.
     pub(crate) fn choose(
         &self,
@@ -107,7 +107,7 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
     }
 }
 
-/// How many blocks of a list are examined for a colour.
+/// The number of blocks of a list that are examined for a colour.
 const COLOR_LOOKS: usize = 64;
 
 /// The first frame of the part that `request` gets from a block of order `from`, which has been

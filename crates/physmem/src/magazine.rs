@@ -7,29 +7,29 @@
 //!               free lists, joined as ever
 //! ```
 //!
-//! A program that frees a page often touches another one soon. A frame that waits in the magazine
-//! meanwhile is neither joined with its buddy nor split off again, and its descriptor is likely still
+//! A program that frees a page often touches a new page soon. A frame that stays in the magazine
+//! meanwhile is not joined with its buddy and split off again, and its descriptor is likely still
 //! in the processor's cache. Bonwick and Adams 2001 call the array a magazine; Linux has one per
 //! processor (`pcp`), and Lee and Barkley 1989 delay joining in the buddy system itself.
 //!
 //! Frames in the magazine are free, and no request for a large page fails because of them: they are
 //! returned to the free lists when a request cannot be served otherwise. A request gets the frame
-//! freed last, whatever it is for. A magazine is therefore not suitable in front of an allocator
-//! that separates movable frames.
+//! that was freed last, whatever the frame was used for. A magazine is therefore not suitable in
+//! front of an allocator that separates movable frames.
 
 use crate::{allocator::Allocator, frame::FrameId, request::Request, table::FrameTable};
 
-/// The capacity of a magazine, that of the smaller magazines of Bonwick and Adams.
+/// The capacity of a magazine, which is that of the smaller magazines of Bonwick and Adams.
 const ROUNDS: usize = 64;
 
 /// Another allocator with a magazine of base frames in front.
 pub struct Magazine<A> {
     inner: A,
-    /// The first `count` elements are free frames; the one freed last is at the end.
+    /// The first `count` elements are free frames; the frame that was freed last is at the end.
     rounds: [FrameId; ROUNDS],
     count: usize,
-    /// Whether frames have ever been allocated. Frames that are freed before are new to `inner` and
-    /// go there directly.
+    /// Whether frames have ever been allocated. Frames that are freed before the first allocation
+    /// are new to `inner` and are passed to it directly.
     is_in_use: bool,
 }
 
@@ -48,7 +48,7 @@ impl<A: Allocator> Magazine<A> {
         self.count -= count;
     }
 
-    /// How many of the `2^order` frames from `first` are in the magazine.
+    /// The number of frames in the magazine among the `2^order` frames from `first`.
     fn within(&self, first: FrameId, order: u32) -> u64 {
         let mine =
             self.rounds[..self.count].iter().filter(|frame| frame.0 >> order == first.0 >> order);

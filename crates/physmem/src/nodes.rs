@@ -22,13 +22,13 @@ pub struct Nodes<A> {
     parts: Vec<(Range<u32>, A)>,
     /// For each node, all nodes in the order in which they are tried.
     nearest: Vec<Vec<usize>>,
-    /// The node for requests that name none.
+    /// The node for requests that name no node.
     home: usize,
 }
 
 impl<A: Allocator> Nodes<A> {
-    /// An allocator over the nodes in `parts`, each with its frames and its allocator. The nearest
-    /// node to each is the one with the next number.
+    /// An allocator over the nodes in `parts`, each with its frames and its allocator. For each
+    /// node, the nearest other node is the one with the next number.
     pub fn new(parts: Vec<(Range<u32>, A)>) -> Nodes<A> {
         Nodes::with_distances(parts, |_, _| 0)
     }

@@ -28,7 +28,7 @@ pub struct Physmem<A = Buddy> {
     /// log2 of their number of frames.
     zeroed: BTreeSet<u32>,
     zeroed_order: u32,
-    /// Whether the block that was allocated last is one of these.
+    /// Whether the block that was allocated last had been filled with zeros.
     was_zeroed: bool,
 }
 
@@ -49,7 +49,7 @@ pub enum GeometryError {
     },
 }
 
-/// Why frames cannot be freed. Nothing has changed.
+/// Why frames cannot be freed. Such a call changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// The frames are not all frames of this memory, or are not aligned to their size.
@@ -98,7 +98,8 @@ impl<A: Allocator> Physmem<A> {
     }
 
     /// Memory of `bytes` bytes from `start`, divided among `nodes` NUMA nodes (at least one) of equal size.
-    /// The last node is larger by the remainder. Each node has an allocator of its own.
+    /// If the division has a remainder, the last node is larger by that much. Each node has an
+    /// allocator of its own.
     pub fn with_nodes(
         start: PhysAddr,
         bytes: u64,
@@ -112,7 +113,8 @@ impl<A: Allocator> Physmem<A> {
     }
 
     /// Memory of `bytes` bytes from `start`, divided among `nodes` NUMA nodes as [`Physmem::with_nodes`]
-    /// does, with one allocator for all of them. `allocator` makes it from the frame numbers of each node.
+    /// does, with one allocator for all nodes. `allocator` creates it from the frame numbers of
+    /// each node.
     pub fn on_nodes(
         start: PhysAddr,
         bytes: u64,
@@ -171,7 +173,7 @@ impl<A: Allocator> Physmem<A> {
         self.table.count(State::Free) * self.base().bytes()
     }
 
-    /// Reserved memory in bytes: held back for objects that are expected to use it, and freed if
+    /// Reserved memory in bytes: memory kept for objects that are expected to use it, and freed if
     /// memory runs out.
     pub fn reserved_bytes(&self) -> u64 {
         self.table.count(State::Reserved) * self.base().bytes()
@@ -209,8 +211,8 @@ impl<A: Allocator> Physmem<A> {
         Ok(self.table.address(first))
     }
 
-    /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether it
-    /// did.
+    /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether they
+    /// were allocated.
     pub fn take(&mut self, first: FrameId, order: u32, state: State) -> bool {
         let taken =
             self.is_block(first, order) && self.allocator.take(&mut self.table, first, order);

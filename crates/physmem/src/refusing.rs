@@ -4,7 +4,7 @@ use crate::{allocator::Allocator, frame::FrameId, request::Request, table::Frame
 /// path.
 pub struct Refusing<A> {
     inner: A,
-    /// The number of allocations until the one that fails, which is counted.
+    /// The number of allocations up to and including the one that fails.
     until_refusal: Option<u64>,
     has_refused: bool,
 }

@@ -14,9 +14,10 @@ pub struct Request {
     /// The requested cache colour of the first frame. If no such frame is free, a frame of another
     /// colour is allocated, unless `rather` forbids it.
     pub color: Option<Color>,
-    /// Which requirement is given up if the requested node has no frame of the requested colour.
+    /// The requirement that is dropped if the requested node has no frame of the requested colour.
     pub rather: Rather,
-    /// The page of an object that a base frame is for, if the frame may come from a reservation.
+    /// The page of an object for which a base frame is requested, if the frame may come from a
+    /// reservation.
     pub place: Option<ObjectPage>,
     /// The requested first frame: the request gets exactly these frames or fails. Only allocators
     /// that place regions obey it.
@@ -36,7 +37,7 @@ pub enum Rather {
     ColoredOnly,
 }
 
-/// The NUMA node that frames should come from.
+/// The NUMA node from which frames should be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Home {
     /// The number of the node.
@@ -82,7 +83,7 @@ impl Color {
     }
 }
 
-/// The page of a memory object that a frame is for, and the extent of the object.
+/// The page of a memory object for which a frame is requested, and the extent of the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectPage {
     /// The memory object.

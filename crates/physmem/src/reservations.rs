@@ -11,7 +11,7 @@
 //!   partly filled, by the last change:   oldest <--> ... <--> newest     broken from the left
 //! ```
 //!
-//! When a page of an object is touched that could become part of a large page, a whole block is
+//! When a touched page of an object could become part of a large page, a whole block of frames is
 //! reserved; the frame of each further page follows from its index. A block in which all frames are
 //! taken can be mapped as one large page without copying. If memory runs out, the reservation that
 //! has not changed for the longest time is broken: its untaken frames become free.
@@ -43,7 +43,8 @@ struct Level {
     first_block: u32,
     /// The reservation of each block, from the first block on.
     blocks: Vec<Option<Box<Reservation>>>,
-    /// The least recently and the most recently changed of the reservations that are partly filled.
+    /// The least recently changed partly filled reservation; the next field has the most recently
+    /// changed one.
     oldest: u32,
     newest: u32,
     counts: ReservationCounts,
@@ -52,7 +53,7 @@ struct Level {
 /// A reservation: a block that is held for pages of one object.
 struct Reservation {
     object: u32,
-    /// The page of the object that the block's first frame is for.
+    /// The page of the object for which the block's first frame is reserved.
     index: u64,
     taken: u32,
     /// One bit per frame, set if the frame is taken.
@@ -80,8 +81,8 @@ impl<A: Allocator> Reservations<A> {
         Reservations { inner, levels, broken: Vec::new() }
     }
 
-    /// Breaks the least recently changed reservation of the largest size that has a partly filled
-    /// one. Returns whether there was one.
+    /// Breaks the least recently changed reservation of the largest size that has partly filled
+    /// reservations. Returns whether there was one.
     fn relieve(&mut self, table: &mut FrameTable) -> bool {
         let level = self.levels.iter().position(|level| level.oldest != NO_FRAME);
         let oldest = level.map(|level| (level, self.levels[level].oldest));
@@ -199,8 +200,8 @@ impl<A: Allocator> Reservations<A> {
         }
     }
 
-    /// Breaks a reservation that has a free block of `order`: of the smallest suitable size, the
-    /// least recently changed one. Returns whether there was one.
+    /// Breaks a reservation that has a free block of `order`: of the reservations of the smallest
+    /// suitable size, the least recently changed one. Returns whether there was one.
     fn break_for(&mut self, table: &mut FrameTable, order: u32) -> bool {
         if order == 0 {
             return self.relieve(table);
@@ -287,7 +288,7 @@ impl Level {
         self.newest = block;
     }
 
-    /// Removes a block from the list of partly filled reservations, if it is in it.
+    /// Removes a block from the list of partly filled reservations, if the block is in this list.
     fn unlink(&mut self, block: u32) {
         let Some(held) = self.get_mut(block) else { return };
         let [before, after] = core::mem::replace(&mut held.links, [NO_FRAME; 2]);
@@ -310,7 +311,7 @@ impl Reservation {
         self.map[at as usize / 64] >> (at % 64) & 1 == 1
     }
 
-    /// Sets the bit of a frame to `taken`. Returns whether that changed it.
+    /// Sets the bit of a frame to `taken`. Returns whether the bit changed.
     fn set(&mut self, at: u32, taken: bool) -> bool {
         let changes = self.bit(at) != taken;
         if changes {

@@ -7,9 +7,10 @@
 //!   page number modulo sets ------------------------------------------^
 //! ```
 //!
-//! A caller that wants a frame in its page's set requests it by number ([`Request::near`]). All other
-//! requests are served by the flexible segment. When that is full, frames of the restrictive segments are
-//! used, but only once a page has been placed there: memory that was in use before stays out of them.
+//! A caller that needs a frame in the set of its page requests the frame by number
+//! ([`Request::near`]). All other requests are served by the flexible segment. When the flexible
+//! segment is full, frames of the restrictive segments are used, but only after a page has been
+//! placed in these segments: memory that was in use before the run takes no frame of them.
 
 use crate::{
     allocator::Allocator, buddy::Buddy, frame::FrameId, request::Request, table::FrameTable,

@@ -11,12 +11,12 @@ use crate::{
 /// bits of a cache of up to sixteen pages per way.
 const ASIDE: usize = 16;
 
-/// An allocator that gives out the base frames of another one in a seeded random order.
+/// An allocator that returns the base frames of another allocator in a seeded random order.
 ///
 /// The frame of a page decides which lines of a physically indexed cache the page competes for. To
 /// let an experiment distinguish its result from the effect of one layout, sixteen base frames are
-/// set aside, and each request for a base frame gets one of them at random. Larger blocks are not
-/// scattered. Frames set aside count as free.
+/// set aside, and each request for a base frame gets one of these sixteen at random. Larger blocks
+/// are not scattered. Frames set aside count as free.
 pub struct Scattered<A> {
     inner: A,
     /// The state of a random generator of Marsaglia's xorshift64 family; never 0.

@@ -11,9 +11,9 @@
 //!
 //! A *high watermark* per size limits how many free pages of that size joining makes; it can be
 //! changed at any time. With watermarks of zero for all sizes above the base page, this is a plain
-//! free list of base pages. Joining does not need a record of how a page was split, so that a page
-//! that was split and freed piece by piece is joined again. A request of a size between two page
-//! sizes is cut from a page of the larger one.
+//! free list of base pages. Joining needs no record of how a page was split, so the pieces of a
+//! split page are joined again after all of them were freed. A request of a size between two page
+//! sizes is served from a page of the larger size.
 //!
 //! With *migratable ordering* (section 6.4.4) each chunk of the largest size has its own lists, see
 //! [`crate::chunks`].
@@ -111,8 +111,8 @@ impl SizeLists {
     }
 
     /// Limits joining: pages of `2^order` base frames are joined only while fewer than `pages` of
-    /// them are free. Pages that are free already stay as they are. Returns whether there is a list
-    /// for this size.
+    /// them are free. Pages that are free already stay joined. Returns whether there is a list for
+    /// this size.
     pub fn set_high_watermark(&mut self, order: u32, pages: u64) -> bool {
         match self.classes.iter_mut().find(|class| class.order == order) {
             Some(class) => class.high_watermark = pages,
@@ -133,7 +133,7 @@ impl SizeLists {
         )
     }
 
-    /// Inserts the remainder of a free page, which has been removed from its list, without the
+    /// Inserts all frames of a free page, which has been removed from its list, except the
     /// `2^order` frames from `first`.
     fn enter_rest(
         &mut self,
@@ -246,7 +246,7 @@ impl Allocator for SizeLists {
         self.lists.count(order)
     }
 
-    /// The number of pages missing to the high watermark.
+    /// The number of pages that are missing up to the high watermark.
     fn wanted(&self, order: u32) -> u64 {
         let class = self.classes.iter().find(|class| class.order == order);
         class.map_or(0, |class| class.high_watermark.saturating_sub(self.free_blocks(order)))

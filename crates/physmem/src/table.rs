@@ -26,9 +26,10 @@ const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 ///
 /// When a whole chunk changes its owner, only its first descriptor is written, and one state that
 /// stands for all others. The other descriptors are written when one of them must first be changed
-/// on its own. A page of 2M therefore costs its owner two writes as long as it stays a whole. The
-/// first descriptors of all chunks are in one array: inside the chunks they would be 16 KiB apart,
-/// so that they would map to few sets of a processor's caches and lie on a page each.
+/// on its own. A page of 2M therefore costs its owner only two writes as long as it is not split.
+/// The first descriptors of all chunks are in one array: inside the chunks they would be 16 KiB
+/// apart, so that they would map to few sets of a processor's caches and each would lie on another
+/// page.
 pub struct FrameTable {
     base: PageSize,
     frames: Range<u32>,
@@ -42,10 +43,10 @@ pub struct FrameTable {
 
 /// The descriptors of a chunk except the first.
 enum Others {
-    /// All are equal: they have this state and hold nothing else. The memory in which they were
-    /// written out before, if any, is kept.
+    /// All these descriptors are equal: they have this state and no other contents. The memory for
+    /// writing them out, if it was allocated before, is kept.
     Alike(State, Option<Box<Chunk>>),
-    /// Each is written out.
+    /// Each descriptor is written out.
     Written(Box<Chunk>),
 }
 
@@ -85,7 +86,7 @@ impl FrameTable {
         self.frames.clone()
     }
 
-    /// How many NUMA nodes there are.
+    /// The number of NUMA nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -258,9 +259,9 @@ impl FrameTable {
 
     /// Subtracts `frames` from the number of frames in the state `before`.
     ///
-    /// Nearly all frames were free or movable, which a processor predicts. A count whose position were
-    /// read from the descriptor would make all later instructions wait for the descriptor's cache
-    /// line.
+    /// Nearly all frames were free or movable, so the host's processor predicts the branches. If
+    /// the index of the count were read from the descriptor, all later instructions would wait for
+    /// the descriptor's cache line.
     #[inline]
     fn uncount(&mut self, before: State, frames: u64) {
         match before {
@@ -347,7 +348,7 @@ impl FrameTable {
         Ok(())
     }
 
-    /// The descriptors of a chunk except the first, which are written out if they were not.
+    /// The descriptors of a chunk except the first, which are written out if they are not yet.
     #[inline]
     fn written(&mut self, number: usize) -> &mut Chunk {
         if let Others::Alike(..) = self.others[number] {

@@ -8,7 +8,8 @@ use crate::{
     machines::Machine,
 };
 
-/// Runs clients in small spaces, with more clients than slots, at the prices of `machine`. Returns the outcome as JSON.
+/// Runs clients of a server in small spaces, with more clients than slots. Work has the prices of
+/// `machine`. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
     *, machine, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,

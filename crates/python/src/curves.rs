@@ -55,8 +55,8 @@ fn told<'py>(py: Python<'py>, curve: &machine::curve::Curve) -> Curve<'py> {
 }
 
 /// A curve from a sample of pages; the number of pages per sampled page; and, if not all accesses were looked
-/// up: the number of accesses at the beginning that all were, and the number of accesses per looked-up access
-/// after them.
+/// up: the number of accesses at the beginning that were all looked up, and the number of accesses
+/// per looked-up access after them.
 pub(crate) type Sample<'py> = (Curve<'py>, u64, Option<(u64, u64)>);
 
 /// The curves of a run's sample as Python values.

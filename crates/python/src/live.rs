@@ -12,7 +12,7 @@ use crate::{
     told::told,
 };
 
-/// Which program to record, and what of it.
+/// The program to record, and which parts of it.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Recording {
     pub(crate) options: Options,

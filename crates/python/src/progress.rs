@@ -47,8 +47,8 @@ impl Progress {
         }
     }
 
-    /// The exception raised during the work, or else `other`. The exception replaces the error by
-    /// which it stopped the work.
+    /// The exception raised during the work, or else `other`. The exception has precedence over
+    /// the error with which it stopped the work.
     pub(crate) fn error_or(self, other: impl FnOnce() -> PyErr) -> PyErr {
         self.raised.unwrap_or_else(other)
     }

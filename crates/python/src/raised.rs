@@ -14,8 +14,8 @@ impl Raised {
         *self.0.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(error);
     }
 
-    /// The exception that was kept, or else `error`. The kept one replaces the error that it
-    /// caused.
+    /// The exception that was kept, or else `error`. The kept exception has precedence over
+    /// the error that it caused.
     pub(crate) fn or(&self, error: PyErr) -> PyErr {
         self.take().unwrap_or(error)
     }
@@ -24,7 +24,8 @@ impl Raised {
         self.0.lock().unwrap_or_else(|poison| poison.into_inner()).take()
     }
 
-    /// Whether to continue: no signal asks to stop. Keeps the exception of a signal that does.
+    /// Whether to continue: false if a signal asks to stop. The exception of such a signal is
+    /// kept.
     pub(crate) fn go_on(&self) -> bool {
         match Python::attach(|py| py.check_signals()) {
             Ok(()) => true,

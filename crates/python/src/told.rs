@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::error::refused;
 
-/// Parses `document`. The error says what is wrong with it.
+/// Parses `document`. The error describes the defect of the document.
 pub(crate) fn told<T: serde::de::DeserializeOwned>(document: &str) -> PyResult<T> {
     // By way of a value: an error has the place in a text that nobody sees otherwise.
     let value: Value = serde_json::from_str(document).map_err(refused)?;

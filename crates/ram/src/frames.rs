@@ -37,16 +37,17 @@ pub enum Wished {
     /// The frames of a region's place, in runs of blocks; the number is log2 of the frames of a
     /// block.
     Regions(u32),
-    /// Those of restrictive segments, which begin with this frame.
+    /// The frames of restrictive segments, which begin with this frame.
     Segments(FrameId),
 }
 
 /// log2 of the frames of a page block of Linux, 2M.
 const BLOCK_ORDER: u32 = 9;
 
-/// All frames of `memory`, free, with base frames of `base`, in the order of its placement; from
-/// `lists`, with reservations of the sizes `reserved` (log2 of frames) and the frames that can be
-/// requested by number (`wished`). If `apart`, frames of pages are taken one by one by number.
+/// All frames of `memory`, free, with base frames of `base`, in the order of its placement; the
+/// free lists are `lists`, with reservations of the sizes `reserved` (log2 of frames) and the
+/// frames that can be requested by number (`wished`). If `apart`, frames of pages are taken one by
+/// one by number.
 pub fn frames(
     memory: &description::Memory,
     base: PageSize,
@@ -215,7 +216,7 @@ pub const HOST: &str = "nested.reservations";
 /// bytes.
 const AGED_BYTES_MAX: u64 = 16 << 30;
 
-/// Ages `frames`. Returns how many are in use afterwards.
+/// Ages `frames`. Returns the number of frames in use afterwards.
 pub fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
     if frames.bytes() > AGED_BYTES_MAX {
         return Err("memory.size must be 16G at most where memory is aged".to_owned());

@@ -32,7 +32,7 @@ pub struct Kept {
     pub segments: [Option<Segment>; 2],
     /// For each segment, the addresses of its filter and of its tags.
     pub arrays: [(PhysAddr, PhysAddr); 2],
-    /// The frames of these arrays, after which the segments begin.
+    /// The frames of the arrays, after which the segments begin.
     frames: (u32, u32),
 }
 
@@ -148,8 +148,8 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     Ok(Some(Kept { segments, arrays, frames: (first, end) }))
 }
 
-/// Checks that the manager and the rest of the machine support the dependence of frames on addresses in
-/// `description`.
+/// Checks that the manager and all other parts of the machine support frames that depend on
+/// addresses, if `description` requests them.
 pub fn check(description: &Description) -> Result<(), Refusal> {
     let os = &description.os;
     let refuse = |key: &str, what: String| Err(Refusal::new(key, what));

@@ -1,13 +1,13 @@
 //! The memory of a machine with its page table: hardware walks the page table and the operating
-//! system edits it. No decisions are made here.
+//! system edits it. This crate only stores; the operating system makes all decisions.
 //!
 //! ```text
 //!   walker -- walk, place --> Ram: page table in its memory, <-- map, unmap -- System
 //!                             |    free frames                   allocate
 //! ```
 //!
-//! In a virtual machine, the addresses of its frames are guest-physical; the host backs them
-//! (`os/host.rs`) with a memory of its own.
+//! In a virtual machine, the addresses of its frames are guest-physical; the host backs these
+//! addresses (`os/host.rs`) by a memory of its own.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -59,7 +59,7 @@ pub enum Failure {
     OutOfFrames,
     /// No frame of the host is left.
     OutOfHostFrames,
-    /// Pages would have to be evicted and none can be; the text says why.
+    /// Pages would have to be evicted but no page can be; the text says why.
     OutOfMemory(String),
     /// The page table cannot perform the operation; the text has its error.
     Table(String),
@@ -86,23 +86,23 @@ impl From<LoadError> for Failure {
 /// How mapped pages are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Counted {
-    /// By [`Ram`] itself, when pages are mapped and unmapped.
+    /// [`Ram`] itself counts pages when they are mapped and unmapped.
     Here,
-    /// By the HAT layer.
+    /// The HAT layer counts pages.
     InHat,
 }
 
 /// Physical memory, and the page table in it with all its spaces.
 ///
-/// A system with mapping lists edits the table through the HAT layer ([`Ram::parts`]); one without
-/// them edits the table through this type.
+/// A system with mapping lists edits the table through the HAT layer ([`Ram::parts`]); a system
+/// without mapping lists edits the table through this type.
 pub struct Ram {
     hat: Hat,
     frames: Physical<AnyAllocator>,
     /// False for a machine of TLBs alone, where a page is its own frame.
     has_frames: bool,
     is_linear: bool,
-    /// See [`Format::wider`], for its page table.
+    /// [`Format::wider`] of the page table.
     wider: &'static [(u32, &'static str)],
     /// The spaces by the number that the trace uses.
     spaces: BTreeMap<u32, (HatSpace, Space)>,
@@ -117,7 +117,8 @@ pub struct Ram {
     absent_bytes: u64,
     /// The number of frames that devices own.
     device_frames: u64,
-    /// Bytes of the frames behind pages, if several pages can share one and the system reports it.
+    /// Bytes of the frames behind pages, if several pages can share a frame and the system reports
+    /// this number.
     held_bytes: Option<u64>,
     peak_bytes: u64,
     /// Whether entries of roots are copied into other roots.
@@ -247,12 +248,12 @@ impl Ram {
         Ok(space)
     }
 
-    /// The space that the trace calls `number`, as the HAT layer's, if it exists.
+    /// The HAT layer's space for the space that the trace calls `number`, if it exists.
     pub fn hat_space(&self, number: u32) -> Option<HatSpace> {
         self.spaces.get(&number).map(|(space, _)| *space)
     }
 
-    /// All spaces, as the HAT layer's.
+    /// All spaces: the number in the trace, and the HAT layer's space.
     pub fn hat_spaces(&self) -> impl Iterator<Item = (u32, HatSpace)> {
         self.spaces.iter().map(|(number, (space, _))| (*number, *space))
     }
@@ -435,7 +436,8 @@ impl Ram {
         frame
     }
 
-    /// Allocates exactly this frame for a page, if it is free. Returns whether it did.
+    /// Allocates exactly this frame for a page, if it is free. Returns whether the frame was
+    /// allocated.
     pub fn take(&mut self, frame: PhysAddr, size: PageSize) -> bool {
         let frames = self.frames.get_mut();
         let (first, order) = (frames.table().frame_at(frame), frames.table().order(size));
@@ -466,7 +468,7 @@ impl Ram {
         Ok(flush)
     }
 
-    /// Unmaps the pages in `range`; their frames stay in use. `each` gets them.
+    /// Unmaps the pages in `range`; their frames stay in use. `each` gets the unmapped pages.
     pub fn unmap(
         &mut self,
         space: Space,
@@ -557,7 +559,7 @@ impl Ram {
         if self.has_frames { (bytes(), self.used_bytes()) } else { (0, 0) }
     }
 
-    /// The number of free blocks of each size that has some.
+    /// The number of free blocks of each size that has free blocks.
     pub fn free_blocks(&self) -> impl Iterator<Item = (PageSize, u64)> {
         let base = self.look(|frames| frames.base()).shift();
         let sizes = (base..base + u32::BITS).filter(|_| self.has_frames);
@@ -621,7 +623,7 @@ pub fn fetch<T>(place: &T) {
     prefetch_index(slice::from_ref(place), 0);
 }
 
-/// The platform for creating a space, in which hardware cannot hold anything yet.
+/// The platform for creating a space, of which hardware cannot hold any translation yet.
 struct Creating<'a>(&'a mut FrameStore);
 
 impl hat::Platform for Creating<'_> {
@@ -632,7 +634,7 @@ impl hat::Platform for Creating<'_> {
     }
 }
 
-/// Whether walks use the TLB to find the table itself.
+/// Whether walks translate the addresses of page-table entries by the TLB.
 pub fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
 }

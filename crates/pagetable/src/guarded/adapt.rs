@@ -1,4 +1,4 @@
-//! Nodes whose size adapts to what is mapped.
+//! Nodes whose size adapts to the mapped pages.
 //!
 //! ```text
 //!      [ . . ]            [ . . . . ]       grow: a node absorbs the nodes just below it
@@ -9,11 +9,11 @@
 //! When a new page's address diverges from that of a mapped page, a node of two entries, the
 //! smallest size, is inserted where they diverge. That node and the nodes above it may then grow. A
 //! node of `2^k` entries that grows to `2^(k+j)` entries absorbs and frees the nodes whose index
-//! bits it takes over. It grows by the largest `j` for which the total takes at most an eighth more
-//! bytes than before, and at most 128 bytes more. Where pages are sparse, the table therefore takes
-//! less memory than one whose nodes all have two entries, the best of the fixed sizes there; where
-//! pages are dense, its nodes are full and large. The extra eighth shortens walks: nodes near the
-//! root are few, and every walk passes them.
+//! bits it takes over. It grows by the largest `j` with which the nodes together take at most an
+//! eighth more bytes than before, and at most 128 bytes more. If pages are sparse, the table
+//! therefore takes less memory than a table whose nodes all have two entries, which is the best
+//! fixed size for sparse pages. If pages are dense, its nodes are full and large. The extra eighth
+//! shortens walks: nodes near the root are few, and every walk passes them.
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,8 @@ const SLACK_PART: u64 = 8;
 /// best fixed size.
 const SLACK_BYTES_MAX: u64 = 128;
 
-/// How a node would grow: the nodes that it absorbs, and what would remain of them.
+/// The planned growth of a node: the nodes that it absorbs, and the parts that would remain of
+/// them.
 struct Growth {
     grown: Table,
     /// The entries of the grown node.
@@ -47,8 +48,8 @@ impl Guarded {
     /// Lets the nodes on the path to `addr` grow, from the lowest upwards. A node for which no
     /// frame is free does not grow.
     ///
-    /// Removed nodes return to the pool only at the end, so that none is reused before the token is
-    /// returned; the frames that become empty are in the token.
+    /// Removed nodes return to the pool only at the end, so that no removed node is reused before
+    /// the token is returned; frames that become empty are in the token.
     pub(super) fn grow(
         &mut self,
         space: Space,
@@ -146,8 +147,8 @@ impl Guarded {
         Some(taken.into_iter().map(|(start, _)| start).collect())
     }
 
-    /// Splits the node behind the entry at `place` into nodes of two entries, if those take fewer
-    /// bytes and the pool has them free.
+    /// Splits the node behind the entry at `place` into nodes of two entries, if these nodes take
+    /// fewer bytes and are free in the pool.
     pub(super) fn take_apart(
         &mut self,
         space: Space,
@@ -225,8 +226,8 @@ fn bytes(tables: &[Table]) -> u64 {
     tables.iter().map(|table| table.len() * ENTRY_BYTES).sum()
 }
 
-/// Writes what `entry` leads to into `grown`, with new nodes for remaining `parts` of more than one
-/// page: the counterpart of [`Growth::absorb`].
+/// Writes the pages to which `entry` leads into `grown`, with new nodes for remaining `parts` of
+/// more than one page: the counterpart of [`Growth::absorb`].
 fn scatter<'a>(
     grown: Table,
     entry: Entry,

@@ -1,4 +1,5 @@
-//! Nodes are inserted where the addresses of pages diverge, and removed where they no longer do.
+//! Nodes are inserted where the addresses of pages diverge, and removed where the addresses no
+//! longer diverge.
 //!
 //! ```text
 //!   insert 0110 beside a guard of 0101:        remove 0110 again:
@@ -20,17 +21,17 @@ use crate::{Error, Flush, Space, Translation};
 
 /// The end of the path to an address.
 pub(super) struct End {
-    /// The last node on the path: its entry for the address leads no further.
+    /// The last node on the path: its entry for the address leads to no further node on the path.
     pub(super) table: Table,
-    /// The address of the entry that leads to that node; for the root, the root entry's own
-    /// address.
+    /// The address of the entry that leads to `table`; for the root, the address of the root
+    /// entry itself.
     from: PhysAddr,
     pub(super) entry: Option<Entry>,
 }
 
 /// A page that was removed.
 pub(super) struct Removed {
-    /// The page's entry as it was last.
+    /// The last value of the page's entry.
     pub(super) last: Pte,
     /// The address of the entry that leads to the node from which the page was removed, if that
     /// node still exists.
@@ -38,7 +39,8 @@ pub(super) struct Removed {
 }
 
 impl Guarded {
-    /// Maps all pages of `run`, or none if one of them is refused. None may be mapped.
+    /// Maps all pages of `run`, or no page if one of them is refused. None of them may be mapped
+    /// already.
     ///
     /// Nodes grow only after the last page, so that a refused page leaves all nodes where they
     /// were.
@@ -152,7 +154,7 @@ impl Guarded {
         Removed { last, from: None }
     }
 
-    /// The position of a node that tells apart two addresses whose highest differing bit is
+    /// The position of a node that distinguishes two addresses whose highest differing bit is
     /// `differing`.
     pub(super) fn table_around(&self, differing: u32) -> Table {
         let low = differing - (differing - PAIR_SHIFT) % self.index_bits;

@@ -14,8 +14,8 @@ const INDEX_AT: u32 = 2;
 const INDEX_MASK: u64 = 0xf;
 const PAIR: u64 = 1 << 1;
 
-/// An entry that is not empty: the node or external node that it leads to, and the addresses for
-/// which it is valid.
+/// An entry that is not empty: the node or external node to which it leads, and the addresses for
+/// which the entry is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     pub(super) pointer: PhysAddr,
@@ -40,7 +40,7 @@ impl Entry {
         (guard != 0).then_some(Entry { pointer: PhysAddr::new(pointer), guard })
     }
 
-    /// Writes `entry`, or an empty one, to `at`.
+    /// Writes `entry`, or an empty entry if it is `None`, to `at`.
     pub(super) fn write(entry: Option<Entry>, at: PhysAddr, memory: &mut impl Memory) {
         let (pointer, guard) = entry.map_or((0, 0), |entry| (entry.pointer.get(), entry.guard));
         memory.write_u64(at.wrapping_add(GUARD), guard);
@@ -88,14 +88,14 @@ impl Entry {
             .hull(VirtRange::new(VirtAddr::new(last), 1).unwrap_or(VirtRange::ALL))
     }
 
-    /// The highest bit in which `addr` differs from the guard, or `None` if it matches.
+    /// The highest bit in which `addr` differs from the guard, or `None` if the guard matches.
     #[inline]
     pub(super) fn mismatch(self, addr: VirtAddr) -> Option<u32> {
         let differing = (addr.get() ^ self.guard) & !low_bytes(self.shift());
         differing.checked_ilog2()
     }
 
-    /// The node that the entry leads to, or `None` if it is an external node.
+    /// The node to which the entry leads, or `None` if this is an external node.
     #[inline]
     pub(super) const fn table(self) -> Option<Table> {
         let index_bits = (self.guard >> INDEX_AT & INDEX_MASK) as u32;
@@ -106,7 +106,7 @@ impl Entry {
         Some(Table { start: self.pointer, shift, low: shift - index_bits })
     }
 
-    /// The page that holds `addr` in the external node, and the address of its entry.
+    /// The page of the external node that contains `addr`, and the address of the page's entry.
     #[inline]
     pub(super) const fn page(self, addr: VirtAddr) -> (Page, PhysAddr) {
         if self.guard & PAIR == 0 {

@@ -18,19 +18,20 @@
 //! ```
 //!
 //! An entry is valid for the addresses that agree with its guard in all bits from `shift` up. The
-//! node that it leads to is indexed by the next `index` bits below; 0 means an external node, with
+//! node to which it leads is indexed by the next `index` bits below; 0 means an external node, with
 //! a pair of base pages or one superpage. The guard includes the bits that previous indices have
-//! checked. One comparison is therefore enough, and an entry can move up or down unchanged.
+//! checked. One comparison per entry is therefore enough, and an entry can move up or down the tree
+//! unchanged.
 //!
 //! There is a node exactly where the addresses of mapped pages diverge, so that every node holds at
 //! least two entries. When a new page's address differs from a guard in the guard's middle, a new
-//! node splits the guard there. When only one entry of a node is left, it moves up to where the
-//! node was, which merges two guards.
+//! node splits the guard there. When only one entry of a node is left, this entry replaces the
+//! entry that leads to the node, which merges two guards.
 //!
 //! In a table Gn, the lowest index bit of every node is a multiple of log2 n. In an adaptive table
 //! ([`Guarded::adaptive`]) nodes have any position and size. A superpage is an entry at which walks
-//! end early. If it covers several places of a node, each of them has the entry, and all lead to
-//! one external node with one set of usage bits.
+//! end early. If it covers several places of a node, each of these places has the entry, and all of
+//! them lead to one external node with one set of usage bits.
 //!
 //! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). An
 //! entry is two words, which [`Memory`] writes one after the other: a walk in between would follow the new
@@ -99,7 +100,7 @@ impl Guarded {
         })
     }
 
-    /// A table whose nodes have 2 to 256 entries each, depending on what is mapped: as many as
+    /// A table whose nodes have 2 to 256 entries each, depending on the mapped pages: as many as
     /// possible without taking more memory than small nodes.
     pub fn adaptive() -> Guarded {
         let table = Guarded::new(NODE_ENTRIES_MIN).expect("nodes of two entries can be");
@@ -120,7 +121,7 @@ impl Guarded {
         Table { start: space.root(), shift: ALL_SHIFT, low: ALL_SHIFT }
     }
 
-    /// The level of nodes whose lowest index bit is `low`; that of external nodes is 1.
+    /// The level of nodes whose lowest index bit is `low`; external nodes have level 1.
     #[inline]
     const fn level(&self, low: u32) -> u8 {
         2 + (low - PAIR_SHIFT).div_ceil(self.index_bits) as u8

@@ -1,5 +1,5 @@
-//! Pages get another size in place: the new nodes are built first, and then one entry is changed to
-//! lead to them.
+//! Changes of page sizes in place: the new nodes are built first, and then one entry is changed so
+//! that it leads to them.
 //!
 //! ```text
 //!   split   [a|2M] --> external            the entry of the superpage leads to a new node instead:
@@ -9,8 +9,9 @@
 //!   merge   [n|2M] --> n: [b|4K] [c|4K] ...   and back, to an external node of one page
 //! ```
 //!
-//! A superpage that takes up several places of a node is replaced in one place after the other. The old
-//! external node stays until no entry leads to it; only then are its usage bits read for the last time.
+//! If a superpage takes up several places of a node, the places are changed one after the other.
+//! The old external node stays until no entry leads to it; only then are its usage bits read for
+//! the last time.
 
 use alloc::vec::Vec;
 

@@ -10,8 +10,8 @@ use crate::pte::Pte;
 pub(super) const NEXT: u64 = 8;
 /// The value of a link that leads nowhere, and of a tag of an unused entry.
 pub(super) const NONE: u64 = 0;
-/// The bit that is set in every link that leads to an entry. It tells the link to an entry at address 0 from
-/// no link; entry addresses are multiples of eight.
+/// The bit that is set in every link that leads to an entry. The bit distinguishes a link to an
+/// entry at address 0 from no link. It is free because entry addresses are multiples of eight.
 const LINKED: u64 = 1;
 
 /// The link to the entry at `node`.
@@ -26,7 +26,7 @@ pub(super) fn linked(link: u64) -> Option<PhysAddr> {
 }
 
 /// An entry reached in a chain, used or not. `before` is the entry that links to it; for the first
-/// entry, which lies in the bucket, it is the entry itself.
+/// entry, which lies in the bucket, `before` is the entry itself.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub(super) node: PhysAddr,
@@ -74,7 +74,7 @@ pub(super) fn move_to_front(
 
 impl Layout {
     /// The page entry, for the page that holds `addr`, in the table entry of `code` at `node`. The
-    /// table entry covers `addr`; the page need not be mapped.
+    /// table entry must cover `addr`; the page need not be mapped.
     #[inline]
     pub(super) fn page_in(
         &self,

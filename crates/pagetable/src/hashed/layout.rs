@@ -27,13 +27,13 @@ pub(super) struct Layout {
 /// The contents of the entries of one code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    /// The size of each page. For a replicated page it is larger than `span`.
+    /// The size of each page. A replicated page is larger than `span`.
     pub(super) page: PageSize,
     /// The size of the aligned range of addresses that an entry covers.
     pub(super) span: PageSize,
     pub(super) form: Form,
-    /// Which number an entry is hashed by. 0: the number of its cluster. n: its page number in
-    /// units of the n-th of the larger page sizes.
+    /// The number by which an entry is hashed. 0: the number of its cluster. n: its page number in
+    /// units of the n-th larger page size.
     pub(super) probe: usize,
 }
 
@@ -63,7 +63,7 @@ pub(super) const BASE: PageSize = PageSize::SIZE_4K;
 const VALID: u64 = 1;
 const CODE_SHIFT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 16;
-/// The bytes of a page entry, including the note where there is one.
+/// The bytes of a page entry, including the note if entries have notes.
 const PAGE_BYTES: u64 = 8;
 const NOTE_BYTES: u64 = 4;
 const ENTRY_PAGES_MAX: u64 = 256;
@@ -77,7 +77,7 @@ const fn full_bytes(entry_pages: u64) -> u64 {
     HEADER_BYTES.saturating_add(entry_pages.saturating_mul(PAGE_BYTES))
 }
 
-/// The bytes of a bucket with padding: those of its entry, rounded up to a power of two.
+/// The bytes of a bucket with padding: the bytes of its entry, rounded up to a power of two.
 pub(super) const fn bucket_bytes(entry_pages: u64) -> u64 {
     full_bytes(entry_pages).next_power_of_two()
 }
@@ -119,7 +119,7 @@ impl Layout {
         pages.map(|held| held.page).collect()
     }
 
-    /// How many spaces the tags can tell apart.
+    /// The number of spaces that the tags can distinguish.
     pub(super) const fn spaces_max(&self) -> u64 {
         1 << self.id_bits
     }
@@ -153,8 +153,8 @@ impl Layout {
         hashed.map_or(BASE, |held| held.span)
     }
 
-    /// The bytes of an entry outside the array of buckets. For hardware, an entry is aligned so that it lies
-    /// within one cache line, unless entries are packed.
+    /// The bytes of an entry outside the array of buckets. If hardware walks the table, an entry is
+    /// aligned so that it lies within one cache line, unless entries are packed.
     pub(super) const fn bytes(&self, form: Form) -> u64 {
         match (form, self.walker) {
             (Form::Full, WalkedBy::Hardware) if !self.packed => bucket_bytes(self.entry_pages),
@@ -188,7 +188,7 @@ impl Layout {
     ///
     /// In the hash for software, folding down to twelve bits and fewer sends adjacent clusters, and
     /// regions that start at round addresses, to different buckets. In the hash for hardware,
-    /// multiplication by the golden ratio spreads both evenly.
+    /// multiplication by the golden ratio spreads adjacent clusters and such regions evenly.
     #[inline]
     pub(super) fn bucket(&self, base: PhysAddr, addr: VirtAddr, id: u64, probe: usize) -> PhysAddr {
         let span = if probe == 0 { self.held[FULL].span } else { self.span(probe) };
@@ -246,7 +246,7 @@ impl Layout {
     }
 
     /// The address of the page entry for `addr` in the entry of `code` at `node`; in a partial
-    /// subblock, of the page's flags.
+    /// subblock, the address of the page's flags.
     #[inline]
     pub(super) const fn pte_at(&self, node: PhysAddr, code: usize, addr: VirtAddr) -> PhysAddr {
         let first = node.wrapping_add(HEADER_BYTES);
@@ -265,8 +265,9 @@ impl Layout {
         }
     }
 
-    /// The address of the note that belongs to the page entry at `at` in an entry of `code`. There is none
-    /// in entries that hardware reads, nor in a partial subblock, whose pages would have to share one.
+    /// The address of the note that belongs to the page entry at `at` in an entry of `code`. There
+    /// is no note in entries that hardware reads, and none in a partial subblock, whose pages would
+    /// have to share it.
     #[inline]
     pub(super) const fn note_at(&self, at: PhysAddr, code: usize) -> Option<PhysAddr> {
         match (self.walker, self.held[code].form) {
@@ -279,7 +280,7 @@ impl Layout {
     }
 }
 
-/// The contents of the entries of each code for `shape`; code 0 is that of base pages.
+/// The contents of the entries of each code for `shape`; code 0 is the code of base pages.
 fn held(shape: &HashedShape) -> Result<Vec<Held>, Geometry> {
     let cluster_shift = BASE.shift() + shape.entry_pages.trailing_zeros();
     let size = |shift: u32| PageSize::from_shift(shift as u8).unwrap_or(BASE);

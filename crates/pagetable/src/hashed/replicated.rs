@@ -8,10 +8,10 @@
 //!                  [2M PTE]     [2M PTE]     [2M PTE]   each has the page's size in its tag
 //! ```
 //!
-//! A walk, which does not know the size of the page that it looks for, finds it at the first try.
-//! The table is as large and as scattered as with base pages, and an operation on a page changes
-//! all of its copies. A walk sets usage bits in the copy that it finds; the page's usage is that of
-//! all copies together.
+//! A walk does not know the size of the page for which it searches, but finds a replicated page at
+//! the first try. The table is as large and as scattered as with base pages, and an operation on a
+//! page changes all of its copies. A walk sets usage bits in the copy that it finds; the page's
+//! usage is that of all copies together.
 
 use addr::{Frames, Memory, Page, VirtAddr};
 

@@ -9,8 +9,8 @@ use crate::pages::Found;
 use crate::{Flush, Space};
 
 impl Hashed {
-    /// The page that holds `addr`, and the entry that it is in; of a replicated page, its copy for
-    /// `addr`.
+    /// The page that contains `addr`, and the table entry that holds it; for a replicated page, its
+    /// copy for `addr`.
     pub(super) fn locate(
         &self,
         space: Space,
@@ -20,8 +20,8 @@ impl Hashed {
         self.locate_if(space, addr, memory, |_| true)
     }
 
-    /// [`Hashed::locate`] for a page of `size`: while a page is being replaced, one of another size has the
-    /// same address.
+    /// Like [`Hashed::locate`], but only finds a page of `size`: while a page is being replaced, a
+    /// page of another size has the same address.
     pub(super) fn locate_sized(
         &self,
         space: Space,
@@ -65,8 +65,9 @@ impl Hashed {
         chain(bucket, memory).find(|link| link.tag == tag).map(|link| link.node)
     }
 
-    /// The entry into which a page that is not mapped yet goes (of a replicated page, its copy for
-    /// `addr`): the entry's code, and its address if it exists already.
+    /// The table entry into which a page that is not mapped yet has to be inserted (for a
+    /// replicated page, its copy for `addr`): the entry's code, and its address if it exists
+    /// already.
     pub(super) fn room(
         &self,
         space: Space,

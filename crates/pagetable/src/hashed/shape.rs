@@ -5,9 +5,9 @@ use super::layout::bucket_bytes;
 /// Who walks a hashed table; this determines the layout of entries and how they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkedBy {
-    /// A refill handler of a 32-bit kernel on a 64-bit machine (E99). A page entry has four bytes
-    /// and the kernel's pointer four; the handler reads one field at a time. It hashes the cluster
-    /// number by a few shifts.
+    /// A refill handler of a 32-bit kernel on a 64-bit machine (E99). A page entry has four bytes,
+    /// and the kernel's pointer has four; the handler reads one field at a time. It hashes the
+    /// cluster number by a few shifts.
     Software,
     /// A hardware walker like the Itanium's (B10 §5.1). A page entry has eight bytes. The walker
     /// reads tag and link at once and, with one page per entry, the page entry too. It hashes the
@@ -15,14 +15,14 @@ pub enum WalkedBy {
     Hardware,
 }
 
-/// How many page sizes larger than an entry a table can have.
+/// The largest number of page sizes, larger than an entry, that a table can have.
 pub(super) const LARGER_MAX: usize = 2;
 
 /// The parameters of a hashed table.
 ///
-/// The constants are the tables of E99 §3.2: 8 KiB and 128 KiB with two pages per entry, and a
-/// clustered table with eight. Each has one table per space, and a walk moves the entry that it
-/// hits to the front of its chain.
+/// The constants are the tables of E99 §3.2: tables of 8 KiB and 128 KiB with two pages per entry,
+/// and a clustered table with eight pages per entry. Each of these shapes has one table per space,
+/// and a walk moves the entry that it hits to the front of its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashedShape {
     /// Bytes of the array of buckets, a power of two.
@@ -35,8 +35,8 @@ pub struct HashedShape {
     /// Page sizes larger than an entry, ascending. Each size in use has chains of its own in the
     /// same array, hashed by its page numbers, and costs a walk one more probe.
     pub larger_sizes: [Option<PageSize>; LARGER_MAX],
-    /// Whether pages of these larger sizes are *replicated* instead: inserted once for each of
-    /// their base pages. A walk then finds every page in the chain of its cluster.
+    /// Whether pages of `larger_sizes` are *replicated* instead: such a page is inserted once for
+    /// each of its base pages. A walk then finds every page in the chain of its cluster.
     pub replicated: bool,
     /// Whether pages of an entry whose frames are placed like the pages in the entry share one
     /// frame number: a partial-subblock entry.
@@ -45,12 +45,12 @@ pub struct HashedShape {
     pub shared: bool,
     /// Whether a walk moves the entry that it hits to the front of its chain.
     pub move_to_front: bool,
-    /// Whether entries follow each other in the array without padding, so that some cross a cache-line
-    /// boundary. The array's size is the same, rounded up to a power of two.
+    /// Whether entries follow each other in the array without padding, so that some entries cross a
+    /// cache-line boundary. The array's size is rounded up to a power of two, as without packing.
     pub packed: bool,
     /// Whether walks set usage bits.
     pub walk_sets_usage: bool,
-    /// Who walks.
+    /// Whether software or hardware walks the table.
     pub walker: WalkedBy,
 }
 
@@ -82,8 +82,8 @@ impl HashedShape {
     };
 
     /// The chains from which Solaris fills a TSB: clusters of eight pages, shared by all spaces.
-    /// There are as many buckets as give chains of four entries when all of `memory_bytes` is
-    /// mapped (Solaris's `HMENT_HASHAVELEN`), and at least 128 KiB of them.
+    /// The number of buckets is such that chains have four entries when all of `memory_bytes` is
+    /// mapped (Solaris's `HMENT_HASHAVELEN`); the array has at least 128 KiB.
     pub const fn behind_tsb(memory_bytes: u64) -> HashedShape {
         let clusters = memory_bytes / PageSize::SIZE_4K.bytes() / HashedShape::C128K.entry_pages;
         let bytes = (clusters / 4).saturating_mul(bucket_bytes(HashedShape::C128K.entry_pages));
@@ -97,7 +97,7 @@ impl HashedShape {
 
     /// The inverted table of B10 §5.1, shared by all spaces, with 1, 2 or 16 pages per tag
     /// (`entry_pages`). It has room for twice as many pages as `memory_bytes` has frames of 4 KiB,
-    /// so that it is at most half full.
+    /// so the table is at most half full.
     pub const fn inverted(memory_bytes: u64, entry_pages: u64) -> HashedShape {
         let entry_pages = if entry_pages == 0 { 1 } else { entry_pages };
         let places = (memory_bytes / PageSize::SIZE_4K.bytes()).saturating_mul(2);

@@ -10,7 +10,7 @@ pub(crate) struct Store {
     pub(super) base: PhysAddr,
     /// The entries of overflow chains, by form.
     pools: [Pool; Form::ALL.len()],
-    /// The number of entries in use, by the way they are hashed.
+    /// The number of entries in use, for each way of hashing.
     entries: [u64; PROBES_MAX],
 }
 
@@ -34,8 +34,8 @@ impl Store {
         self.entries[probe] -= 1;
     }
 
-    /// For each way to hash, whether there are entries; if there are none at all, true for the
-    /// first.
+    /// For each way of hashing, whether there are entries; if the table is empty, true for the
+    /// first way.
     #[inline]
     pub(super) fn probes(&self) -> [bool; PROBES_MAX] {
         let mut used = self.entries.map(|entries| entries > 0);

@@ -9,8 +9,8 @@
 //!   Pages: find, gather, insert, remove, look_up         a hashed, an inverted, a guarded table
 //! ```
 //!
-//! An organisation finds the entry of a page, inserts one and removes it. The module `ranges`
-//! implements ranges, errors and tokens for all of them.
+//! Each organisation finds, inserts and removes the entry of a page. The module `ranges` implements
+//! ranges, errors and tokens for all organisations.
 
 mod ranges;
 
@@ -28,8 +28,8 @@ pub(crate) struct Found {
     pub(crate) page: Page,
     pub(crate) at: PhysAddr,
     pub(crate) pte: Pte,
-    /// Whether `at` is the address of one byte of flags: in a partial subblock, whose pages share
-    /// the frame.
+    /// Whether `at` is the address of one byte of flags. This is so in a partial subblock, whose
+    /// pages share the frame.
     pub(crate) flags_only: bool,
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// `count` adjacent pages in adjacent frames, the first of them `first`. The table supports
-    /// their size and their frames.
+    /// A run of `count` adjacent pages in adjacent frames, whose first page is `first`. The table
+    /// must support their size and their frames.
     pub(crate) const fn new(first: Translation, count: u64, notes: &'a [u32]) -> Run<'a> {
         Run { first, count, listed: &[], notes }
     }
@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A page table seen as single pages. Every operation is about a space that exists.
+/// A page table seen as single pages. Every operation is on a space that exists.
 pub(crate) trait Pages {
     /// The data of each space.
     type Own;
@@ -140,9 +140,9 @@ pub(crate) trait Pages {
     /// Appends to `found` every page that overlaps `range`, in any order.
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
 
-    /// Maps the pages of `run`: all of them, or none after an error. Their size and frames are supported, and
-    /// no page of that size is mapped there. Nodes that move are added to `flush`, which an error leaves
-    /// unchanged.
+    /// Maps the pages of `run`: all of them or, after an error, none. The table supports their size
+    /// and frames, and no page of that size is mapped at their addresses. Nodes that move are added
+    /// to `flush`, which an error leaves unchanged.
     fn insert(
         &mut self,
         space: Space,
@@ -155,8 +155,8 @@ pub(crate) trait Pages {
     /// Replaces the pages `before`, which are mapped, by the pages `after`, which have other sizes and the
     /// same frames. Nothing changes if no frame is left. Returns the last entries of `before`, in order.
     ///
-    /// A walk finds the old or the new page at every moment. Usage bits that it sets are in the returned
-    /// entries or in the new ones.
+    /// A walk finds the old or the new page at every moment. Usage bits that such a walk sets are
+    /// in the returned entries or in the new entries.
     fn replace(
         &mut self,
         space: Space,
@@ -187,7 +187,7 @@ pub(crate) trait Pages {
         flush: &mut Flush,
     ) -> Pte;
 
-    /// Replaces the entry of a page, at all addresses where it has one, as [`exchange`] does.
+    /// Replaces all entries of a page, as [`exchange`] does for one entry.
     fn exchange(
         &self,
         _space: Space,
@@ -269,8 +269,8 @@ pub(crate) const fn read_of(addr: PhysAddr, bytes: u8) -> Reference {
     Reference { addr, bytes, write: false, level: 1, leads: Leads::Nowhere }
 }
 
-/// Replaces an entry by what `new` returns for it, and retries if a walker sets bits in between.
-/// Returns the old entry, or `None` if `new` returned `None`.
+/// Replaces an entry by the value that `new` returns for it, and retries if a walker sets bits in
+/// between. Returns the old entry, or `None` if `new` returned `None`.
 pub(crate) fn exchange(
     width: Width,
     found: Found,

@@ -19,7 +19,7 @@ fn sorted<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Mem
     found
 }
 
-/// The pages of a range. A single base page, the usual case, allocates no list.
+/// The pages of a range. For a single base page, the usual case, no list is allocated.
 enum Gathered {
     One(Option<Found>),
     Many(Vec<Found>),

@@ -43,8 +43,7 @@ struct Fill<'a, M> {
 }
 
 impl Run<'_> {
-    /// The note of the page that begins at `start`; 0 for a page that the format replicates, as it
-    /// has no notes.
+    /// The note of the page that begins at `start`; 0 for a replicated page, which has no notes.
     fn note(&self, start: VirtAddr) -> u32 {
         let page = self.first.page;
         let number = (start.get() - page.start().get()) >> page.size().shift();
@@ -53,7 +52,7 @@ impl Run<'_> {
 }
 
 impl<F: Format> Radix<F> {
-    /// Maps `pages.1` pages, of which `pages.0` is the first.
+    /// Maps `pages.1` adjacent pages; the first one is `pages.0`.
     #[cold]
     #[inline(never)]
     pub(super) fn build(
@@ -73,8 +72,8 @@ impl<F: Format> Radix<F> {
         Ok(())
     }
 
-    /// Maps the pages of `run`, which all lie below `table`. Returns how many more of the table's
-    /// entries are in use.
+    /// Maps the pages of `run`, which all lie below `table`. Returns the number of entries of the
+    /// table that came into use.
     pub(super) fn build_below(
         &self,
         table: Table,
@@ -202,8 +201,8 @@ impl<F: Format> Radix<F> {
         first
     }
 
-    /// Writes the entries for `part` into `table` and the tables below it. Returns how many more of
-    /// this table's entries are in use.
+    /// Writes the entries for `part` into `table` and the tables below it. Returns the number of
+    /// entries of this table that came into use.
     fn fill<M: Memory>(
         &self,
         level: u8,

@@ -2,7 +2,7 @@ use addr::{Memory, PhysAddr, Rights};
 
 use crate::{Format, Usage};
 
-/// What an operation does to each page's entry.
+/// The change that an operation makes to the entry of each page.
 pub(super) trait Change<F>: Copy {
     /// Whether the operation unmaps pages.
     const REMOVES: bool;
@@ -19,8 +19,8 @@ pub(super) trait Change<F>: Copy {
         memory: &mut impl Memory,
     ) -> Option<u64>;
 
-    /// Whether hardware must flush a page whose entry at `level` was `entry`, since it may hold
-    /// more rights or usage bits than the page has after the change.
+    /// Whether hardware must flush a page whose entry at `level` was `entry`, since hardware may
+    /// hold more rights or usage bits of the page than it has after the change.
     fn must_flush(self, format: &F, level: u8, entry: u64) -> bool;
 }
 

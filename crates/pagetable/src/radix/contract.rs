@@ -1,4 +1,5 @@
-//! The contracts of a page table and of a tree: which algorithm does what.
+//! The implementations of the traits `PageTable` and `Tree` by the algorithms
+//! of the other files.
 
 use alloc::vec::Vec;
 

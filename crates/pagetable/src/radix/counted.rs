@@ -1,5 +1,5 @@
-//! How many entries of a table are in use: either counted in the entry that leads to the table, or
-//! found by a search of the table.
+//! The number of entries in use in a table: it is either counted in the entry that leads to the
+//! table, or found by a search of the table.
 //!
 //! ```text
 //!   counted      [ table | population ] --> [ . x . . x ]     one number says when the last goes
@@ -24,8 +24,8 @@ impl<F: Format> Radix<F> {
         F::COUNTS.then(|| self.format.population(entry))
     }
 
-    /// `entry` with `by` added to the number of entries in use in the table that it leads to, which
-    /// does not become empty.
+    /// `entry` with `by` added to the number of entries in use in its table, which must not become
+    /// empty.
     #[inline(always)]
     pub(super) fn recounted(&self, entry: u64, by: i64) -> Option<u64> {
         if F::COUNTS { self.format.recounted(entry, by) } else { Some(entry) }
@@ -54,7 +54,7 @@ impl<F: Format> Radix<F> {
     }
 
     /// The updated `entry` that leads to a `table` of `level` when the entry at `at` is removed from
-    /// the table; `None` if the table is then empty.
+    /// the table; `None` if the table would then be empty.
     #[inline(always)]
     pub(super) fn less_one(
         &self,
@@ -116,7 +116,7 @@ impl<F: Format> Radix<F> {
             || self.any_used(level, table, 0..but.start, memory)
     }
 
-    /// Whether `table` has an entry in use at these offsets. Exactly the zero entry is unused.
+    /// Whether `table` has an entry in use at these offsets. Only an entry that is zero is unused.
     fn any_used(
         &self,
         level: u8,

@@ -13,7 +13,7 @@ pub(super) struct Edit<'a, C, E> {
 }
 
 impl<'a, C, E> Edit<'a, C, E> {
-    /// An edit that has not changed anything yet.
+    /// An edit before its first change.
     pub(super) fn new(space: Space, change: C, each: &'a mut E) -> Edit<'a, C, E> {
         Edit { change, each, flush: Flush::nothing(space), freed: Footprint::default() }
     }
@@ -156,7 +156,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// [`Radix::edit_table`] for a table of level 1. The ends of `part` do not lie inside a page.
+    /// The implementation of [`Radix::edit_table`] for a table of level 1. The ends of `part` do
+    /// not lie inside a page.
     fn edit_leaf<C: Change<F>, E: FnMut(Mapping)>(
         &self,
         table: Table,

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A walk for an address in the area goes through the copy into tables that belong to the other space.
-//! No operation of the borrowing space except walks and queries looks into the area. Whoever makes a
-//! copy must take it back before the table that the copy leads to is freed.
+//! Of the borrowing space's operations, only walks and queries read entries in the area. A caller
+//! that makes a copy must take the copy back before the table to which it leads is freed.
 
 use addr::{Memory, PageSize, VirtAddr, VirtRange};
 

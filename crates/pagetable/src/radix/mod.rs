@@ -9,7 +9,8 @@
 //!
 //! A page larger than the base page is an entry that ends the walk at a higher level. Every table
 //! except the root holds at least one entry: removing the last one also removes the table. To
-//! detect the last one, the entry that leads to a table holds the table's number of entries in use.
+//! detect the removal of the last entry, the entry that leads to a table holds the table's number
+//! of entries in use.
 //!
 //! The layout of an entry is a [`Format`]; the algorithms are in the files beside this one.
 
@@ -51,8 +52,8 @@ impl<F: Format> Radix<F> {
         Radix { format, spaces: Spaces::new(), recent: Recent::NONE, remembers: true }
     }
 
-    /// This table, with every operation descending from the root: it does not remember the lowest table
-    /// that the last operation used.
+    /// This table, with every operation descending from the root: the table does not keep the
+    /// lowest table that the last operation used.
     pub fn forgetful(self) -> Radix<F> {
         Radix { remembers: false, ..self }
     }
@@ -129,12 +130,12 @@ impl<F: Format> Radix<F> {
         self.mapping_used(entry, level, addr, entry)
     }
 
-    /// The mapping that `entry` gives, with the usage bits of `last`: the entry's value when it was
-    /// changed.
+    /// The mapping that `entry` gives, with the usage bits of `last`, which is the entry's value
+    /// when it was changed.
     ///
-    /// Everything but the usage bits comes from `entry`, the value that was read first: where the
-    /// caller ignores the usage bits, the exchange need not return the old value, and the compiler
-    /// chooses a cheaper instruction.
+    /// All other parts come from `entry`, the value that was read first: if the caller ignores the
+    /// usage bits, the exchange need not return the old value, and the compiler chooses a cheaper
+    /// instruction.
     #[inline]
     fn mapping_used(&self, entry: u64, level: u8, addr: VirtAddr, last: u64) -> Mapping {
         Mapping {
@@ -200,8 +201,8 @@ impl Taken {
 struct Table {
     level: u8,
     start: PhysAddr,
-    /// How many of its entries are in use, if known: not for the root, nor in a format that does
-    /// not count.
+    /// The number of the table's entries in use, if known. It is not known for the root, and in
+    /// formats that do not count.
     entries: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ use crate::{Format, Mapping, Usage};
 pub(super) struct Copies {
     /// The last byte of the page.
     pub(super) last: VirtAddr,
-    /// How many entries the page has.
+    /// The number of entries of the page.
     pub(super) count: u64,
 }
 
@@ -46,7 +46,7 @@ impl<F: Format> Radix<F> {
     }
 
     /// The address of each entry of `page` in a table of `level`, with the first virtual address
-    /// that it covers.
+    /// that this entry covers.
     pub(super) fn copies(
         &self,
         level: u8,

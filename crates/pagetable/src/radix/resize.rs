@@ -12,8 +12,8 @@
 //! bit is lost. All frames are allocated before anything changes.
 //!
 //! Hardware that must not see two sizes at the same time (AArch64 without FEAT_BBM at level 2) needs
-//! break-before-make. There the old entries are invalidated first, hold no translation until the processors
-//! have flushed the old pages, and are written in [`Radix::complete`].
+//! break-before-make. For such hardware the old entries are first invalidated, stay invalid until
+//! the processors have flushed the old pages, and are written in [`Radix::complete`].
 
 use alloc::vec::{self, Vec};
 
@@ -98,8 +98,9 @@ impl<F: Format> Radix<F> {
         Ok(Exchanged { flush, mapped, pending })
     }
 
-    /// The step of [`crate::PageTable::resize`] after hardware has flushed the old translations: carries over
-    /// bits that it has set in the old entries, and writes entries that were invalidated.
+    /// The step of [`crate::PageTable::resize`] after hardware has flushed the old translations:
+    /// copies bits that hardware has set in the old entries to the new ones, and writes entries
+    /// that were invalidated.
     pub(super) fn complete(&self, pending: &[Pending], memory: &mut impl Memory) {
         for &Pending { level, at, made, went } in pending {
             let late = went.map(|table| self.usage_below(level - 1, table, memory));
@@ -178,7 +179,7 @@ impl<F: Format> Radix<F> {
         slot.last.get() - slot.start.get() == mask
     }
 
-    /// How many entries of the next lower level one entry of `level` covers.
+    /// The number of entries of the next lower level that one entry of `level` covers.
     fn entries_below(&self, level: u8) -> u64 {
         1 << (self.format.entry_shift(level) - self.format.entry_shift(level - 1))
     }
@@ -347,8 +348,8 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Merges the pages of a full table, `next`: makes the entry that leads to it the entry of one
-    /// larger page at `addr`.
+    /// Merges the pages of a full table, `next`: makes the entry that leads to this table the entry
+    /// of one larger page at `addr`.
     fn merge<M: Memory>(
         &self,
         level: u8,
@@ -429,9 +430,9 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Changes the page size in all entries of a replicated page, in a table of `level`: they become
-    /// entries of smaller pages, or a part of the entries of a larger one. Returns the last byte of
-    /// the page.
+    /// Changes the page size in all entries of a replicated page, in a table of `level`: they
+    /// become entries of smaller pages, or a part of the entries of a larger page. Returns the last
+    /// byte of the page.
     fn resize_copies<M: Memory>(
         &self,
         level: u8,

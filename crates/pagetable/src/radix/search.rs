@@ -41,7 +41,7 @@ impl<F: Format> Radix<F> {
 
     /// Walks through all levels, with or without setting usage bits (`USAGE`).
     ///
-    /// The step of each level is compiled separately, so that the level is a constant there.
+    /// The step of each level is compiled separately, so that the level is a constant in its code.
     #[inline(always)]
     fn through<const USAGE: bool>(
         &self,
@@ -131,7 +131,8 @@ impl<F: Format> Radix<F> {
     }
 
     /// Sets bits of a page's entry that was just read, as one more reference. Returns whether the entry had
-    /// not changed since the read. Rare: it happens once per entry until the OS clears the bits.
+    /// not changed since the read. This is rare: it happens once per entry until the OS clears the
+    /// bits.
     #[cold]
     #[inline(never)]
     fn use_page(
@@ -150,9 +151,9 @@ impl<F: Format> Radix<F> {
         is_used
     }
 
-    /// Repeats a walk whose last entry changed between the read and the update of its bits. Hardware reads
-    /// and updates in one step, so that it would have seen the change. By now the page may be unmapped,
-    /// split, or marked as used.
+    /// Repeats a walk whose last entry changed between the read and the update of its bits.
+    /// Hardware reads and updates an entry in one step, so it would have seen the change. By now
+    /// the page may be unmapped, split, or marked as used.
     #[cold]
     #[inline(never)]
     fn descend_again(
@@ -256,7 +257,7 @@ impl<F: Format> Radix<F> {
     }
 
     /// Calls `each` for every page below `table` that overlaps `part`, until `each` returns false.
-    /// Returns whether it never did.
+    /// Returns true if `each` never returned false.
     pub(super) fn visit_while(
         &self,
         level: u8,

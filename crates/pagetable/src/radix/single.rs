@@ -9,8 +9,8 @@
 //! The level-2 table that was used last is remembered, since the next page is usually near: on
 //! x86-64, that table covers 1 GiB. A `forgetful` table descends from the root each time. A level-1
 //! table that becomes empty is removed, if the level-2 table does not become empty as well. All
-//! other cases (a table is missing, a superpage is mapped there, the request is wrong) are left to
-//! the algorithms over ranges, which handle every case.
+//! other cases (a table is missing, a superpage is mapped at the address, the request is wrong) are
+//! left to the algorithms over ranges, which handle every case.
 
 use addr::{Memory, Page, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -43,7 +43,7 @@ struct Leaf {
 /// What hardware may still hold after a change of a single page: the old translation of that page,
 /// or nothing.
 ///
-/// Smaller than a token, so that the caller's loop keeps it in registers.
+/// This type is smaller than a token, so that the caller's loop keeps it in registers.
 pub(super) struct Stale(Option<(Page, bool)>);
 
 impl Stale {
@@ -96,8 +96,8 @@ impl<F: Format> Radix<F> {
         Some(Leaf { above, entry, table })
     }
 
-    /// log2 of the bytes of a region: what a level-2 table covers or, if that is the root, half of
-    /// it, since addresses are sign-extended.
+    /// log2 of the bytes of a region: the memory that a level-2 table covers or, if that table is
+    /// the root, half of it, since addresses are sign-extended.
     #[inline(always)]
     fn region_shift(&self) -> u32 {
         if self.format.levels() > 2 {
@@ -107,8 +107,9 @@ impl<F: Format> Radix<F> {
         self.format.entry_shift(2) + self.format.table_size(2).shift() - entry_shift - 1
     }
 
-    /// Descends to the level-2 table for `addr` and remembers it. Returns whether it exists. Not
-    /// inlined, so that operations on pages near the last one keep their registers.
+    /// Descends to the level-2 table for `addr` and keeps it as the recent one. Returns whether
+    /// this table exists. The function is not inlined, so that operations on pages near the last
+    /// one keep their registers.
     #[inline(never)]
     fn descend_to_recent(
         &mut self,
@@ -170,7 +171,7 @@ impl<F: Format> Radix<F> {
     }
 
     /// Maps a base page that the format supports, if its level-1 table exists and nothing is mapped
-    /// there. Returns whether it did.
+    /// at its address. Returns whether the page was mapped.
     #[inline(always)]
     pub(super) fn map_single(
         &mut self,
@@ -201,8 +202,8 @@ impl<F: Format> Radix<F> {
         true
     }
 
-    /// [`Radix::edit`] for a range of one base page whose table exists and remains; `None` in all
-    /// other cases.
+    /// The implementation of [`Radix::edit`] for a range of one base page whose table exists and
+    /// remains; `None` in all other cases.
     #[inline(always)]
     pub(super) fn edit_single<C: Change<F>>(
         &mut self,
@@ -261,7 +262,8 @@ impl<F: Format> Radix<F> {
         Some(Stale(Some((page, global))))
     }
 
-    /// [`crate::PageTable::protect_page`] for a base page whose table exists; `None` in all other cases.
+    /// The implementation of [`crate::PageTable::protect_page`] for a base page whose table exists;
+    /// `None` in all other cases.
     pub(super) fn protect_single(
         &mut self,
         space: Space,

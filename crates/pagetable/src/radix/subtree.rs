@@ -1,4 +1,5 @@
-//! Operations that stay below one table, so that several run at the same time on disjoint subtrees.
+//! Operations that change only entries below one table, so that several operations can run at the
+//! same time on disjoint subtrees.
 //!
 //! ```text
 //!   root  [ . . a . . . b . ]          an operation below a      changes a's population here,
@@ -7,9 +8,9 @@
 //! ```
 //!
 //! The entry that leads to a table belongs to that table's subtree, since the table's population,
-//! which is in the entry, changes with it. The table never becomes empty in such an operation, since
-//! the table above would then change as well: an operation that could empty it stays below a higher
-//! table instead ([`Radix::covering`]).
+//! which is in the entry, changes with it. The table never becomes empty in such an operation,
+//! since the table above would then change as well: an operation that could empty the table uses a
+//! higher table instead ([`Radix::covering`]).
 
 use addr::{Frames, Memory, PhysAddr, VirtAddr, VirtRange};
 
@@ -51,7 +52,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Whether `table` certainly has an entry in use outside of `range`.
+    /// Whether `table` is guaranteed to have an entry in use outside of `range`.
     fn outlasts(&self, table: Table, range: VirtRange, memory: &impl Memory) -> bool {
         let shift = self.format.entry_shift(table.level);
         let slots = (range.last().get() >> shift) - (range.start().get() >> shift) + 1;
