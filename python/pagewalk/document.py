@@ -2444,7 +2444,7 @@ class ContextUse(Record):
     """Entries into a space that had a context, with the lock of the list that is ordered by use."""
 
     taken: int
-    """Entries into a space that had no context and was given one."""
+    """Entries into a space that had no context and got one."""
 
     stolen: int
     """Entries counted in `taken` whose context was taken from another space."""
@@ -2466,7 +2466,7 @@ class HatOutcome(Record):
     """The name of the page table."""
 
     hat_only: bool
-    """Whether the HAT layer was driven alone."""
+    """Whether the load called only the HAT layer."""
 
     operations: int
     """The number of operations of all processors."""
@@ -2564,7 +2564,7 @@ class HostOutcome(Record):
     """The name of the page table."""
 
     hat_only: bool
-    """Whether the HAT layer was driven alone."""
+    """Whether the load called only the HAT layer."""
 
     nanoseconds: float
     """Nanoseconds per operation of one thread on the shared layer.
@@ -2604,17 +2604,19 @@ class HostOutcome(Record):
 
     cycle_ns: float | None
     """Nanoseconds of a counted instruction in the prediction: the time of an operation on one
-    thread without its locks, over the instructions of an operation. `None` as for `predicted`.
+    thread without its locks, over the instructions of an operation. `None` if `predicted` is
+    `None`.
     """
 
     lines_ns: float | None
-    """Nanoseconds per operation that go to cache lines written by another thread, except those of
-    locks: the additional time of an operation if threads take turns with single operations,
-    without the transfers of locks' lines. `None` as for `predicted`.
+    """Nanoseconds per operation for cache lines written by another thread, except those of locks:
+    the additional time of an operation if threads take turns with single operations, without the
+    transfers of locks' lines. `None` if `predicted` is `None`.
     """
 
     prices: HostPrices | None
-    """What locks and cache lines cost on this host; `None` if it was not measured for a prediction.
+    """The prices of locks and cache lines on this host; `None` if it was not measured for a
+    prediction.
     """
 
 

@@ -18,8 +18,8 @@
 //!
 //! Three fields belong to the OS, in bits that hardware ignores. *population* (bits 52 to 61 of an
 //! entry that leads to a table) counts the entries in use in that table. *NA* (bit 9, with P = 0)
-//! marks a page that is mapped but allows no access, which hardware sees as not present. *MK* (bit
-//! 10) is the mark of a page, such as B10 section 6.2.1 uses for pages in reservations.
+//! marks a page that is mapped but allows no access, which hardware sees as not present. Bit 10,
+//! *MK*, is the mark of a page, such as B10 section 6.2.1 uses for pages in reservations.
 //!
 //! An NA entry stores the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
 //! (Intel 2018, CVE-2018-3620) look up the frame of an entry in the first-level cache before they

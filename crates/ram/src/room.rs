@@ -1,5 +1,5 @@
-//! The memory of a host: reservations for large pages of a guest, holes where devices are, and what
-//! former guests have left (B10 section 6.5.2).
+//! The memory of a host: reservations for large pages of a guest, holes for devices, and memory
+//! that former guests still use (B10 section 6.5.2).
 //!
 //! ```text
 //!   guest-physical   0    640K 1M                    1G                    2G
@@ -19,7 +19,7 @@ use crate::{Failure, FrameStore};
 /// The pages of a guest's memory that have a frame of the host.
 #[derive(Default)]
 pub(crate) struct Guest {
-    /// The page after the guest's last one.
+    /// The number after that of the guest's last page.
     end: u64,
     frames: BTreeMap<u64, FrameId>,
 }
@@ -30,8 +30,8 @@ impl Guest {
         Guest { end: bytes >> base.shift(), frames: BTreeMap::new() }
     }
 
-    /// Allocates a frame for its page with the number `index`: the one at the page's position in a
-    /// reservation, if there is room for one.
+    /// Allocates a frame for the guest's page number `index`: the frame at the page's position in
+    /// a reservation, if a reservation is possible.
     pub(crate) fn place(
         &mut self,
         index: u64,
@@ -76,7 +76,7 @@ pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, 
 }
 
 /// Simulates former guests: they allocate their memory at the same time, block by block, and some
-/// of them end. Returns the number of frames of those that remain.
+/// of them end. Returns the number of frames of the former guests that remain.
 pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, String> {
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {

@@ -19,7 +19,7 @@ const OTHER: u32 = 20;
 /// The nodes of a machine.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// The bytes of each node except the last, which has the rest.
+    /// The bytes of each node except the last; the last node has all remaining bytes.
     bytes: u64,
     distances: Vec<Vec<u32>>,
     processors: Vec<u8>,

@@ -10,9 +10,9 @@ pub struct Walk {
     pub va: VirtAddr,
     pub asid: Asid,
     pub root: Node,
-    /// Whether the path from there ends at a page.
+    /// Whether the path from the start of the walk ends at a page.
     pub found: bool,
-    /// The size of that page; without a page, any size.
+    /// The size of the page at the end; without a page, any size.
     pub size: PageSize,
     /// TLB misses on the page table itself, on the path to `root`.
     pub nested_misses: u8,
@@ -26,7 +26,7 @@ pub struct Way<'a> {
     /// In a virtual machine the references have guest-physical addresses: for each of them, and for
     /// the page at the end if there is one, the walk that translates its address.
     pub host: &'a [HostWalk],
-    /// The references of these walks, one walk after the other.
+    /// The references of the walks in `host`, one walk after the other.
     pub host_references: &'a [Reference],
 }
 
@@ -37,14 +37,14 @@ pub struct HostWalk {
     pub walk: Walk,
     /// The host's page that the walk finds.
     pub page: Translation,
-    /// How many of the host references belong to this walk.
+    /// The number of the host references that belong to this walk.
     pub references: u16,
     /// Whether the previous reference had the same address, so that its translation is known.
     pub known: bool,
     /// Whether the host's page is in a reservation of the largest size.
     pub reserved: bool,
     /// The addresses whose host tables moved immediately before this walk, because its page was
-    /// then mapped.
+    /// mapped at that moment.
     pub moved: Option<VirtRange>,
 }
 
@@ -57,7 +57,7 @@ pub struct HostTable {
     pub sizes: Vec<PageSize>,
 }
 
-/// A guest-physical address as the address that the host translates.
+/// A guest-physical address as a virtual address of the host, which the host translates.
 pub fn as_virtual(gpa: PhysAddr) -> VirtAddr {
     VirtAddr::new(gpa.get())
 }

@@ -16,11 +16,11 @@ use crate::{CHUNKS_MAX, ChunkState, Origin, PROCESSES_MAX, Process, ProcessState
 /// A process's place in the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Slot {
-    /// The index of its [`Process`].
+    /// The index of the process's [`Process`] slot.
     pub index: usize,
-    /// Which user of that slot this process is: see [`Process::generation`].
+    /// The number of this process among the users of the slot: see [`Process::generation`].
     pub generation: u32,
-    /// The number of the first block in its log: see [`Process::blocks_inherited`].
+    /// The number of the first block in the process's log: see [`Process::blocks_inherited`].
     pub blocks_inherited: u32,
 }
 
@@ -31,20 +31,20 @@ pub struct Entrant {
     pub pid: u32,
     /// The guest's processor, as ELF's machine number.
     pub machine: u32,
-    /// How it came to be recorded.
+    /// How the recording of the process began.
     pub origin: Origin,
-    /// The slot that it was forked from, if it was.
+    /// The slot of the process from which it was forked, if it was forked.
     pub parent: Option<Slot>,
-    /// The number of blocks inherited from its parent.
+    /// The number of blocks that the process inherited from its parent.
     pub blocks_inherited: u32,
-    /// The flags of the `clone` call that forked it.
+    /// The flags of the `clone` call that forked the process.
     pub fork_flags: u32,
 }
 
 impl Session {
     /// Claims the free slot of the lowest number for `entrant` and makes it live. `began_ns` returns the time
-    /// of the system's monotonic clock. If all slots are taken, counts that in [`Session::lost`] and returns
-    /// `None`. The caller must still wake the host.
+    /// of the system's monotonic clock. If all slots are in use, increments [`Session::lost`] and
+    /// returns `None`. The caller must still wake the host.
     pub fn claim_process<'a>(
         &self,
         process: impl Fn(usize) -> &'a Process,
@@ -68,8 +68,8 @@ impl Session {
         Some(Slot { index, generation, blocks_inherited: entrant.blocks_inherited })
     }
 
-    /// Claims the free chunk of the lowest number. If all are taken, counts that in [`Session::lost`] and
-    /// returns `None`.
+    /// Claims the free chunk of the lowest number. If all chunks are in use, increments
+    /// [`Session::lost`] and returns `None`.
     pub fn claim_chunk<'a>(&self, ring: impl Fn(usize) -> &'a Ring) -> Option<usize> {
         let free = |&index: &usize| {
             let (free, claimed) = (ChunkState::Free as u32, ChunkState::Claimed as u32);
@@ -88,8 +88,9 @@ impl Session {
     }
 
     /// The chunk that holds entry `at` of a log of the process in `owner`, and the entry's index in the
-    /// chunk; a chunk holds `chunk_entries` entries. A chunk is claimed when its first entry is placed. If
-    /// the log is full or no chunk is free, counts that in [`Session::lost`] and returns `None`.
+    /// chunk; a chunk holds `chunk_entries` entries. A chunk is claimed when its first entry is
+    /// placed. If the log is full or no chunk is free, increments [`Session::lost`] and returns
+    /// `None`.
     pub fn place_in_log<'a>(
         &self,
         log: &[AtomicU32],

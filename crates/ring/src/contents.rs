@@ -3,20 +3,20 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The largest number of TLB entries for which hits can be counted instead of recorded.
 pub const SURE_PAGES_MAX: usize = 128;
 
-/// Which entry of a full set is replaced.
+/// The replacement policy: which entry of a full set is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Replaces {
-    /// The least recently used.
+    /// The least recently used entry.
     Lru = 0,
-    /// The oldest.
+    /// The oldest entry.
     Fifo = 1,
-    /// A random one.
+    /// A random entry.
     Random = 2,
 }
 
 impl Replaces {
-    /// The value of this number.
+    /// The policy with this number.
     pub const fn from_bits(bits: u32) -> Option<Replaces> {
         match bits {
             0 => Some(Replaces::Lru),
@@ -32,7 +32,7 @@ impl Replaces {
 pub enum Place {
     /// Nothing.
     Empty,
-    /// An entry that is not for the asking process.
+    /// An entry that is not for the process that requested the contents.
     Other,
     /// A translation of the page that begins at this address.
     Page(u64),
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// The contents that a word stands for.
+    /// The contents that a word represents.
     pub const fn from_bits(bits: u64) -> Place {
         match bits {
             Place::EMPTY => Place::Empty,
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// The entries of the first-level TLBs, which the host reports to a process that asks.
+/// The entries of the first-level TLBs, which the host reports to a process that requests them.
 ///
 /// ```text
 ///   process   asked = 7, waits ........................... | goes on
@@ -71,8 +71,8 @@ impl Place {
 /// ```
 #[repr(C)]
 pub struct Contents {
-    /// The number of questions of the process, and in `answered` the number of the last question
-    /// that was answered.
+    /// The number of requests that the process has made; `answered` has the number of the last
+    /// request that was answered.
     pub asked: AtomicU32,
     /// See [`Contents::asked`].
     pub answered: AtomicU32,
@@ -89,23 +89,24 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Whether a question waits for an answer.
+    /// Whether a request waits for an answer.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire) != self.answered.load(Ordering::Relaxed)
     }
 
-    /// Asks; only the process itself may call it.
+    /// Requests the contents; only the process itself may call this function.
     pub fn ask(&self) {
         self.asked.fetch_add(1, Ordering::Release);
     }
 
-    /// Answers the last question; `is_known` if the contents are stored here.
+    /// Answers the last request; `is_known` says whether the contents are stored here.
     pub fn answer(&self, is_known: bool) {
         self.is_known.store(is_known.into(), Ordering::Relaxed);
         self.answered.store(self.asked.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Whether the last question has a known answer; `None` if it has not been answered yet.
+    /// Whether the answer to the last request has known contents; `None` if the request has not
+    /// been answered yet.
     pub fn answered(&self) -> Option<bool> {
         let is_answered =
             self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed);

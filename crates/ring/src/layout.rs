@@ -4,16 +4,17 @@ use crate::{Block, Next, Process, Ring, Session};
 
 /// Bytes of a chunk: the ring of one thread, or a part of a process's block log.
 ///
-/// Several times the size of a core's private cache: lines that the host has read come back faster
-/// from the shared cache than from the other core's private cache.
+/// It is several times the size of a core's private cache, because lines that the host has read are
+/// fetched faster from the shared cache than from the other core's private cache.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// The number of chunks: the limit for the threads that live at one time, together with the logs of
+/// The number of chunks: this limits the number of threads at one time together with the logs of
 /// blocks.
 pub const CHUNKS_MAX: usize = 16 << 10;
-/// The limit for the processes that are recorded at one time.
+/// The largest number of processes that are recorded at one time.
 pub const PROCESSES_MAX: usize = 1024;
-/// The limit for the virtual CPUs of a process at one time: more than the number of threads that
-/// Linux allows a user by default. A power of two, so that masking keeps an index in range.
+/// The largest number of virtual CPUs of a process at one time. It is larger than the number of
+/// threads that Linux allows a user by default. It is a power of two, so that masking keeps an
+/// index in range.
 pub const VCPUS_MAX: usize = 1 << 15;
 /// Bytes of the cursors of a process.
 pub const NEXT_BYTES: usize = VCPUS_MAX * size_of::<Next>();
@@ -21,12 +22,13 @@ pub const NEXT_BYTES: usize = VCPUS_MAX * size_of::<Next>();
 pub const RING_RECORDS: usize = CHUNK_BYTES / 8;
 /// The number of records after which the plugin ends a segment and looks for free space.
 ///
-/// A power of two: the plugin detects the end of a span by the low bits of its pointer.
+/// It is a power of two, because the plugin detects the end of a span by the low bits of its
+/// pointer.
 pub const SPAN_RECORDS: usize = 2048;
 /// The number of records that are free in a span when a block begins: for the block and its
 /// accesses.
 pub const SPAN_ROOM: usize = 128;
-/// The limit for the segments of one ring that wait for the host.
+/// The largest number of segments of one ring that wait for the host.
 pub const MARKS_MAX: usize = 4096;
 /// The number of block descriptors in a chunk.
 pub const BLOCKS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<Block>();

@@ -1,8 +1,8 @@
 //! The shared memory between a recorded program and its recorder.
 //!
 //! The plugin inside QEMU writes, and the host process that started QEMU reads. There are no
-//! messages and no locks: everything is in one sparse file that both have mapped, so that no data
-//! is lost when the program is killed, forks, or closes its descriptors.
+//! messages and no locks: all data is in one sparse file that both have mapped, so that no data is
+//! lost when the program is killed, forks, or closes its descriptors.
 //!
 //! ```text
 //!   0              HEADER_BYTES
@@ -25,11 +25,11 @@
 //! A thread ends a *segment* of its ring after every [`SPAN_RECORDS`] records and at each system
 //! call: it reads the system's monotonic clock and publishes the position and the time as a
 //! [`Mark`]. The host orders segments by these times, so a thread that sleeps delays no other
-//! thread. What a thread did before it woke another thread, wrote into a pipe or created a process
-//! is ordered before what the other does next: the thread's segment ended before its system call
-//! began, and the other's next segment ends after the system call that waited for it. If threads or
-//! processes communicate through memory only, without a system call, their order is known only up
-//! to segments.
+//! thread. Accesses of a thread before it woke another thread, wrote into a pipe or created a
+//! process are ordered before the next accesses of the other thread or process: the first thread's
+//! segment ended before its system call began, and the other's next segment ends after the system
+//! call that waited for it. If threads or processes communicate through memory only, without a
+//! system call, the order of their accesses is known only to the precision of segments.
 #![no_std]
 
 mod claim;

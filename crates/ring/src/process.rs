@@ -2,9 +2,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::Contents;
 
-/// The limit for the chunks of block descriptors of one process.
+/// The largest number of chunks of block descriptors of one process.
 pub const LOG_CHUNKS_MAX: usize = 928;
-/// The limit for the chunks of tags of one process.
+/// The largest number of chunks of tags of one process.
 pub const TAG_CHUNKS_MAX: usize = 48;
 
 /// The state of a process slot, in [`Process::state`].
@@ -13,7 +13,7 @@ pub const TAG_CHUNKS_MAX: usize = 48;
 pub enum ProcessState {
     /// Not in use.
     Free = 0,
-    /// A process has claimed it and is initialising it.
+    /// A process has claimed the slot and is initialising it.
     Claimed = 1,
     /// The process of the slot is being recorded.
     Live = 2,
@@ -35,7 +35,8 @@ impl ProcessState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Origin {
-    /// QEMU was started with the plugin: for the first program, or for one that was executed.
+    /// QEMU was started with the plugin: for the first program, or for a program that another one
+    /// executed.
     Started = 0,
     /// The process was forked from the process in slot `parent`.
     Forked = 1,
@@ -43,7 +44,7 @@ pub enum Origin {
     Executed = 2,
 }
 
-/// A basic block, as it was translated.
+/// A basic block, as QEMU translated it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Block {
@@ -55,17 +56,18 @@ pub struct Block {
     pub instructions: u32,
     /// The number of accesses of a fixed block; 0 for other blocks.
     pub accesses: u32,
-    /// The number of these accesses whose addresses are recorded. If not all are, the log of tags
-    /// has [`crate::Derived::WORDS`] entries for each access, after the tags of all accesses.
+    /// The number of these accesses whose addresses are recorded. If not all addresses are
+    /// recorded, the log of tags has [`crate::Derived::WORDS`] entries for each access, after the
+    /// tags of all accesses.
     pub recorded: u32,
-    /// The index of the first of their [`crate::Tag`]s in the log of tags.
+    /// The index, in the log of tags, of the [`crate::Tag`] of the first access.
     pub tags: u32,
     /// Unused.
     pub pad: u32,
 }
 
 /// A process that runs a recorded program. `execve` ends the use of the slot and begins the use of
-/// another one.
+/// another slot.
 #[repr(C, align(4096))]
 pub struct Process {
     /// The state as a [`ProcessState`].
@@ -76,14 +78,15 @@ pub struct Process {
     pub origin: AtomicU32,
     /// The guest's processor, as ELF's machine number.
     pub machine: AtomicU32,
-    /// The index of the slot of the process that it was forked from.
+    /// The index of the slot of the process from which it was forked.
     pub parent: AtomicU32,
-    /// The generation of that slot.
+    /// The generation of the parent's slot.
     pub parent_generation: AtomicU32,
-    /// The number of blocks inherited from the parent; its own log begins with the block of this
-    /// number.
+    /// The number of blocks inherited from the parent; the process's own log begins with the block
+    /// of this number.
     pub blocks_inherited: AtomicU32,
-    /// Distinguishes the users of a slot: the session's count of arrivals when it was claimed.
+    /// Distinguishes the users of a slot: the session's count of arrivals when the slot was
+    /// claimed.
     pub generation: AtomicU32,
     /// Set by the host: the process is to run at full speed without recording.
     pub stop: AtomicU32,
@@ -98,15 +101,15 @@ pub struct Process {
     pub skipped_accesses: AtomicU64,
     /// The number of instructions that were dropped with these accesses.
     pub skipped_instructions: AtomicU64,
-    /// The number of tags in the log of tags. The tags of a block are in it before the block is in
-    /// the log of blocks.
+    /// The number of tags in the log of tags. The tags of a block are in this log before the block
+    /// is in the log of blocks.
     pub tags: AtomicU32,
     /// The flags of the `clone` call by which the process was forked.
     pub fork_flags: AtomicU32,
-    /// Set by the plugin before it executes another program; cleared if that failed.
+    /// Set by the plugin before it executes another program; cleared if this failed.
     pub executing: AtomicU32,
-    /// Set by the plugin while it has counted accesses that it has not reported: they are lost if the process
-    /// is killed.
+    /// Set by the plugin while it has counted accesses that it has not reported: these counts are
+    /// lost if the process is killed.
     pub counting: AtomicU32,
     /// When the process began, in nanoseconds of the system's monotonic clock.
     pub began_ns: AtomicU64,
@@ -115,6 +118,6 @@ pub struct Process {
     /// The chunks of the log of tags, in order: [`crate::TAGS_PER_CHUNK`] tags each.
     pub tag_log: [AtomicU32; TAG_CHUNKS_MAX],
     /// The contents of the first-level TLBs of the machine that is simulated at the same time, for
-    /// a process that asks.
+    /// a process that requests them.
     pub contents: Contents,
 }

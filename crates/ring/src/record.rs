@@ -16,15 +16,15 @@
 //! +----------+----------+--------------------+---------------------+
 //! ```
 //!
-//! A fixed block is followed by `count` addresses: those of the accesses that cannot be derived
-//! from other addresses ([`Derived`]). `1 + made` is 0, except for a block that a fault has ended
-//! after `made` accesses. In a block that was left early otherwise, the next address is
+//! A fixed block is followed by `count` addresses: the addresses of the accesses that cannot be
+//! derived from other addresses ([`Derived`]). `1 + made` is 0, except for a block that a fault has
+//! ended after `made` accesses. If a block was left early for another reason, the next address is
 //! [`Record::NONE`].
 //!
 //! `size` is the logarithm of the number of bytes. An access is a load, a store, or both for an
 //! atomic operation.
 
-/// The low half of the record of an access: everything except the address.
+/// The low half of the record of an access: all parts of the record except the address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub u16);
 
@@ -64,10 +64,10 @@ impl Tag {
 /// How the address of an access that a fixed block does not record is derived from recorded data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Derived {
-    /// What it is derived from: 0 stands for the address of the block's first instruction, and `1 +
-    /// n` for the block's recorded address of index `n`.
+    /// The source of the derivation: 0 stands for the address of the block's first instruction, and
+    /// `1 + n` for the block's recorded address of index `n`.
     pub from: u16,
-    /// The difference to that address, in bytes.
+    /// The difference to the source address, in bytes.
     pub distance: u64,
 }
 
@@ -107,8 +107,9 @@ impl Derived {
     }
 }
 
-/// The fewest accesses that QEMU itself makes when it saves registers to a signal frame. At least this many
-/// accesses by one instruction, after those that the block made the last time, are not the program's.
+/// The smallest number of accesses that QEMU itself makes when it saves registers to a signal
+/// frame. If one instruction makes at least this many accesses after those that the block made at
+/// its last run, these accesses are QEMU's and not the program's.
 pub const STRAYS_MIN: usize = 24;
 
 /// The kind of a record that is not an access.
@@ -119,7 +120,8 @@ pub enum Control {
     Block = 0,
     /// Begins the block of this number, whose fetch the filter has dropped.
     Context = 1,
-    /// This number of instructions ran in blocks of which the filter has dropped everything.
+    /// This number of instructions ran in blocks whose fetches and accesses the filter has all
+    /// dropped.
     Advance = 2,
     /// Begins a block whose accesses are in its descriptor; see [`Record::fixed`].
     Fixed = 3,
@@ -133,9 +135,9 @@ pub enum Control {
     Wide = 6,
     /// An event; see [`event_header`]. The words of the event follow.
     Event = 7,
-    /// To be skipped, together with the next records, whose number is the value.
+    /// Padding: the reader skips this record and the next records, whose number is the value.
     Pad = 8,
-    /// The process asks for the contents of the first-level TLBs and waits: see
+    /// The process requests the contents of the first-level TLBs and waits: see
     /// [`crate::Contents`].
     Ask = 9,
 }
@@ -181,8 +183,8 @@ impl Record {
     pub const COUNT_SHIFT: u32 = 56;
     /// The position of the number of accesses that a fixed block made before a fault.
     pub const MADE_SHIFT: u32 = 48;
-    /// After a fixed block that was left early: in place of the address of the first access that
-    /// was not made.
+    /// After a fixed block that was left early: this value stands in place of the address of the
+    /// first access that was not made.
     pub const NONE: u64 = u64::MAX;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
@@ -217,7 +219,7 @@ impl Record {
         Record(self.0 | (1 + made as u64) << Record::MADE_SHIFT)
     }
 
-    /// The number of accesses after which a fault ended this fixed block, if one did.
+    /// The number of accesses after which a fault ended this fixed block, if a fault ended it.
     pub const fn made(self) -> Option<usize> {
         match self.0 >> Record::MADE_SHIFT & 0xff {
             0 => None,
@@ -226,8 +228,8 @@ impl Record {
     }
 
     /// The record of `count` accesses of one kind to a page. The last use of the page is later than
-    /// that of all pages reported this way before. If the page `goes`, it is evicted instead: the next
-    /// page that is entered replaces it.
+    /// that of all pages reported this way before. If `goes` is true, the page is evicted instead:
+    /// the next page that is entered replaces it.
     pub const fn hits(of: HitsOf, count: u64, goes: bool) -> Record {
         Record::control(Control::Hits, count << 3 | (goes as u64) << 2 | of as u64)
     }
@@ -255,7 +257,7 @@ impl Record {
         self.0 >> Record::VALUE_SHIFT
     }
 
-    /// Whether it is a control record.
+    /// Whether the record is a control record.
     #[inline]
     pub const fn is_control(self) -> bool {
         self.0 as u16 & Tag::CONTROL != 0
@@ -307,7 +309,7 @@ pub enum EventCode {
 }
 
 impl EventCode {
-    /// The code of this number.
+    /// The code with this number.
     pub const fn from_bits(bits: u16) -> Option<EventCode> {
         Some(match bits {
             1 => EventCode::ThreadStart,
@@ -355,9 +357,9 @@ pub enum Call {
     Madvise = 6,
     /// `clone`: flags and stack in the first two arguments.
     Clone = 7,
-    /// `fork`, `vfork`: `clone`'s flags for it in the first argument.
+    /// `fork`, `vfork`: the first argument has the flags that `clone` would have for it.
     Fork = 8,
-    /// `execve`, `execveat`: reported only if it has failed.
+    /// `execve`, `execveat`: reported only if the call has failed.
     Execve = 9,
     /// `exit`.
     Exit = 10,
@@ -390,7 +392,7 @@ pub enum Call {
 }
 
 /// The option of `prctl` by which a program sends a message to its recorder; `pagewalk.h` and
-/// `pagewalk.marker` have it too. Linux has no such option and returns `EINVAL`.
+/// `pagewalk.marker` contain this number too. Linux has no such option and returns `EINVAL`.
 pub const PR_PAGEWALK: u64 = 0x5057_4c4b;
 
 /// The message of a `prctl` with [`PR_PAGEWALK`], in the lowest byte of its second argument; further
@@ -408,7 +410,7 @@ pub enum Said {
 }
 
 impl Said {
-    /// The message in that argument, if it is one of these.
+    /// The message in this argument, if the argument is a known message.
     pub const fn from_argument(argument: u64) -> Option<Said> {
         Some(match argument as u8 {
             3 => Said::Allocated,
@@ -424,13 +426,13 @@ pub const CLONE_VM: u64 = 0x100;
 pub const CLONE_VFORK: u64 = 0x4000;
 
 impl Call {
-    /// Whether a `clone` with these flags creates a thread. In QEMU, `vfork` does not: it is a
-    /// `fork`.
+    /// Whether a `clone` with these flags creates a thread. A `vfork` creates no thread in QEMU,
+    /// which implements it as a `fork`.
     pub const fn makes_thread(flags: u64) -> bool {
         flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
     }
 
-    /// The call of this number.
+    /// The system call with this number.
     pub const fn from_bits(bits: u64) -> Option<Call> {
         Some(match bits {
             1 => Call::Mmap,

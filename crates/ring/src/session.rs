@@ -34,18 +34,19 @@ pub struct Session {
     /// For code and for data: the number of entries of the first-level TLB of the machine that is simulated
     /// at the same time, if guaranteed hits are to be counted; 0 to record all accesses.
     pub sure_pages: [u32; 2],
-    /// For code and for data: the number of sets of these TLBs. The set of a page is its page number
-    /// modulo this.
+    /// For code and for data: the number of sets of these TLBs. The set of a page is its page
+    /// number modulo this number.
     pub sure_sets: [u32; 2],
     /// For code and for data: the replacement policy of these TLBs, as a [`crate::Replaces`].
     pub sure_replaces: [u32; 2],
-    /// The number of blocks that a process records in full before it asks for the contents of the
-    /// TLBs, if it needs to ask.
+    /// The number of blocks that a process records in full before it requests the contents of the
+    /// TLBs, if it needs these contents.
     pub sure_patience: u32,
-    /// 1 if one TLB serves both code and data; then the first elements above describe it.
+    /// 1 if one TLB serves both code and data; in that case the first elements of the arrays above
+    /// describe it.
     pub sure_together: u32,
     /// The number of accesses to drop before recording begins. The plugin drops whole spans and
-    /// reports how many accesses; the host drops the rest exactly.
+    /// reports how many accesses; the host drops the remaining accesses one by one.
     pub skip_accesses: u64,
     /// The directory and the beginning of QEMU's file name, `/usr/bin/qemu-`; zero-terminated.
     pub qemu: [u8; PATH_BYTES_MAX],
@@ -54,9 +55,9 @@ pub struct Session {
     /// The directory and the beginning of the file name of the library that marks allocations, such
     /// as `/lib/pagewalk-allocations-`; zero-terminated, empty if allocations are not to be marked.
     pub allocations: [u8; PATH_BYTES_MAX],
-    /// Set by the host when it stops reading: all processes run on unrecorded.
+    /// Set by the host when it stops reading: all processes continue without being recorded.
     pub over: AtomicU32,
-    /// Incremented when a process or a thread arrives, so that the host looks for it.
+    /// Incremented when a process or a thread arrives, so that the host searches for the new one.
     pub arrivals: AtomicU32,
     /// 1 while the host sleeps on `doorbell`.
     pub host_sleeps: AtomicU32,
@@ -66,9 +67,9 @@ pub struct Session {
     pub chunks_high: AtomicU32,
     /// One more than the highest process slot that was ever claimed.
     pub processes_high: AtomicU32,
-    /// The number of processes that may be running: those that were forked or are about to be, and have not
-    /// reported their end. A process that is ended by `SIGKILL`, or with several threads by any signal, does
-    /// not report it.
+    /// The number of processes that may be running: processes that were forked, or are about to be,
+    /// and that have not reported their end. A process that is ended by `SIGKILL`, or a process
+    /// with several threads that is ended by any signal, does not report its end.
     pub running: AtomicU32,
     /// Set by the plugin of a process that can count guaranteed hits.
     pub counts: AtomicU32,
@@ -78,7 +79,7 @@ pub struct Session {
     pub lost: AtomicU64,
     /// The address of the instruction at which the engine had to stop.
     pub refused_at: AtomicU64,
-    /// The reason as text, padded with zeros.
+    /// The reason for the refusal as text, padded with zeros.
     pub refused: [AtomicU8; REFUSED_BYTES_MAX],
 }
 

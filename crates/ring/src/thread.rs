@@ -2,13 +2,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::{MARKS_MAX, RING_RECORDS, SPAN_RECORDS};
 
-/// What a chunk is used for, in [`Ring::state`].
+/// The use of a chunk, in [`Ring::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ChunkState {
     /// Not in use.
     Free = 0,
-    /// A process has claimed it and is initialising the header.
+    /// A process has claimed the chunk and is initialising its header.
     Claimed = 1,
     /// The ring of a running thread.
     Attached = 2,
@@ -19,7 +19,7 @@ pub enum ChunkState {
 }
 
 impl ChunkState {
-    /// The state of this number.
+    /// The state with this number.
     pub const fn from_bits(bits: u32) -> Option<ChunkState> {
         match bits {
             0 => Some(ChunkState::Free),
@@ -35,9 +35,10 @@ impl ChunkState {
 /// The end of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    /// The number of the thread's records before it, counted from the thread's first.
+    /// The number of records of the thread before this mark, counted from the thread's first
+    /// record.
     pub position: u64,
-    /// Whether the last block before it has run to its end.
+    /// Whether the last block before this mark has run to its end.
     pub whole: bool,
     /// When the segment ended, in nanoseconds of the system's monotonic clock.
     pub ns: u64,
@@ -46,8 +47,9 @@ pub struct Mark {
 /// The cursor of a thread: where it writes its next record, as an address in its process, or
 /// [`Next::NOWHERE`].
 ///
-/// The cursor is advanced after a record was written, and it is in shared memory. So it shows how
-/// far a thread came that was killed, and records need no marks of completeness.
+/// The cursor is advanced after a record was written, and it is in shared memory. So after a thread
+/// was killed, the cursor shows which records are complete, and records need no marks of
+/// completeness.
 #[repr(C, align(64))]
 pub struct Next {
     address: AtomicU64,
@@ -58,7 +60,7 @@ pub struct Next {
 const _: () = assert!(size_of::<Next>() == 64);
 
 impl Next {
-    /// The address of a thread that has no ring yet. It looks like the end of a span.
+    /// The address of a thread that has no ring yet. The address has the form of the end of a span.
     pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;
 
     /// The position in the thread's ring; `None` without a ring. The current span begins at the position
@@ -80,14 +82,14 @@ impl Next {
 pub struct Ring {
     /// The state as a [`ChunkState`].
     pub state: AtomicU32,
-    /// The index of the process slot that it belongs to.
+    /// The index of the process slot to which the thread belongs.
     pub process: AtomicU32,
-    /// The generation of that slot.
+    /// The generation of the process slot.
     pub generation: AtomicU32,
     /// The thread's number in the process, from 0.
     pub thread: AtomicU32,
     /// While the thread reads the clock and publishes a mark: a time that is not later than the
-    /// mark's. Otherwise 0.
+    /// time of the mark. Otherwise 0.
     pub stamping: AtomicU64,
     /// The number of marks published.
     pub marks_head: AtomicU64,
@@ -141,7 +143,7 @@ impl Ring {
     }
 
     /// Ends a segment at `position`, at the time that `clock` returns. Returns false if too many
-    /// marks wait for the host: then the segment goes on.
+    /// marks wait for the host; in that case the segment continues.
     pub fn publish(&self, position: u64, whole: bool, clock: impl FnOnce() -> u64) -> bool {
         if !self.has_room_for_mark() {
             return false;

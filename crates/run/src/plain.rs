@@ -15,7 +15,7 @@ use crate::{
     runnable::Runnable,
 };
 
-/// A machine that is given by its description alone.
+/// A machine that is built only from its description.
 pub(crate) struct Machine {
     description: Description,
     written: Arc<Written>,

@@ -71,7 +71,7 @@ pub struct ShootCounts {
 /// A TLB entry, and when it was filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TlbEntry {
-    /// The translation that it holds.
+    /// The translation that the entry holds.
     pub translation: Translation,
     /// The time at which it was filled, on the clock of [`Board::tick`].
     pub at: u64,
@@ -148,7 +148,7 @@ impl Board {
         self.lock().out.len()
     }
 
-    /// Advances the clock. Returns a number higher than all before.
+    /// Advances the clock. Returns a number that is higher than all earlier ones.
     pub fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
@@ -298,7 +298,7 @@ impl vm::Platform for Cpu<'_> {
     }
 }
 
-/// The log2 of the page size that prices of pages are for.
+/// log2 of the page size to which prices of pages refer.
 const PAGE_BITS: u32 = 12;
 
 impl Processor for Cpu<'_> {
@@ -350,7 +350,7 @@ fn cached(flushes: &[(HatSpace, Flush)]) -> (u64, u64) {
     })
 }
 
-/// Drops from a TLB what `flushes` names.
+/// Drops the entries that `flushes` names from a TLB.
 fn forget(tlb: &mut Tlb, flushes: &[(HatSpace, Flush)]) {
     for (space, flush) in flushes {
         tlb.retain(|&(of, start), entry| {

@@ -8,7 +8,7 @@
 //!
 //! In each call the client touches pages under several entries of its root, so that these entries are
 //! copied into the loaded root. Now and then one of some large programs runs, so that there are several
-//! roots. The spaces, the page table and the copies are real; only the cycles are a model.
+//! roots. Spaces, page table and copies are those of the real code; only the cycles are modelled.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -55,11 +55,11 @@ pub struct ClientsPlan {
     pub schedule: String,
     /// The seed of the order of rings.
     pub seed: u64,
-    /// What a switch takes.
+    /// The prices of a switch.
     pub prices: ClientsPrices,
 }
 
-/// Cycles of what a switch may have to do, as a machine's `[os.costs]` has them.
+/// Cycles of the operations of a switch, as in a machine's `[os.costs]`.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientsPrices {
     /// Loading a root.
@@ -68,7 +68,7 @@ pub struct ClientsPrices {
     pub segments: u64,
     /// Reading a line of a root that is looked through for copies.
     pub line: u64,
-    /// Emptying or comparing an entry, once its line is there.
+    /// Emptying or comparing an entry whose line was already read.
     pub entry: u64,
 }
 
@@ -139,7 +139,7 @@ impl Directories for Roots<'_> {
     fn load(&mut self, _: usize, _: HatSpace) {}
 }
 
-/// Runs `plan`. The error says what is wrong with the plan.
+/// Runs `plan`. The error describes a defect of the plan.
 pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
     let revoke = match plan.revoke.as_str() {
         "purge" => Revoke::Purge,

@@ -32,7 +32,7 @@ pub struct HostOutcome {
     pub load: String,
     /// The name of the page table.
     pub table: String,
-    /// Whether the HAT layer was driven alone.
+    /// Whether the load called only the HAT layer.
     pub hat_only: bool,
     /// Nanoseconds per operation of one thread on the shared layer. This value and the next two are of one
     /// round: the judged round with the median scaling or, if no round is judged, the round with the median
@@ -57,18 +57,18 @@ pub struct HostOutcome {
     /// such work.
     pub predicted: Option<f64>,
     /// Nanoseconds of a counted instruction in the prediction: the time of an operation on one
-    /// thread without its locks, over the instructions of an operation. `None` as for `predicted`.
+    /// thread without its locks, over the instructions of an operation. `None` if `predicted` is `None`.
     pub cycle_ns: Option<f64>,
-    /// Nanoseconds per operation that go to cache lines written by another thread, except those of locks: the
-    /// additional time of an operation if threads take turns with single operations, without the transfers of
-    /// locks' lines. `None` as for `predicted`.
+    /// Nanoseconds per operation for cache lines written by another thread, except those of locks:
+    /// the additional time of an operation if threads take turns with single operations, without
+    /// the transfers of locks' lines. `None` if `predicted` is `None`.
     pub lines_ns: Option<f64>,
-    /// What locks and cache lines cost on this host; `None` if it was not measured for a
+    /// The prices of locks and cache lines on this host; `None` if it was not measured for a
     /// prediction.
     pub prices: Option<HostPrices>,
 }
 
-/// Runs `plan`. The error says what cannot be done of it.
+/// Runs `plan`. The error names the part of the plan that is not possible.
 pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     if plan.threads == 0 || plan.threads > THREADS_MAX {
         return Err(format!("{} threads: choose 1 to {THREADS_MAX}", plan.threads));
@@ -116,8 +116,8 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
 /// The measurements of one round.
 struct Measured {
     times: Times,
-    /// The input of a prediction; `None` for one thread, if the times do not count, and if the price of a
-    /// line is unknown or changed during the round.
+    /// The input of a prediction; `None` for one thread, if the round is not valid, and if the
+    /// price of a line is unknown or changed during the round.
     seen: Option<Seen>,
 }
 

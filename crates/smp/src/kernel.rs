@@ -130,7 +130,7 @@ where
         Ok(())
     }
 
-    /// Runs a null program in an empty space: it uses its text and its stack.
+    /// Runs an empty program, which only uses its text and its stack, in an empty space.
     fn begin(&mut self, space: HatSpace, data: u64) -> Result<(), String> {
         let program = Source::File { key: TEXT, first: 0, shared: false };
         let parts = [
@@ -232,7 +232,7 @@ where
         self.kernel.unmap(shared, all).map_err(text)
     }
 
-    /// One of these steps alone, on the thread's next pages.
+    /// One of the steps of [`Process::thread`] alone, on the thread's next pages.
     fn part(&mut self, call: Call, lie: Lie) -> Result<(), String> {
         let shared = self.spaces.shared;
         if self.count > 0 && self.count.is_multiple_of(PARTS) {
@@ -269,8 +269,8 @@ where
         }
     }
 
-    /// Runs the user's next command. Each user runs all commands in turn and begins with another
-    /// one.
+    /// Runs the user's next command. Each user runs all commands in turn, and different users
+    /// begin with different commands.
     fn command(&mut self) -> Result<(), String> {
         let skeletons = Arc::clone(&self.skeletons);
         let next = (5 * self.number + self.count) as usize % skeletons.len().max(1);

@@ -146,7 +146,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         self.unload(self.shared, at, 4)
     }
 
-    /// One of these steps alone, on the thread's next pages.
+    /// One of the steps of [`Layer::thread`] alone, on the thread's next pages.
     fn part(&mut self, call: Call, lie: Lie) -> Result<(), String> {
         // Operations are counted from 1.
         let count = self.count - 1;

@@ -21,8 +21,8 @@
 //! The pages that `fault` and `unmap` of the last group need are prepared before the measurement. On a
 //! host, a thread that has used all its pages prepares them again.
 //!
-//! Loads call the memory manager ([`crate::kernel`]), or the HAT layer alone ([`crate::layer`]). K94
-//! states what the benchmarks do, but not their numbers of pages or amounts of work: sizes beyond
+//! Loads call the memory manager ([`crate::kernel`]), or the HAT layer alone ([`crate::layer`]).
+//! K94 describes the benchmarks, but not their numbers of pages or amounts of work: sizes beyond
 //! those in its section 5.3 are assumptions. The bursts of `tpcb` are chosen so that a single lock
 //! around the layer is busy about as often as in the paper.
 
@@ -62,7 +62,7 @@ pub(crate) const REGION: u64 = 64;
 pub(crate) const RECORD_BURST: u64 = 130_000;
 /// Cycles of copying a record.
 pub(crate) const RECORD: u64 = 400;
-/// Cycles of telling a device of a record.
+/// Cycles of notifying a device of a record.
 pub(crate) const TELL: u64 = 100;
 /// Cycles of work between two faults of a computing program: 20 ms at 50 MHz.
 pub(crate) const SPEC_BURST: u64 = 1_000_000;
@@ -72,7 +72,7 @@ pub(crate) const SPEC_BURST: u64 = 1_000_000;
 pub enum Load {
     /// `fork`: a process forks a child, which stores to some pages and exits.
     Fork,
-    /// `exec`: a null program begins in a child.
+    /// `exec`: an empty program begins in a child.
     Exec,
     /// `fault`: minor faults and copy on write in turn.
     Fault,
@@ -84,15 +84,15 @@ pub enum Load {
     Dma,
     /// `spec`: computation with few faults.
     Spec,
-    /// Threads of one space, each in its own part of it.
+    /// Threads of one space, each in its own part of the space.
     MtLow,
     /// Threads of one space, all in the same part.
     MtHigh,
-    /// One step of these operations alone, on pages that only this thread uses.
+    /// One step of a thread's operation alone, on pages that only this thread uses.
     Mt(Call, Lie),
     /// The commands of [`crate::KENBUS`], one after the other.
     Kenbus,
-    /// A skeleton that the user gives.
+    /// A skeleton that the user supplies.
     Skeleton,
 }
 
@@ -168,8 +168,8 @@ pub(crate) const PART: u64 = 4;
 pub(crate) const PARTS: u64 = 256;
 
 impl Lie {
-    /// The first page of operation `count` of thread `number` of `threads`, relative to the first page
-    /// of all.
+    /// The first page of operation `count` of thread `number` of `threads`, relative to the first
+    /// page of all threads.
     pub(crate) fn first(self, count: u64, number: u64, threads: u64) -> u64 {
         let part = count % PARTS;
         PART * match self {
@@ -214,7 +214,7 @@ impl Asked {
     }
 }
 
-/// A processor as a load uses it.
+/// The operations of a processor that loads use.
 pub(crate) trait Processor: hat::Platform + vm::Platform {
     /// Switches the processor to `space`, in the context that the layer gives the space.
     fn enter<S: Scheme<Table = dyn Mounted>>(

@@ -21,7 +21,7 @@ const FRAMES: usize = 1 << (REGION_SHIFT - FRAME_SHIFT);
 type Frame = Box<[AtomicU64]>;
 type Region = Box<[OnceLock<Frame>]>;
 
-/// Memory from address 0. Clones are the same memory. Words that were never written read as zero.
+/// Memory from address 0. Clones share the memory. Words that were never written read as zero.
 #[derive(Clone, Debug)]
 pub struct SharedMemory {
     regions: Arc<[OnceLock<Region>]>,
@@ -132,7 +132,7 @@ impl Memory for &SharedMemory {
     }
 }
 
-/// Exclusive access works like shared access.
+/// Operations with exclusive access are implemented by those with shared access.
 impl Memory for SharedMemory {
     fn read_u64(&self, addr: PhysAddr) -> u64 {
         (&self).read_u64(addr)

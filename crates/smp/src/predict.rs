@@ -7,12 +7,14 @@
 //!   all at once    |  work  | lines | locks | waits |     virtual time
 //! ```
 //!
-//! Virtual time knows which locks are held when, and the instructions that run under each. The nanoseconds of
-//! these instructions are measured on one thread that reads the clock at each lock ([`locks::watched`]); the
-//! nanoseconds of a whole operation are measured on one thread that does not. Locks and their cache lines
-//! have [prices](HostPrices). A lock that comes from another thread also brings the lines that it protects,
-//! which the other thread wrote. The cost of these lines is measured by threads that take turns, so that none
-//! waits. When all threads run at once, each lock that comes from another thread adds its share of that cost.
+//! Virtual time gives the locks that are held at each moment, and the instructions that run under
+//! each lock. The nanoseconds of these instructions are measured on one thread that reads the clock
+//! at each lock ([`locks::watched`]); the nanoseconds of a whole operation are measured on one
+//! thread that does not read the clock. Locks and their cache lines have [prices](HostPrices). A
+//! lock that comes from another thread also brings the lines that it protects, which the other
+//! thread wrote. The cost of these lines is measured by threads that take turns, so that no thread
+//! waits. When all threads run at once, each lock that comes from another thread adds its share of
+//! that cost.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -40,34 +42,34 @@ pub(crate) struct Seen {
     pub(crate) alone_ns: f64,
     /// Additional nanoseconds per operation if threads take turns.
     pub(crate) lines_ns: f64,
-    /// What locks and cache lines cost.
+    /// The prices of locks and cache lines.
     pub(crate) prices: HostPrices,
 }
 
 /// The prediction.
 pub(crate) struct Prediction {
-    /// The throughput of all threads over that of one.
+    /// The throughput of all threads over that of one thread.
     pub(crate) scaling: f64,
     /// Nanoseconds of an instruction.
     pub(crate) cycle_ns: f64,
     /// Nanoseconds per operation for cache lines other than those of locks.
     pub(crate) lines_ns: f64,
-    /// What locks and cache lines cost, as measured.
+    /// The measured prices of locks and cache lines.
     pub(crate) prices: HostPrices,
 }
 
 /// Nanoseconds of a cycle of virtual time.
 const CYCLE_NS: f64 = 0.1;
 
-/// What virtual time counts for a plan, which does not depend on prices, and where one thread
-/// spends its time.
+/// The counts of virtual time for a plan, which do not depend on prices, and the time that one
+/// thread spends in each place.
 pub(crate) struct Predictor<'a> {
     plan: &'a HostPlan,
     /// Per operation on one thread, by place: the cycles of work at the prices of [`Costs::HOST`], and the
     /// locks acquired or released.
     work: BTreeMap<Option<Class>, f64>,
     locks: f64,
-    /// What one thread of the host did in `operations`, as watched.
+    /// The observations of one thread of the host during `operations`.
     watch: Watch,
     operations: u64,
     clock_ns: f64,
@@ -127,7 +129,7 @@ impl<'a> Predictor<'a> {
         Ok(Prediction { scaling, cycle_ns, lines_ns, prices })
     }
 
-    /// How long work takes in each place, such that an operation takes `work_ns`.
+    /// The duration of work in each place, chosen so that an operation takes `work_ns`.
     fn paces(&self, work_ns: f64, prices: &HostPrices) -> Paces {
         // The watching takes time, and what it leaves is more than an operation takes otherwise.
         let watched = |spent: &Spent| {

@@ -56,7 +56,7 @@ where
     H: Host<Table = dyn Mounted>,
     H::Platform: Processor,
 {
-    /// Runs a process from its beginning, in the given space, to its end.
+    /// Runs a process, from its beginning to its end, in the given space.
     fn process(&mut self, number: usize, mut space: HatSpace) -> Result<(), String> {
         self.kernel.platform().enter(self.hat, space)?;
         let process = &self.skeleton.processes[number];
@@ -167,7 +167,7 @@ where
         }
     }
 
-    /// Forgets these pages: stores to them may fault again.
+    /// Drops what is recorded about these pages: stores to them may fault again.
     fn forget(&mut self, space: HatSpace, page: u64, pages: u64) {
         let range = (space, page)..=(space, page.saturating_add(pages - 1));
         let gone: Vec<_> = self.stores.range(range).copied().collect();
@@ -181,8 +181,8 @@ fn of(page: u64, pages: u64) -> VirtRange {
     range(page << SIZE.shift(), pages)
 }
 
-/// A number for a file, from its name: files with equal names in several skeletons are the same
-/// file.
+/// A number for a file, computed from its name, so that files with equal names in several
+/// skeletons count as one file.
 fn inode(name: &str) -> u64 {
     // FNV-1a.
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

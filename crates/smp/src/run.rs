@@ -24,7 +24,8 @@ use crate::{
     Timed, load::Asked, memory::SharedMemory, world::World,
 };
 
-/// The locking schemes: those of K94's sections 4.4 and 6.2, and one that locks subtrees.
+/// The locking schemes: the schemes of K94's sections 4.4 and 6.2, and a scheme that locks
+/// subtrees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SchemeName {
     Global,
@@ -129,7 +130,7 @@ pub struct HatOutcome {
     pub load: String,
     /// The name of the page table.
     pub table: String,
-    /// Whether the HAT layer was driven alone.
+    /// Whether the load called only the HAT layer.
     pub hat_only: bool,
     /// The number of operations of all processors.
     pub operations: u64,
@@ -162,7 +163,7 @@ pub struct ContextUse {
     pub unlisted: u64,
     /// Entries into a space that had a context, with the lock of the list that is ordered by use.
     pub listed: u64,
-    /// Entries into a space that had no context and was given one.
+    /// Entries into a space that had no context and got one.
     pub taken: u64,
     /// Entries counted in `taken` whose context was taken from another space.
     pub stolen: u64,
@@ -178,7 +179,7 @@ pub struct LockShare {
     pub counts: ClassCounts,
 }
 
-/// Runs `plan`. The error says what cannot be done of it, or what went wrong.
+/// Runs `plan`. The error names the part of the plan that is not possible, or describes a failure.
 pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
     run_in(Order::Clocks, None, plan).map(|(outcome, _)| outcome)
 }
@@ -188,13 +189,13 @@ pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
 pub enum Order {
     /// The processor with the lowest clock.
     Clocks,
-    /// The processors in turn, one operation each. For [`Costs::FREE`], with which only the end of an
-    /// operation advances a clock.
+    /// The processors in turn, one operation each. This order is for [`Costs::FREE`], with which
+    /// only the end of an operation advances a clock.
     Turns,
 }
 
-/// Runs `plan` in this order. Returns also where its work is done. If there are `paces`, they give the time
-/// of work.
+/// Runs `plan` in this order. Also returns the work by the lock under which it is done. If there
+/// are `paces`, they give the duration of work.
 pub fn run_in(
     order: Order,
     paces: Option<&Paces>,
@@ -236,7 +237,7 @@ pub(crate) trait OnScheme {
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result;
 }
 
-/// Does `f` with the scheme `name` of locks of `L`.
+/// Runs `f` with the scheme `name` of locks of `L`.
 pub(crate) fn with_scheme<L: Locks, F: OnScheme>(
     name: &str,
     pool: Pool,
@@ -261,8 +262,8 @@ where
     })
 }
 
-/// As [`with_scheme`], compiled once for all schemes with a lock for each descriptor; for runs that are not
-/// timed on this host.
+/// Like [`with_scheme`], but compiled once for all schemes with a lock for each descriptor; for
+/// runs that are not timed on this host.
 pub(crate) fn with_any_scheme<L: Locks, F: OnScheme>(
     name: &str,
     pool: Pool,

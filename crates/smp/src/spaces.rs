@@ -1,4 +1,4 @@
-//! The spaces of a processor, and the memory manager that they belong to.
+//! The spaces of a processor, and the memory manager to which they belong.
 
 use hat::{HatSpace, MmuPlace, locking::Locks};
 use physmem::Buddy;

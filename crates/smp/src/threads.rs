@@ -5,9 +5,9 @@
 //!            thread 1  =op=op=op=op=                    thread 1      =op=    =op=    =op=
 //! ```
 //!
-//! All threads work on one layer, or each on its own. When threads take turns, no thread waits for a lock,
-//! but each finds the cache lines that it uses written by another thread: the additional time of an
-//! operation, compared with a single thread, is the cost of these lines.
+//! All threads work on one layer, or each thread on a layer of its own. When threads take turns, no
+//! thread waits for a lock, but another thread has written the cache lines that the thread uses:
+//! the additional time of an operation, compared with a single thread, is the cost of these lines.
 
 use std::{
     collections::BTreeMap,
@@ -45,11 +45,11 @@ use crate::{
 /// The duration of each measurement.
 const MEASURED: Duration = Duration::from_millis(40);
 
-/// The number of operations between two reads of the clock, and before the first.
+/// The number of operations between two reads of the clock, and before the first read.
 const BATCH: u64 = 32;
 
-/// The number of operations that are timed together if threads take turns: whole rounds of what loads
-/// do in turn.
+/// The number of operations that are timed together if threads take turns: a multiple of the number
+/// of operations after which loads repeat.
 const TURNS_BATCH: u64 = 64;
 
 /// The least number of batches if threads take turns; the first one does not count.
@@ -65,8 +65,8 @@ pub(crate) enum Pace {
     InTurn,
 }
 
-/// Nanoseconds per operation of each of `threads`, on `layers` layers: one for all threads, or one for
-/// each.
+/// Nanoseconds per operation of each of `threads`, on `layers` layers: one layer for all threads,
+/// or one for each thread.
 pub(crate) fn measure(
     plan: &HostPlan,
     asked: &Asked,
@@ -101,8 +101,7 @@ pub(crate) fn acquisitions(
     Ok(by_name)
 }
 
-/// Watches what one thread does in `operations` operations, after `before` operations that do not
-/// count.
+/// Observes `operations` operations of one thread, after `before` operations that do not count.
 pub(crate) fn watch(
     plan: &HostPlan,
     asked: &Asked,
@@ -147,7 +146,7 @@ impl OnScheme for OnHost<'_> {
     }
 }
 
-/// A thread on its own layer, which runs beside others.
+/// A thread on its own layer, which runs at the same time as other threads.
 struct Other<'a> {
     plan: &'a HostPlan,
     asked: &'a Asked,
@@ -165,7 +164,7 @@ impl OnScheme for Other<'_> {
     }
 }
 
-/// The operations of one thread, watched.
+/// Operations of one thread under observation.
 struct Watching<'a> {
     plan: &'a HostPlan,
     asked: &'a Asked,
@@ -379,8 +378,8 @@ impl Frames for Quiet {
     }
 }
 
-/// The median; the upper one of the two in the middle if there are two, and 0 if there are no
-/// values.
+/// The median of the values; for an even number of values the larger of the two in the middle, and
+/// 0 if there are no values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);

@@ -8,10 +8,11 @@
 //!
 //! The control does the same work on each thread without shared locks or cache lines. If even the
 //! control does not reach 1.7 times the throughput on two threads, the host's cores are busy with
-//! other work or share too much, and the times of the shared layer show nothing about its locks. Each
-//! of the three is timed twice in a round, in one order and then in the reverse order, so that a
-//! disturbance of one measurement appears as a difference between the two. In both cases the round
-//! does not count.
+//! other work or share too much, and the times of the shared layer show nothing about its locks.
+//! One thread alone, the control and the shared layer are each timed twice in a round, in one order
+//! and then in the reverse order, so that a disturbance of one measurement appears as a difference
+//! between the two. If the control does not scale, or if the two times differ, the round does not
+//! count.
 
 /// The least scaling of the control on two threads.
 const CONTROL_MIN: f64 = 1.7;
@@ -34,7 +35,7 @@ pub struct Times {
     pub control: f64,
     /// The time on all threads on one layer.
     pub shared: f64,
-    /// Whether the two times of each are close to each other.
+    /// Whether the two times of each measurement are close to each other.
     is_even: bool,
 }
 
@@ -66,12 +67,12 @@ impl Times {
     }
 }
 
-/// The item with the median `number`; of an even number of items the upper one of the two in the
+/// The item with the median `number`; for an even number of items, the larger of the two in the
 /// middle.
 ///
 /// # Panics
 ///
-/// There is no item.
+/// Panics if there is no item.
 pub fn middle<T>(items: impl Iterator<Item = T>, number: impl Fn(&T) -> f64) -> T {
     let mut items: Vec<T> = items.collect();
     items.sort_unstable_by(|a, b| number(a).total_cmp(&number(b)));

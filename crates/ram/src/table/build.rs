@@ -13,8 +13,8 @@ use super::{flat::Flat, formats::Format, page_table_formats, small};
 /// A table in its memory, below the mapping lists of its frames, or why it cannot be built.
 pub(super) type Mounting = Result<Hat, Refusal>;
 
-/// The table that `description` names, in `memory`, which is its own; without a page table, a set
-/// of pages.
+/// The table that `description` names, in `memory`, which belongs to this table alone; if the
+/// machine has no page table, a set of pages.
 pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'static) -> Mounting {
     let Some(table) = &description.page_table else { return mounted(Flat::new()) };
     let format = Format::named(&table.format).ok_or_else(|| {
@@ -32,7 +32,7 @@ pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'stati
     (format.build)(Build { table, memory, memory_bytes, base, marks, area })
 }
 
-/// Checks that the format has all keys that are given.
+/// Checks that the format supports all given keys.
 fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusal> {
     let given = [
         ("levels", table.levels.is_some()),
@@ -55,7 +55,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
     }
 }
 
-/// `table` without its static type.
+/// `table` as an object without its static type.
 pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
     Ok(Hat::new(Box::new(table)))
 }
@@ -73,7 +73,7 @@ pub(super) struct Build<'a, M> {
     pub(super) base: PageSize,
     /// Whether walks set usage bits.
     pub(super) marks: bool,
-    /// The area in which spaces see tables of small spaces.
+    /// The area in which tables of small spaces are visible in other spaces.
     pub(super) area: Option<VirtRange>,
 }
 
@@ -90,8 +90,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         }
     }
 
-    /// The tree `table` in its memory, behind the software TLB if there is one. Without one, walks can start
-    /// below the root.
+    /// The tree `table` in its memory, behind the software TLB if there is one. Without a software
+    /// TLB, walks can start below the root.
     pub(super) fn tree(self, table: impl Tree + Send + Sync + 'static) -> Mounting {
         if self.table.software_tlb.is_some() {
             return self.any(table);
@@ -99,8 +99,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         mounted(Mount::tree(table, self.memory))
     }
 
-    /// The radix tree `table` in its memory. It remembers the lowest table of the last operation,
-    /// unless `remembers_leaf` is false.
+    /// The radix tree `table` in its memory. The table keeps the lowest table of the last
+    /// operation, unless `remembers_leaf` is false.
     pub(super) fn radix<F: pagetable::Format + Send + Sync + 'static>(
         self,
         table: Radix<F>,

@@ -21,8 +21,8 @@ pub(super) struct Flat {
     words: Vec<[u64; WORDS]>,
     /// Unused indices in `words`.
     free: Vec<usize>,
-    /// By the lowest bits of a chunk's number: the chunk that a walk last searched for, and its
-    /// index.
+    /// Indexed by the lowest bits of a chunk's number: the chunk for which a walk searched last,
+    /// and its index.
     recent: [Option<(Chunk, usize)>; RECENT],
     /// All page sizes.
     page_sizes: Vec<PageSize>,
@@ -39,7 +39,7 @@ struct Chunk {
     space: u32,
 }
 
-/// Enough for walks all over 4 GiB of 4K pages.
+/// The number of recent chunks: enough for walks of pages of 4K spread over 4 GiB.
 const RECENT: usize = 256;
 const CHUNK_SHIFT: u32 = 12;
 const WORDS: usize = (1 << CHUNK_SHIFT) / u64::BITS as usize;

@@ -1,13 +1,13 @@
-//! The page-table formats that a machine file can name: one row each, with everything that depends
-//! on the format.
+//! The page-table formats that a machine file can name: one row each, with all data and functions
+//! that depend on the format.
 //!
 //! ```text
 //!   name        keys                     walked  handler              build
 //!   "mpt"       software_tlb, ...        Down    5 a node, 4 a page   |build| build.radix(...)
 //! ```
 //!
-//! Every row has every part, so that a new format cannot omit one. Nothing else in this crate tests
-//! the name of a format.
+//! Every row has every part, so that a new format cannot omit one. No other code in this crate
+//! tests the name of a format.
 
 use addr::Memory;
 use description::{BITS_MAX, Refusal};
@@ -49,7 +49,7 @@ pub struct Relocation {
     pub entry_bytes: u64,
     /// The address after the last slot.
     pub end: u64,
-    /// The default bytes of all slots; the next field has those of one slot.
+    /// The default bytes of all slots; the next field has the default bytes of one slot.
     pub area: u64,
     pub slot: u64,
     /// Whether slots cannot have another size.
@@ -73,9 +73,9 @@ const SEGMENTS: Relocation = Relocation {
 };
 
 /// The PID register replaces the upper seven bits of addresses below 32M (SA-1110 Developer's Manual
-/// section 6.2), of which the first is 0. One domain of 16 is the kernel's, and spaces without a domain
-/// cannot be kept out of each other's slots (Wiggins and Heiser 2000). PIDs are assigned from the last one
-/// down.
+/// section 6.2), the first of which is 0. One of the 16 domains belongs to the kernel, and spaces
+/// without a domain cannot be kept out of each other's slots (Wiggins and Heiser 2000). PIDs are
+/// assigned from the highest downwards.
 const PID_AND_DOMAINS: Relocation = Relocation {
     covers: 1 << 20,
     entry_bytes: 4,
@@ -95,15 +95,16 @@ pub struct Format<M> {
     /// The keys of `[page_table]` that the format accepts besides `format` and `source`.
     pub(super) keys: &'static [&'static str],
     pub walked: Walked,
-    /// The largest number of bits of a context that hardware for it has, as far as the format
-    /// determines that.
+    /// The largest number of context bits of hardware with this format, as far as the format
+    /// determines it.
     pub context_bits: u8,
     /// Whether a page's entry has a bit that hardware ignores, for marks of the system.
     pub has_marks: bool,
-    /// How processors with this format relocate the addresses of small spaces, if they can.
+    /// How processors with this format relocate the addresses of small spaces, if they support
+    /// relocation.
     pub relocation: Option<Relocation>,
-    /// The settings that make it a table of the same family for longer addresses: the number of bits of a
-    /// sign-extended address, and the setting, ascending.
+    /// The settings that select a table of the same family for longer addresses: the number of bits
+    /// of a sign-extended address, and the setting, ascending.
     pub wider: &'static [(u32, &'static str)],
     /// The instructions of a software refill handler for the format.
     pub handler: Path,
@@ -441,15 +442,15 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
     }
 }
 
-/// As for an `mpt`, and a test whether the entry is a superpage (1).
+/// The instructions for an `mpt`, plus a test whether the entry is a superpage (1).
 const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
 
 /// At each node: shift as the last guard says (1), mask (1), add (1), load guard and pointer (2),
 /// compare the guard as far as it is valid (2), branch (1), the next shift (1), leave the loop at
-/// an external node (1). The root's entry has no index (3 fewer); in an external node the position
-/// of the pair is known.
+/// an external node (1). The root's entry has no index, so it takes 3 instructions fewer; in an
+/// external node the position of the pair is known.
 const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
 
-/// As for a `hashed` table. The tag has more bits to mask (1), and the page has a position in its
-/// cluster (3).
+/// The instructions for a `hashed` table. In addition, the tag has more bits to mask (1), and the
+/// page has a position in its cluster (3).
 const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };

@@ -1,9 +1,10 @@
 //! The instructions of a software refill handler, by its path through a page table of one format.
 //!
-//! The path is that of the walk over the simulated page table; the numbers here are the cost of each kind of
-//! reference. What the handler executes besides is part of the walker (`hardware/walker/handler.rs`).
+//! The path is that of the walk over the simulated page table; the numbers in this file are the
+//! cost of each kind of reference. All other instructions of the handler are counted by the walker
+//! (`hardware/walker/handler.rs`).
 
-/// Saving and restoring two more registers than the handler has for its own use.
+/// Saving and restoring two registers in addition to those that the handler may use freely.
 pub const SAVE: u64 = 4;
 /// The instructions of a handler on its path through a page table of one format.
 #[derive(Clone, Copy, Debug)]

@@ -22,8 +22,8 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
     })
 }
 
-/// The slots that `description` requests, in the area where its page table lets spaces see other
-/// spaces' tables.
+/// The slots that `description` requests, in the area of its page table in which tables of other
+/// spaces can be visible.
 pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> {
     let Some(small) = &description.os.small else { return Ok(None) };
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.small{key}"), what));

@@ -1,5 +1,5 @@
-//! The LRU stacks of all page sizes. Each stack is fed only with the accesses that leave the page
-//! used last in the stack of the next smaller size.
+//! The LRU stacks of all page sizes. Each stack gets only the accesses that, in the stack of the
+//! next smaller size, are not to the page used last.
 
 use addr::PageSize;
 use description::Error;
@@ -9,15 +9,16 @@ use trace::{Batch, Event, Meta};
 
 use super::{Curve, CurveOptions, Lookups, PAGE_SIZE_MIN};
 
-/// The number of upper bits of a `u64` that page numbers do not use. They hold the number of the
-/// address space.
+/// The number of upper bits of a `u64` that page numbers do not use. These bits hold the number
+/// of the address space.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
 /// One LRU stack for each page size, smallest first.
 pub(super) struct Chain {
     lookups: Lookups,
     levels: Vec<Level>,
-    /// Accesses that touch one page, whatever the page size: one lookup each for every size.
+    /// Accesses that touch one page, whatever the page size: each is one lookup for every page
+    /// size.
     single: u64,
     /// The trace's numbers of the spaces, in the order in which they first ran, with the tag of
     /// each.
@@ -176,7 +177,7 @@ impl Level {
     }
 }
 
-/// The set of pages that have been looked up, a bit for each page.
+/// The set of pages that have been looked up, with one bit for each page.
 #[derive(Default)]
 struct Seen {
     words: FxHashMap<u64, u64>,

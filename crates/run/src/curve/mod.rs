@@ -11,9 +11,9 @@
 //!                  | no                                          ... up to 1G
 //! ```
 //!
-//! No machine is involved: one TLB, one page size, no second level. Pages of different spaces
-//! are different, as with address-space identifiers, and what the operating system unmaps is
-//! not flushed.
+//! A curve needs no machine: it has one TLB, one page size, and no second level. Pages of
+//! different spaces are different, as with address-space identifiers, and pages that the operating
+//! system unmaps are not flushed.
 
 mod chain;
 mod sampled;
@@ -60,10 +60,10 @@ impl Lookups {
     }
 }
 
-/// What to count.
+/// The options of curves: which lookups are counted.
 #[derive(Clone, Debug)]
 pub struct CurveOptions {
-    /// The kinds of lookups. There is a curve for each of these with each of the page sizes.
+    /// The kinds of lookups. There is a curve for each kind of lookup with each page size.
     pub lookups: Vec<Lookups>,
     /// The page sizes, in any order, 4 KiB or larger.
     pub page_sizes: Vec<PageSize>,
@@ -74,7 +74,7 @@ pub struct CurveOptions {
 /// The smallest page size of a curve.
 pub const PAGE_SIZE_MIN: PageSize = PageSize::SIZE_4K;
 
-/// The most entries that a curve goes to.
+/// The largest number of entries of a curve.
 pub const ENTRIES_MAX: u32 = 1 << 22;
 
 /// The number of lookups by the smallest fully associative LRU TLB in which they hit.
@@ -88,7 +88,7 @@ pub struct Curve {
     pub total: u64,
     /// The number of first lookups of a page, which miss in a TLB of any size.
     pub cold: u64,
-    /// At index i, the number of lookups that hit in a TLB of i + 1 entries and in no smaller one.
+    /// At index i, the number of lookups that hit in a TLB of i + 1 entries and in no smaller TLB.
     pub hits: Vec<u64>,
 }
 
@@ -102,8 +102,8 @@ impl Curve {
     }
 }
 
-/// Counts the lookups of all of `source`. Returns the curves in the order of the options, all page
-/// sizes of the first kind of lookup first.
+/// Counts the lookups of all of `source`. Returns the curves in the order of the options, with all
+/// page sizes of the first kind of lookup first.
 pub fn curve(
     source: &mut dyn Source,
     options: &CurveOptions,

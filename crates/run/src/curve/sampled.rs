@@ -11,14 +11,16 @@
 //!                                                                        ... and so for each page size
 //! ```
 //!
-//! All accesses to a page are sampled or none, so that reuse distances scale with the share of pages in the
-//! sample. The share begins at all pages, and is halved whenever the sample has more than [`PAGES_MAX`]
-//! pages. This is fixed-size SHARDS (Waldspurger, Park, Garthwaite and Ahmad, *Efficient MRC Construction
-//! with SHARDS*, FAST 2015, sections 3 and 4). As in that paper's SHARDS-adj, the difference between the
-//! estimated and the known number of lookups is added to the smallest reuse distance. Three things differ
-//! from the paper. Shares are powers of two, so that half of the pages leave the sample at a time. Each count
-//! is weighted by the share at the time of counting, and is not rescaled later. The share is also halved when
-//! the sample has more uses than a run can afford, as long as [`PAGES_MIN`] pages stay.
+//! Either all accesses to a page are sampled or no access to it, so that reuse distances scale with
+//! the share of pages in the sample. The share begins at all pages, and is halved whenever the
+//! sample has more than [`PAGES_MAX`] pages. This is fixed-size SHARDS (Waldspurger, Park,
+//! Garthwaite and Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015, sections 3 and 4). As
+//! in that paper's SHARDS-adj, the difference between the estimated and the known number of lookups
+//! is added to the smallest reuse distance. Three things differ from the paper. Shares are powers
+//! of two, so half of the sampled pages are removed from the sample at a time. Each count is
+//! weighted by the share at the time of counting, and later changes of the share do not rescale it.
+//! The share is also halved when the sample has more uses than a run can afford, as long as
+//! [`PAGES_MIN`] pages stay in the sample.
 //!
 //! The sample is taken in windows over the whole trace, however long the trace is ([`Windows`]):
 //!
@@ -28,13 +30,13 @@
 //!                   counts x 4/0.5 when it is over                              counts x its accesses / those looked at
 //! ```
 //!
-//! So a long run takes little more time, and a phase of some millions of accesses is still seen. The stacks
-//! do not change between windows. The curves are exact if there are no more than [`PAGES_MAX`] pages and all
-//! accesses are in windows.
+//! So a long run takes little more time, and even a phase of only some millions of accesses is
+//! sampled. The stacks do not change between windows. The curves are exact if there are no more
+//! than [`PAGES_MAX`] pages and all accesses are in windows.
 //!
 //! A recorder may only count the accesses that are guaranteed to hit the first TLB ([`Batch::hits`]). These
 //! accesses are hits for every size, and their pages become the most recently used when the recorder reports
-//! them, later than they were used. So depths can be off by the number of entries of the first TLB.
+//! them, later than they were used. So depths can be wrong by as many entries as the first TLB has.
 
 use std::{collections::BTreeMap, slice};
 
@@ -48,12 +50,13 @@ use super::{Curve, Lookups, PAGE_SIZE_MIN};
 pub const PAGES_MAX: usize = 1 << 13;
 /// If the sample is halved to save time, at least half of this number of pages stay in it.
 pub const PAGES_MIN: usize = 1 << 11;
-/// The lowest allowed number of accesses per use of a sampled page. More frequent uses make the
-/// sample shrink, unless it is small.
+/// The lowest allowed number of accesses per use of a sampled page. If uses are more frequent, the
+/// sample is halved, unless it is small.
 const ACCESSES_PER_USE: u64 = 24;
 /// The number of accesses between two checks of how often sampled pages are used.
 const LOOK_ACCESSES: u64 = 1 << 18;
-/// Places in the stack beyond [`PAGES_MAX`], since the sample is halved a little late.
+/// Additional places in the stack beyond [`PAGES_MAX`], since the sample is halved slightly later
+/// than that number is reached.
 const SPARE: usize = 64;
 /// The number of upper bits of a `u64` that page numbers do not use. They hold the number of the
 /// address space.
@@ -67,7 +70,7 @@ pub struct Windows {
     /// The number of accesses in the first window, at the beginning of the run.
     pub whole: u64,
     /// The number of accesses in the window at the beginning of each period after the first window;
-    /// 0 is taken for 1.
+    /// 0 counts as 1.
     pub window: u64,
     /// The number of accesses in a period: a window and the gap after it.
     pub period: u64,
@@ -84,19 +87,20 @@ impl Default for Windows {
 pub struct Gaps {
     /// The number of accesses at the beginning of the counts that were all looked up.
     pub after: u64,
-    /// After them, about one in this many accesses was looked up.
+    /// After these accesses, about one in this many was looked up.
     pub one_in: u64,
 }
 
 /// The curve of the loads and stores of a run, from a sample of its pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampledCurve {
-    /// The curve. The hits are estimated if not all pages are in the sample; the number of lookups is still
-    /// exact then. Both are estimated if not all accesses were looked up.
+    /// The curve. The hits are estimated if not all pages are in the sample; in that case the
+    /// number of lookups is still exact. Both hits and lookups are estimated if not all accesses
+    /// were looked up.
     pub curve: Curve,
     /// The number of pages per sampled page at the end: 1 if all pages were sampled.
     pub one_in: u64,
-    /// Which accesses were not looked up; `None` if all were.
+    /// Which accesses were not looked up; `None` if all accesses were looked up.
     pub gaps: Option<Gaps>,
 }
 
@@ -117,7 +121,7 @@ impl<'a> Sampled<'a> {
         Sampled::in_windows(source, page_sizes, entries_max, Windows::default())
     }
 
-    /// As [`Sampled::new`], with the given windows.
+    /// Like [`Sampled::new`], with the given windows.
     pub fn in_windows(
         source: &'a mut dyn Source,
         page_sizes: &[PageSize],
@@ -154,7 +158,8 @@ struct Sampler {
     levels: Vec<Level>,
     /// Accesses of the open period that were looked up and touch one page, whatever the page size.
     single: u64,
-    /// The same of all earlier periods, scaled up to all accesses of these.
+    /// The number of such accesses in all earlier periods, scaled up to all accesses of these
+    /// periods.
     single_before: u64,
     /// The trace's numbers of the spaces, in the order in which they first ran, and the tag of the
     /// space that is running.
@@ -166,10 +171,10 @@ struct Sampler {
     stretch: Stretch,
     /// The number of accesses, among those that batches hold, until the next window or gap begins.
     left: u64,
-    /// The accesses of the open period: those that were looked up, and all.
+    /// The numbers of accesses of the open period that were looked up, and of all accesses.
     seen: Seen,
-    /// Accesses that count and come before the first window ends, and whether an access of a gap
-    /// has come since.
+    /// The number of counted accesses before the end of the first window; the next field says
+    /// whether an access of a gap has followed.
     whole: u64,
     has_gaps: bool,
 }
@@ -185,14 +190,15 @@ enum Stretch {
 /// The accesses of a period.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Those that were looked up.
+    /// The accesses that were looked up.
     looked: u64,
-    /// All of them.
+    /// All accesses.
     all: u64,
 }
 
 impl Seen {
-    /// The expected count of all accesses, if `count` was counted of those that were looked up.
+    /// The expected count of all accesses, if `count` is the count for the accesses that were
+    /// looked up.
     fn scale(self, count: u64) -> u64 {
         if self.looked == self.all {
             return count;
@@ -207,7 +213,7 @@ impl Seen {
 struct Counts {
     /// Hits by estimated depth in the stack of all pages, without hits on the page looked up last.
     hits: Box<[u64]>,
-    /// Lookups of a page that lies deeper in the stack than the curve goes.
+    /// Lookups of a page that is deeper in the stack than the largest TLB of the curve.
     deeper: u64,
     /// First lookups of a page.
     cold: u64,
@@ -434,7 +440,7 @@ impl Sampler {
         }
     }
 
-    /// Takes hits of the first TLB that a batch counts.
+    /// Adds hits of the first TLB that a batch counts.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
         if !self.passes(count) || kind == Kind::Fetch || count == 0 {
             return;
@@ -455,15 +461,15 @@ impl Sampler {
         self.space << (u64::BITS - SPACE_BITS)
     }
 
-    /// Switches to a space. If there are more spaces than tags, several share a tag, which hardly
-    /// changes the estimate.
+    /// Switches to a space. If there are more spaces than tags, several spaces share a tag, which
+    /// hardly changes the estimate.
     fn switch(&mut self, space: u32) {
         let next = self.spaces.len() as u64 % ((1 << SPACE_BITS) - 1);
         self.space = *self.spaces.entry(space).or_insert(next);
     }
 
-    /// Ends the warm-up: resets the counts to zero; the stacks stay. Sampling goes on with a window if
-    /// the first window is over.
+    /// Ends the warm-up: resets the counts to zero; the stacks stay. Sampling continues with a
+    /// window if the first window has ended.
     fn forget_counts(&mut self) {
         let Sampler {
             levels,
@@ -565,7 +571,7 @@ impl Level {
         }
     }
 
-    /// Halves the sample if it had more than `allowed` uses and does not become too small.
+    /// Halves the sample if it had more than `allowed` uses and would not become too small.
     fn look(&mut self, allowed: u64) {
         if std::mem::take(&mut self.uses) > allowed && self.pages.len() > PAGES_MIN {
             self.halve();
@@ -584,7 +590,8 @@ impl Level {
     }
 }
 
-/// The bits of a page number, mixed so that the upper ones depend on all (the finalizer of MurmurHash3, Appleby).
+/// The bits of a page number, mixed so that the upper bits depend on all bits (the finalizer of
+/// MurmurHash3, Appleby).
 #[inline]
 fn mixed(page: u64) -> u64 {
     let page = (page ^ (page >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);

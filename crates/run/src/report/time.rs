@@ -1,7 +1,7 @@
 //! Time: counts times latencies, as a range.
 //!
 //! A core overlaps some of its misses, and a trace of addresses does not say which load waits for
-//! which. So neither the program's time nor the time of translation is one number:
+//! which. So the program's time and the time of translation are ranges:
 //!
 //! ```text
 //!                 least                               most
@@ -16,9 +16,10 @@
 //!
 //! The cycles of several processors are added up: the sum is work, not elapsed time.
 //!
-//! The least share takes the least time of translation with the most time of the program, and the
-//! most share the reverse. Overlap of data misses and overlap of walks are independent: a core with
-//! one page-table walker and many miss buffers hides data misses and not walks.
+//! The lower bound of the share combines the lower bound of the time of translation with the upper
+//! bound of the program's time; the upper bound of the share combines the other two bounds. Overlap
+//! of data misses and overlap of walks are independent: a core with one page-table walker and many
+//! miss buffers hides data misses and not walks.
 
 use std::collections::BTreeMap;
 
@@ -118,8 +119,8 @@ fn kernel(
     Some((by_work, sum(|counts| counts.io_cycles)))
 }
 
-/// Cycles of flushing virtual caches: a loop over the lines of `l1d` and the write-back of dirty ones. All
-/// lines of `l1i` are dropped at once.
+/// Cycles of flushing virtual caches: a loop over the lines of `l1d` and the write-back of dirty
+/// lines. All lines of `l1i` are dropped at once.
 fn cache_flush_cycles(costs: &Costs, walkers: &Walkers) -> u64 {
     let caches = walkers.each().filter_map(|walker| walker.port.caches.as_ref());
     let counts = caches.filter_map(|caches| caches.counts(Served::L1d));
@@ -169,8 +170,8 @@ fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
     Kind::ALL.into_iter().map(of_kind).sum::<u64>() as f64
 }
 
-/// The least and most cycles for `issue` and `stalls`: overlapping as far as the core allows, and
-/// not overlapping at all.
+/// The lower and upper bound of the cycles for `issue` and `stalls`: with as much overlap as the
+/// core allows, and without overlap.
 fn program(description: &Description, issue: f64, stalls: f64) -> Range<f64> {
     let most = issue + stalls;
     let least = match description.core.misses_in_flight.map(u32::from) {

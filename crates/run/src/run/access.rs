@@ -1,4 +1,5 @@
-//! The common case, accesses that hit a TLB; and the tests that send all other accesses elsewhere.
+//! The common case, accesses that hit a TLB; and the tests that pass all other accesses to the
+//! slower paths.
 
 use std::ops::Range;
 
@@ -19,8 +20,8 @@ use trace::{Batch, Meta};
 
 use super::{Run, miss::AllMissed};
 
-/// What lies behind the TLBs for the program's accesses: no cache, caches that are looked up by physical
-/// address, or caches that are looked up by the address that the TLB is looked up by.
+/// The caches behind the TLBs for the program's accesses: none, caches that are looked up by
+/// physical address, or caches that are looked up by the address with which the TLB is looked up.
 pub(super) const UNCACHED: u8 = 0;
 pub(super) const PHYSICAL: u8 = 1;
 pub(super) const VIRTUAL: u8 = 2;
@@ -37,10 +38,10 @@ pub(super) struct Lookup<'a> {
 }
 
 impl Run {
-    /// Runs the accesses of `span`: hits in a fast loop, all others one by one. Stops after an
-    /// access after which the operating system wants to be woken, and, if `to_miss`, after the
-    /// first access that is no hit. Returns the index of the next access, and the number of fetches
-    /// that the trace cache delivered.
+    /// Runs the accesses of `span`: hits in a fast loop, all other accesses one by one. Stops after
+    /// an access if the operating system has then requested to be woken and, if `to_miss`, after
+    /// the first access that is no hit. Returns the index of the next access, and the number of
+    /// fetches that the trace cache delivered.
     pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
@@ -57,8 +58,9 @@ impl Run {
         Ok((span.start + ran, 0))
     }
 
-    /// Looks up rows whose addresses are as the TLBs see them: some or all rows of a batch, the first at
-    /// index `from` or later. `place` maps a row to its index in the batch. Returns how many ran.
+    /// Looks up rows with the addresses that TLBs use: some or all rows of a batch, the first one
+    /// at index `from` or later. `place` maps a row to its index in the batch. Returns the number
+    /// of rows that ran.
     pub(super) fn looked_up<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
@@ -117,15 +119,15 @@ impl Run {
         Ok(next)
     }
 
-    /// Whether misses follow each other so closely that it pays to determine the kinds of TLBs once for many
-    /// of them.
+    /// Whether misses follow each other so closely that determining the kinds of TLBs once for many
+    /// misses saves time.
     fn is_dense(&self, number: u64) -> bool {
         self.tempo.pace.is_dense() && number >= self.tempo.worth.until
     }
 
-    /// Runs accesses as long as each hits at once and lies within one page. Returns how many ran,
-    /// and the time of the last. This is where a run spends its time: nothing here can fail, and
-    /// the borrowed state stays in registers.
+    /// Runs accesses as long as each hits at once and lies within one page. Returns the number of
+    /// accesses that ran, and the time of the last one. A run spends most of its time in this loop:
+    /// nothing in it can fail, and the borrowed state stays in registers.
     fn hits<const CACHES: u8, const LEARNS: u8, const TWO: bool>(
         &mut self,
         addrs: &[u64],
@@ -273,8 +275,8 @@ impl Run {
         }
     }
 
-    /// Runs the rest of an access that crosses a page boundary and whose first page was translated:
-    /// one lookup for each further page, of any size.
+    /// Completes an access that crosses a page boundary and whose first page was translated: one
+    /// lookup for each further page, of any size.
     #[cold]
     fn straddle<const CHECK: bool, const CACHES: u8>(
         &mut self,
@@ -304,8 +306,8 @@ impl Run {
         }
     }
 
-    /// Fails if a translation differs from what the page table has now, or allows what the page
-    /// table forbids.
+    /// Fails if a translation differs from the present one in the page table, or allows an access
+    /// that the page table forbids.
     #[cold]
     fn compare(&mut self, place: Lookup<'_>, hit: &Hit) -> Result<(), Error> {
         let table = self.stack.query(self.who.space, place.addr);

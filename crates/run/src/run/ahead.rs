@@ -9,8 +9,8 @@
 //!
 //! If misses follow each other closely, much of the time is spent waiting for the host's own memory: a walk
 //! reads the simulated page table, then the tags of the last simulated cache for the line of the entry and
-//! for the line that is accessed. The addresses in a batch are known, so all of these are prefetched while
-//! earlier accesses are simulated. This changes no count.
+//! for the line that is accessed. The addresses in a batch are known, so all this data is
+//! prefetched while earlier accesses are simulated. Prefetching changes no count.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use hardware::behind::Behind;
@@ -27,7 +27,7 @@ const ENTRY_AHEAD: usize = 8;
 /// The cache tags for an access are prefetched when it is this many accesses ahead.
 const LINE_AHEAD: usize = 4;
 /// The size of page tables, in bytes, up to which the host's nearest caches hold all or most of
-/// them. Only larger ones are prefetched.
+/// them. Entries are prefetched only from larger page tables.
 const NEAR_BYTES_MAX: u64 = 4 << 20;
 /// The number of recently prefetched pages, and of lines, that are remembered to avoid repetition.
 const RECENT: usize = 64;
@@ -36,8 +36,8 @@ const RECENT: usize = 64;
 const PAGE: PageSize = PageSize::SIZE_4K;
 const LINE_SHIFT: u32 = 6;
 
-/// What is too large for the host's nearest caches, and what was prefetched recently, indexed by the last
-/// bits of the page or line number.
+/// Which data is too large for the host's nearest caches, and which pages and lines were prefetched
+/// recently, indexed by the last bits of their numbers.
 pub(super) struct Ahead {
     tables_are_far: bool,
     caches_are_far: bool,
@@ -45,8 +45,8 @@ pub(super) struct Ahead {
     entries: [u64; RECENT],
     /// Lines whose cache tags were prefetched.
     lines: [u64; RECENT],
-    /// By page, in whichever space: the physical address found last. It may be out of date, as it is only
-    /// used for prefetching.
+    /// By page, in whichever space: the physical address found last. This address may be out of
+    /// date, as it is only used for prefetching.
     places: [(u64, Option<PhysAddr>); RECENT],
 }
 
@@ -63,7 +63,7 @@ impl Default for Ahead {
     }
 }
 
-/// Whether `number` is not remembered; remembers it.
+/// Records `number` in `recent`. Returns whether it was not recorded before.
 #[inline(always)]
 fn is_new(recent: &mut [u64; RECENT], number: u64) -> bool {
     let place = &mut recent[number as usize % RECENT];
@@ -71,7 +71,7 @@ fn is_new(recent: &mut [u64; RECENT], number: u64) -> bool {
 }
 
 impl Ahead {
-    /// Determines what is too large for the host's nearest caches now.
+    /// Determines which data is at present too large for the host's nearest caches.
     pub(super) fn look(&mut self, ram: &Ram, behind: &impl Behind) {
         self.tables_are_far = ram.footprint().frame_bytes > NEAR_BYTES_MAX;
         self.caches_are_far = behind.is_far();
@@ -83,7 +83,7 @@ impl Ahead {
     }
 
     /// Prefetches for accesses soon after the one at `next`, which `who` is about to run with the
-    /// addresses of `view`. Called where many accesses miss.
+    /// addresses of `view`. Called while many accesses miss.
     #[inline(always)]
     pub(super) fn soon<const CACHES: u8>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The clock of the operating system, and the events that are due by it.
+//! The clock of the operating system, and the events that it times.
 //!
 //! ```text
 //!   full           instructions x cycles + lookups of second-level TLBs + walks, at a nominal price
@@ -8,13 +8,12 @@
 //!
 //! Both clocks use only counts of the front, that is, of TLBs and operating system. A walk costs
 //! the same in every design, so neither MMU caches nor data caches change what the operating system
-//! does. The `full` clock differs between TLBs; the `instructions` clock is the same for all of
-//! them.
+//! does. The `full` clock differs between TLBs; the `instructions` clock is equal for all TLBs.
 //!
 //! The clock is computed from the counts on demand, so that it costs nothing if the operating system has no
-//! deadline. With a deadline, an interval of accesses ends after each fault while the deadline is too far for
-//! misses to reach it. Near the deadline, an interval ends where instructions alone would reach it, and after
-//! each miss:
+//! deadline. While a deadline is so far away that misses cannot reach it, an interval of accesses
+//! ends only after a fault. Near the deadline, an interval ends after each miss, and at the access
+//! at which instructions alone would reach the deadline:
 //!
 //! ```text
 //!   hit miss hit miss hit fault | hit hit miss | hit hit hit | tick | hit miss ...
@@ -93,8 +92,8 @@ impl Prices {
         cycles + lookups + kernel + counts.io_cycles
     }
 
-    /// How many of `metas` run on `processor` until the instructions alone bring its clock from
-    /// `now` to `deadline`; all of them if they do not.
+    /// The number of `metas` that run on `processor` until their instructions alone advance its
+    /// clock from `now` to `deadline`; all of them if the clock does not reach it.
     fn until(&self, metas: &[Meta], processor: &Processor, now: u64, deadline: u64) -> usize {
         let mut instructions = processor.counts.instructions;
         let rest = now - self.of_instructions(instructions);
@@ -105,8 +104,9 @@ impl Prices {
         metas.iter().position(reaches).map_or(metas.len(), |last| last + 1)
     }
 
-    /// How many of `metas` can run on `processor` before its clock has advanced by `cycles`, even if
-    /// each access makes `lookups` lookups that miss every TLB. Assumes that no access faults.
+    /// The number of `metas` that are guaranteed to run on `processor` before its clock has
+    /// advanced by `cycles`, even if each access makes `lookups` lookups that miss every TLB.
+    /// Assumes that no access faults.
     fn surely_before(
         &self,
         metas: &[Meta],
@@ -136,12 +136,12 @@ impl Prices {
     }
 }
 
-/// The operating system's clock, and the events that are due by it.
+/// The operating system's clock, and the events that it times.
 pub(super) struct Timing {
     pub(super) prices: Prices,
     /// Settings that are yet to change, in the order of time.
     changes: VecDeque<Change>,
-    /// Whether the operating system has asked to be woken since the last fault.
+    /// Whether the operating system has requested to be woken since the last fault.
     pub(super) has_new_deadline: bool,
 }
 
@@ -159,13 +159,13 @@ impl Run {
         processor.cycles_before + self.timing.prices.cycles(processor)
     }
 
-    /// Which times the operating system's clock consists of.
+    /// The times that the operating system's clock counts.
     pub fn clock(&self) -> Clock {
         self.timing.prices.clock
     }
 
     /// Runs the accesses of `span`, without events among them. If the trace gives physical
-    /// addresses, the operating system is told of each row before the row runs.
+    /// addresses, each row is passed to the operating system before the row runs.
     pub(super) fn span<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -236,7 +236,7 @@ impl Run {
     }
 
     /// Whether every miss without a fault adds a lookup and a walk at the nominal price to the clock
-    /// and nothing else, and the TLBs see rows as the trace has them.
+    /// and nothing else, and the TLBs look up the addresses of the trace.
     fn misses_are_priced_alike(&self) -> bool {
         self.hooks.leave_prices() && self.processors.here.trace_cache.is_none()
     }
@@ -247,7 +247,7 @@ impl Run {
         self.system.deadline().into_iter().chain(change).min()
     }
 
-    /// Applies a change of settings, or calls the operating system for what is due.
+    /// Applies a change of settings, or calls the operating system for the work that is due.
     fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
         let due = self.timing.changes.front().is_some_and(|change| change.time <= now);
         let Some(change) = due.then(|| self.timing.changes.pop_front()).flatten() else {

@@ -15,18 +15,19 @@ pub struct Constants {
     pub(super) tracks_dirty: bool,
     /// Whether walks set the accessed and dirty bits of page-table entries.
     pub(super) marks: bool,
-    /// Whether a software handler refills the TLBs, and whether it sets the size of every page.
+    /// Whether a software handler refills the TLBs; the next field says whether it sets the size of
+    /// every page.
     pub(super) by_software: bool,
     pub(super) always_sized: bool,
     /// Whether the kernel's pages are global.
     pub(super) has_global_pages: bool,
-    /// Whether caches are looked up by virtual address, and whether contexts (address-space identifiers)
-    /// distinguish their lines.
+    /// Whether caches are looked up by virtual address, and the next field whether contexts
+    /// (address-space identifiers) distinguish their lines.
     pub(super) virtual_caches: bool,
     pub(super) has_contexts: bool,
-    /// The most that a replacement policy of a first-level TLB records of a hit.
+    /// How much the replacement policies of first-level TLBs use hits: the maximum over these TLBs.
     pub(super) learns: u8,
-    /// The page sizes that the shortcuts of the TLBs are indexed by.
+    /// The page sizes of the shortcuts of the TLBs.
     pub(super) granules: (PageSize, Option<PageSize>),
 }
 

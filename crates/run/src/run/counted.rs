@@ -7,14 +7,15 @@
 //!   hits                 ^ pages p, q, r ^           used once each, in this order, with their counts
 //! ```
 //!
-//! A recorder that knows which pages are guaranteed to be in the TLB sends full records of all other accesses
-//! only, and for each such page a number of accesses: when the page is evicted, before the record of the page
-//! that replaces it; or else for all pages, in the order of their last use. Between these reports nothing
-//! needs that order. With a policy to which hits make no difference, the recorder asks once what the TLBs
-//! hold ([`Batch::asks`]) and can then tell which page is evicted.
+//! A recorder that knows which pages are guaranteed to be in the TLB sends full records only of all
+//! other accesses. For each page in the TLB it sends a number of accesses. It sends this number
+//! when the page is evicted, before the record of the page that replaces it; otherwise it sends the
+//! numbers of all pages, in the order of their last use. Between these reports no part of a run
+//! needs this order. If the policy does not use hits, the recorder requests the contents of the
+//! TLBs once ([`Batch::asks`]), and can then compute which page is evicted.
 //!
-//! Histograms over time need the time of a miss: all accesses before it count, also those that the
-//! batch does not hold.
+//! Histograms over time need the time of a miss: this is the number of all accesses before it,
+//! including those that the batch does not hold.
 
 use std::{ops::Range, slice};
 
@@ -88,8 +89,8 @@ impl Run {
     }
 
     /// Runs the accesses between counted hits one by one, as most of them miss. Called only if nothing is due
-    /// by the clock, no cache needs to see hits, and nothing precedes the TLBs: otherwise the recorder sends
-    /// all accesses.
+    /// by the clock, no cache needs to see hits, and no structure is looked up before the TLBs; in
+    /// all other cases the recorder sends all accesses.
     fn rows<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -104,8 +105,8 @@ impl Run {
         Ok(())
     }
 
-    /// The entries of the first-level TLBs for fetches and for data, in the space that is running, for a
-    /// recorder that asks.
+    /// The entries of the first-level TLBs for fetches and for data, in the space that is running,
+    /// for a recorder that requests them.
     pub fn contents(&self) -> Option<[Contents; 2]> {
         let here = &self.processors.here;
         let of = |kind| {

@@ -7,7 +7,7 @@ use trace::Batch;
 
 use super::hooks::Hooks;
 
-/// The counters for such lookups.
+/// The counters for lookups that missed every TLB.
 pub(super) struct MissCounts<'a> {
     pub(super) census: &'a mut Census,
     pub(super) history: &'a mut History,

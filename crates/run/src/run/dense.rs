@@ -1,4 +1,4 @@
-//! The way of running accesses if many of them miss the first-level TLB one after the other.
+//! Runs accesses if many of them miss the first-level TLB one after the other.
 //!
 //! ```text
 //!   access --> first level -- hit ------------------------------> data caches, the next
@@ -12,13 +12,14 @@
 //!                  +--> back to the run, which has the operating system answer it
 //! ```
 //!
-//! Everything that depends only on the kinds of TLBs is determined once, when their parts are borrowed.
-//! Counts and contents are the same as without this way. A rare case, such as an access to two pages or one
-//! that an entry forbids, goes back to the run before anything was done for it. A lookup that has missed
-//! every level goes back with what is known of it ([`AllMissed`]).
+//! All properties that depend only on the kinds of TLBs are determined once, when their parts are
+//! borrowed. Counts and contents are equal to those of accesses that run one by one. A rare case,
+//! such as an access to two pages or one that an entry forbids, is returned to the run before any
+//! of its work was done. A lookup that has missed every level is returned with the known facts
+//! about the miss ([`AllMissed`]).
 //!
-//! On a machine where a walk is more than reading the page table, all walks are left to the run: each feature
-//! that must see every miss in order says so ([`Hook::allows_dense`](super::hooks::Hook)).
+//! If a walk of the machine does more than read the page table, the run makes all walks: each
+//! feature that must see every miss in order says so ([`Hook::allows_dense`](super::hooks::Hook)).
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use hardware::{
@@ -57,7 +58,7 @@ impl Part<'_> {
         self.counts.missed(kind, size, false);
     }
 
-    /// Counts such a lookup, and fills the TLB with the page that a walk has found.
+    /// Counts a lookup that missed, and fills the TLB with the page that a walk has found.
     #[inline(always)]
     fn fill(
         &mut self,
@@ -77,19 +78,21 @@ impl Part<'_> {
 const BORROWED_FOR: usize = 2;
 /// The most savings that are carried over from earlier accesses, in fills.
 const SAVED_MAX: usize = 16;
-/// After it did not pay, the number of accesses that run one by one before the next attempt.
+/// After an attempt that saved no time, the number of accesses that run one by one before the next
+/// attempt.
 const PAUSE: u64 = 256;
 
-/// Whether running accesses by [`Run::dense`] pays. It does not where few of the accesses that miss the first level are completed here.
+/// Whether running accesses by [`Run::dense`] saves time. It saves no time if it completes few of
+/// the accesses that miss the first level.
 #[derive(Default)]
 pub(super) struct Worth {
     saved: usize,
-    /// The number of the first access at which it is tried again.
+    /// The number of the access at which [`Run::dense`] is tried again.
     pub(super) until: u64,
 }
 
 impl Worth {
-    /// Takes note that `filled` entries came into the first level in accesses run by [`Run::dense`], before
+    /// Records that [`Run::dense`] has inserted `filled` entries into the first level, before
     /// access `now`.
     #[inline]
     fn pays(&mut self, filled: usize, now: u64) {
@@ -101,15 +104,16 @@ impl Worth {
 }
 
 impl Run {
-    /// Whether a walk only reads the page table, fills TLBs and is counted, and nothing else needs to see
-    /// it.
+    /// Whether a walk only reads the page table, fills TLBs and is counted, and no other part of
+    /// the run has to be called for it.
     fn walks_alone(&self) -> bool {
         self.hooks.allow_dense() && self.around.is_nothing()
     }
 
     /// Runs accesses of `batch` until too many in a row hit the first level. The first access is at index
-    /// `from` of the batch, and is the `number`th of those that are not left out. Returns how many ran; and,
-    /// if the next access has missed every level and was counted there, what else is known of the miss.
+    /// `from` of the batch, and is the `number`th of those that are not left out. Returns the
+    /// number of accesses that ran. If the next access has missed every level and the misses were
+    /// counted, also returns the other known facts about the miss.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,

@@ -17,7 +17,7 @@ use ram::Ram;
 
 use super::{Run, access::Lookup, constants::Constants, hooks::Hook};
 
-/// The software handlers that set dirty bits where hardware does not.
+/// The software handlers that set dirty bits if hardware does not.
 pub(super) struct Traps;
 
 impl Traps {
@@ -36,7 +36,7 @@ impl Hook for Traps {
 }
 
 impl Run {
-    /// Which of a page's `rights` a TLB entry gets after an access of that kind.
+    /// The part of a page's `rights` that a TLB entry gets after an access of this kind.
     #[inline]
     pub(super) fn rights_to_hold(&self, addr: VirtAddr, kind: Kind, rights: Rights) -> Rights {
         if self.constants.tracks_dirty && kind != Kind::Store {
@@ -84,8 +84,8 @@ impl Run {
     }
 }
 
-/// The `rights` that a TLB entry gets on a machine that tracks dirty pages, for the page of `addr`: all of
-/// them if the page is dirty, otherwise without the right to store.
+/// The `rights` that a TLB entry gets on a machine that tracks dirty pages, for the page of `addr`:
+/// all rights if the page is dirty, otherwise without the right to store.
 #[inline]
 pub(super) fn without_dirt(ram: &Ram, who: Who, addr: VirtAddr, rights: Rights) -> Rights {
     let is_clean = rights.allows(Kind::Store) && ram.is_clean(who.space, addr);

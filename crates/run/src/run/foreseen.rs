@@ -1,4 +1,4 @@
-//! Whether the events of a trace say what is mapped, determined before the first access runs.
+//! Whether the events of a trace report mappings, determined before the first access runs.
 //!
 //! ```text
 //!   source      | batch | batch | batch with an mmap | batch | ...
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use results::count::labels::Told;
 use trace::{Batch, Error, Event, Forward, KERNEL, Source};
 
-/// The most accesses and events that are read ahead.
+/// The largest number of accesses and events that are read ahead.
 const HELD_MAX: usize = 1 << 20;
 
 /// A source whose beginning has been read ahead.
@@ -34,7 +34,7 @@ impl<'a> Foreseen<'a> {
         Foreseen::within(source, HELD_MAX)
     }
 
-    /// As [`Foreseen::new`], with at most `held_max` accesses and events.
+    /// Like [`Foreseen::new`], with at most `held_max` accesses and events.
     fn within(source: &'a mut dyn Source, held_max: usize) -> Foreseen<'a> {
         let mut ahead = VecDeque::new();
         let (mut held, mut number) = (0, 0);
@@ -121,7 +121,8 @@ mod tests {
         Event(Event),
     }
 
-    /// Returns items in batches of these lengths, and at the end an error or the end of the trace.
+    /// A source that returns items in batches of these lengths, and at the end an error or the end
+    /// of the trace.
     struct Items {
         header: Header,
         items: VecDeque<Item>,
@@ -182,8 +183,9 @@ mod tests {
         Items { header, items: items.to_vec().into(), lengths, fails, given: 0 }
     }
 
-    /// The result by definition, for each space: whether it has a mapping event among the first items. These
-    /// are as few as possible so that each space seen has one, and at most `held_max`.
+    /// The result by definition, for each space: whether it has a mapping event among the first
+    /// items. The first items are the fewest items after which each space that has occurred has
+    /// such an event, but at most `held_max` items.
     fn model(items: &[Item], held_max: usize) -> Vec<bool> {
         let (mut come, mut told) = (BTreeSet::from([0]), BTreeSet::new());
         let mut space = 0;

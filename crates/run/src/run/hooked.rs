@@ -1,5 +1,5 @@
-//! What each feature of a machine needs from the run: to see each miss, to see misses in order, or to price
-//! misses itself.
+//! The needs of each feature of a machine: whether the run calls it at each miss, calls it in the
+//! order of misses, or lets it price misses itself.
 
 use description::Clock;
 

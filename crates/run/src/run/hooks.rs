@@ -16,9 +16,10 @@
 //!   shootdown --> on_flush: ranges; is_forgotten, flushed: watch       event --> on_event: promotion, nodes, origins
 //! ```
 //!
-//! On the path of a miss there is one test, whether any feature is to be called ([`Hooks::is_any`]); all else
-//! is here and off the common path. A new feature needs a file with a [`Hook`], a field of [`Hooks`] (which
-//! does not compile before `all` names it too), and a line in each function here that is to call it.
+//! On the path of a miss there is one test, whether any feature is to be called
+//! ([`Hooks::is_any`]); all other code for features is in this file and off the common path. A new
+//! feature needs a file with a [`Hook`], a field of [`Hooks`] (which does not compile before `all`
+//! names it too), and a line in each function of this file that has to call it.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 use description::{Description, Error, Refusal};
@@ -38,10 +39,10 @@ use super::{
     segments::Segments, small::Small, spots::Spots, walk::Read, watch::Watch,
 };
 
-/// A feature: the calls that do not need the run.
+/// The calls to a feature that do not need access to the run.
 pub(super) trait Hook {
-    /// Whether many misses may be run together, as the feature does not need to be called for each
-    /// one in order.
+    /// Whether many misses may be run together, because the feature need not be called for each
+    /// miss in order.
     fn allows_dense(&self) -> bool {
         false
     }
@@ -51,7 +52,7 @@ pub(super) trait Hook {
         false
     }
 
-    /// Whether the feature is to be called at each miss and each walk.
+    /// Whether the feature must be called at each miss and each walk.
     fn hears_misses(&self) -> bool {
         true
     }
@@ -59,7 +60,7 @@ pub(super) trait Hook {
     /// Ends the warm-up: resets the counts to zero. State on which later decisions depend stays.
     fn forget_counts(&mut self);
 
-    /// Called when hardware flushes what `flush` names in `space`.
+    /// Called when hardware flushes the entries of `space` that `flush` names.
     fn on_flush(&mut self, _space: u32, _flush: &Flush) {}
 
     /// Called when pages of `space` are unmapped or mapped anew.
@@ -70,13 +71,13 @@ pub(super) trait Hook {
 pub struct Hooks {
     /// On-line promotion, which charges misses to candidates.
     pub promotion: Option<Promotion>,
-    /// References by memory node, if memory has several.
+    /// References by memory node, if memory has several nodes.
     pub nodes: Option<Nodes>,
     /// Small address spaces.
     pub small: Option<Small>,
     /// The origins of misses, if requested.
     pub origins: Option<Origins>,
-    /// The translation overhead of each space, if the operating system asks for it.
+    /// The translation overhead of each space, if the operating system requests it.
     pub(super) overheads: Option<Overheads>,
     pub(super) ranges: Option<Ranges>,
     pub(super) prefault: Option<Prefault>,
@@ -124,8 +125,8 @@ macro_rules! all {
 }
 
 impl Hooks {
-    /// The features that `description` asks for, on a machine with these parts. The error has the key that is
-    /// wrong.
+    /// The features that `description` requests, on a machine with these parts. The error has the
+    /// key that is wrong.
     pub(super) fn of(
         description: &Description,
         constants: &Constants,
@@ -169,7 +170,7 @@ impl Hooks {
         all!(self, one)
     }
 
-    /// Asks the features what does not change from miss to miss.
+    /// Updates the answers of the features that do not change from miss to miss.
     fn ask(&mut self) {
         let answers = Answers {
             allow_dense: self.each().all(Hook::allows_dense),
@@ -179,13 +180,13 @@ impl Hooks {
         self.answers = answers;
     }
 
-    /// Whether any feature is to be called at misses and walks.
+    /// Whether any feature must be called at misses and walks.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         self.answers.hear_misses
     }
 
-    /// Whether many misses may be run together: no feature needs to be called for each one in
+    /// Whether many misses may be run together: no feature needs to be called for each miss in
     /// order.
     #[inline]
     pub(super) fn allow_dense(&self) -> bool {
@@ -254,21 +255,22 @@ impl Hooks {
         }
     }
 
-    /// Called before hardware flushes what `flush` names in `space`. Returns whether the flush is
-    /// to be left out.
+    /// Called before hardware flushes the entries of `space` that `flush` names. Returns whether
+    /// this flush must be left out.
     pub(super) fn on_flush(&mut self, space: u32, flush: &Flush) -> bool {
         self.each_mut().for_each(|hook| hook.on_flush(space, flush));
         self.watch.as_mut().is_some_and(Watch::is_forgotten)
     }
 
-    /// Whether some feature checks what hardware holds after a flush. Not with small spaces, as other spaces
-    /// have pages at the same linear addresses; there, only hits are compared.
+    /// Whether some feature checks the entries of hardware after a flush. With small spaces this is
+    /// false, as other spaces have pages at the same linear addresses; in that case only hits are
+    /// compared.
     pub(super) fn look_at_flushes(&self) -> bool {
         self.small.is_none() && self.watch.as_ref().is_some_and(Watch::looks)
     }
 
-    /// Called after the TLBs of processor `number` have flushed what `flush` names in a context, or have
-    /// skipped that flush on purpose.
+    /// Called after the TLBs of processor `number` have flushed the entries that `flush` names in a
+    /// context, or have skipped this flush on purpose.
     pub(super) fn flushed(
         &mut self,
         (number, hardware): (usize, &TlbUnits),
@@ -285,12 +287,12 @@ impl Hooks {
         self.watch.as_mut()?.lie.take()
     }
 
-    /// The translation overhead of each space, for an operating system that asks for it.
+    /// The translation overhead of each space, for an operating system that requests it.
     pub(super) fn take_overheads(&mut self) -> Vec<(u32, u64)> {
         self.overheads.as_mut().map_or(Vec::new(), Overheads::take)
     }
 
-    /// The memory node of a processor, if memory has several.
+    /// The memory node of a processor, if memory has several nodes.
     pub(super) fn node_of(&self, processor: usize) -> Option<usize> {
         self.nodes.as_ref().map(|nodes| nodes.topology.of_processor(processor))
     }
@@ -346,8 +348,8 @@ impl Run {
         Ok(None)
     }
 
-    /// Called before the page table is read for a walk. Returns the result of the walk if a feature does it
-    /// instead of the run.
+    /// Called before the page table is read for a walk. Returns the result of the walk if a feature
+    /// makes the walk instead of the run.
     #[cold]
     pub(super) fn read_otherwise(
         &mut self,
@@ -361,8 +363,8 @@ impl Run {
         }
     }
 
-    /// Called after the page table was read for a walk, with the walk's `references`. Returns what
-    /// hardware sees as the result of the walk.
+    /// Called after the page table was read for a walk, with the walk's `references`. Returns the
+    /// result of the walk as hardware gets it.
     #[cold]
     pub(super) fn on_read(
         &mut self,

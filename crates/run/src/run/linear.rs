@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A page of the page-table array is a translation in the TLB like any other and can evict others.
-//! Its entry has the label [`TABLES`], so that the walker's hits on it are counted apart from those
-//! of the program.
+//! Its entry has the label [`TABLES`], so that the walker's hits on this entry are counted
+//! separately from hits of the program.
 
 use addr::{Kind, PhysAddr, VirtAddr};
 use description::Error;
@@ -33,7 +33,7 @@ use super::{Run, access::Lookup, fill::Incoming, hooks::Hook};
 pub(super) struct Array;
 
 impl Array {
-    /// Set if the page table of `ram` is such an array.
+    /// `Some` if the page table of `ram` is an array in virtual memory.
     pub(super) fn of(ram: &Ram) -> Option<Array> {
         ram.is_linear().then_some(Array)
     }
@@ -80,8 +80,8 @@ impl Run {
         Ok(found)
     }
 
-    /// The table nearest to the entry of `addr` whose page is in the TLB, or else the root; and the
-    /// number of pages of the array whose lookup missed.
+    /// Of the tables whose pages are in the TLB, the one nearest to the entry of `addr`; the root
+    /// if there is none. Also returns the number of pages of the array whose lookup missed.
     fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
         let region = self.layout.label_of(self.who.number, addr);
         for level in 1..=LinearArray::LEVELS {

@@ -9,7 +9,8 @@
 //!      '-- something else translates it
 //! ```
 //!
-//! Features that are called at a miss are in `hooks`; if none is to be called, none is asked.
+//! Features that are called at a miss are in `hooks`; if no feature needs a call, `hooks` is not
+//! entered.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use description::Error;
@@ -34,7 +35,7 @@ pub(super) struct AllMissed {
 }
 
 impl AllMissed {
-    /// For a lookup that has just missed, without a walk.
+    /// The record of a lookup that has just missed, before any walk.
     fn here(why: Miss, region: u32) -> AllMissed {
         AllMissed { why, region, walked: None }
     }

@@ -13,11 +13,11 @@
 //!              System::fault -> walk again -> fill both --+--------> data caches
 //! ```
 //!
-//! All accesses go this way. The first line is the common case and is kept free of allocation,
-//! hashing and indirect calls; the rest is in `miss`. Data caches and walker are behind [`Behind`]:
-//! the run tells it what it needs. The running processor, and so its TLBs, changes only between
-//! spans of accesses, never within one (`turn`); events that are due by the clock happen between
-//! spans too (`clock`).
+//! All accesses take this path. The first line is the common case, which does no allocation,
+//! hashing or indirect call; all other cases are in `miss`. Data caches and walker are behind
+//! [`Behind`]: the run reports accesses and walks to it. The running processor, and so its TLBs,
+//! changes only between spans of accesses, never within one (`turn`); events that the clock times
+//! also happen between spans (`clock`).
 
 mod access;
 mod ahead;
@@ -92,14 +92,14 @@ pub struct Parts {
     pub changes: Vec<Change>,
 }
 
-/// A run in progress, without what lies behind the TLBs.
+/// A run in progress, without the hardware behind the TLBs.
 pub struct Run {
     /// The text of the machine file, to show where it is wrong if that is found only with the
     /// trace.
     written: Arc<Written>,
     /// The properties of the machine that do not change.
     pub constants: Constants,
-    /// The counts so far, and what is known from the trace so far.
+    /// The counts so far, and the facts known from the trace so far.
     pub seen: Seen,
     pub processors: InTurn<Processor>,
     pub stack: Stack,
@@ -109,17 +109,17 @@ pub struct Run {
     contexts: Contexts,
     /// The running space, as a register of the processor identifies it.
     who: Who,
-    /// How addresses of the running space become those in the TLBs.
+    /// The relocation of the running space's addresses to those that TLBs use.
     view: View,
     /// Whether the trace has a schedule: which processor makes which access.
     is_scheduled: bool,
-    /// The rows as the TLBs see them, if they differ from those of the trace.
+    /// The rows with the addresses that TLBs use, if these differ from those of the trace.
     rows: Rows,
     /// The walk in progress.
     walking: Walking,
-    /// What TLB entries hold in addition to the page that a walk has found.
+    /// The contents of TLB entries besides the page that a walk has found.
     around: Around,
-    /// The operating system's clock, and the events that are due by it.
+    /// The operating system's clock, and the events that it times.
     timing: Timing,
     tempo: Tempo,
     /// The features that are called at misses and flushes.

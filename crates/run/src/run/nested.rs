@@ -1,5 +1,5 @@
-//! Virtual machines: the host's translations of what a walk of the guest's page table reads and
-//! finds.
+//! Virtual machines: the host translates the addresses that a walk of the guest's page table
+//! reads and finds.
 
 use description::Error;
 use os::host::Stack;
@@ -11,7 +11,7 @@ use super::{Run, access::Lookup, hooks::Hook};
 pub(super) struct Nested;
 
 impl Nested {
-    /// Set if the machine has a host.
+    /// `Some` if the machine has a host.
     pub(super) fn of(stack: &Stack) -> Option<Nested> {
         stack.host().map(|_| Nested)
     }
@@ -26,8 +26,8 @@ impl Hook for Nested {
 }
 
 impl Run {
-    /// Maps the result of a guest walk with these `references` in the host. Returns what hardware
-    /// sees as the result of both.
+    /// Maps the result of a guest walk with these `references` in the host. Returns the combined
+    /// result of both, as hardware gets it.
     pub(super) fn place_in_host(
         &mut self,
         place: Lookup<'_>,

@@ -8,9 +8,9 @@
 //!              counter of n - counter of h >= migrate_after  --> the page moves to n, counters begin anew
 //! ```
 //!
-//! A reference here is a TLB miss: data caches must not change decisions of the operating system, and
-//! the miss handler is the place where software can count. The Origin's hardware counts cache misses per
-//! page instead.
+//! A reference is a TLB miss in this model: data caches must not change decisions of the operating
+//! system, and the miss handler is the place where software can count. The Origin's hardware counts
+//! cache misses per page instead.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ impl Nodes {
     }
 
     /// Cycles of counting references, and of moving pages if the operating system has no price for
-    /// that.
+    /// moves.
     pub fn cycles(&self) -> (u64, u64) {
         let moving = if self.is_priced { 0 } else { self.moved_base_pages * self.page_cycles };
         (self.counted * self.count_cycles, moving)
@@ -106,7 +106,7 @@ impl Nodes {
 }
 
 impl Hook for Nodes {
-    /// Keeps the references of pages.
+    /// Resets the counts to zero, but keeps the references of pages.
     fn forget_counts(&mut self) {
         let Nodes {
             topology: _,

@@ -6,8 +6,8 @@
 //!                 `------ time ------'
 //! ```
 //!
-//! A walk has the price that it has for the operating system's clock, so that nothing behind the TLBs changes
-//! what the operating system does with these shares.
+//! A walk has the price that the operating system's clock uses, so that caches behind the TLBs do
+//! not change decisions of the operating system.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,15 @@ impl Hook for Overheads {
         true
     }
 
-    /// Keeps the counts, as they are for the operating system, which does not start anew.
+    /// Keeps the counts, because they are for the operating system, whose state stays.
     fn forget_counts(&mut self) {
         let Overheads { walk_cycles: _, cycles_per_instruction: _, by_space: _ } = self;
     }
 }
 
 impl Overheads {
-    /// Set if the manager of `description` asks for the overheads. The error has the key that is wrong.
+    /// `Some` if the manager of `description` requests the overheads. The error has the key that is
+    /// wrong.
     pub fn of(description: &Description) -> Result<Option<Overheads>, Refusal> {
         let asked = description.os.hawkeye.as_ref();
         if asked.is_none_or(|asked| asked.metric == Metric::RoundRobin) {

@@ -1,4 +1,4 @@
-//! Distances between misses, and the fastest way of running accesses for them.
+//! Measures the distances between misses, and chooses the fastest way of running accesses.
 //!
 //! ```text
 //!   hits between misses, on average    many             few
@@ -6,17 +6,17 @@
 //!                                      at once          until so many hit in a row
 //! ```
 //!
-//! Beginning a span costs as much as a few hits one by one. After it, choosing the next victim costs more,
-//! since the policy has not seen the order in which the span used its slots. Where misses are dense, these
-//! two costs exceed what a span saves.
+//! Beginning a span takes as long as a few single hits. After the span, choosing the next victim
+//! takes longer, since the policy does not know the order in which the span used its slots. If
+//! misses are dense, these two costs exceed the time that a span saves.
 
-/// Where misses are dense, a span is begun after this many hits in a row.
+/// If misses are dense, a span is begun after this many hits in a row.
 const SPAN_MIN: u32 = 12;
-/// After this many hits in a row, a span is likely soon. A span finds only entries that a shortcut
-/// leads to.
+/// After this many hits in a row, a span is likely to begin soon, so shortcuts are made: a span
+/// finds only entries to which a shortcut leads.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
-/// Misses are sparse if at least this many hits lie between two of them on average: then running these hits
-/// one by one costs as much as a span.
+/// Misses are sparse if at least this many hits lie between two of them on average: at this
+/// distance, running the hits one by one takes as long as a span.
 const SPARSE_MIN: u32 = 4;
 /// The average is taken over about this many misses.
 const AVERAGED: u32 = 8;
@@ -34,7 +34,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Whether so many hits lie between two misses that a span pays after each miss.
+    /// Whether there are so many hits between two misses that a span after each miss saves time.
     #[inline]
     fn is_sparse(&self) -> bool {
         self.average >= AVERAGED * SPARSE_MIN
@@ -46,13 +46,13 @@ impl Pace {
         if self.is_sparse() { 1 } else { SPAN_MIN }
     }
 
-    /// Whether a span is to be begun now.
+    /// Whether a span should begin now.
     #[inline]
     pub(super) fn wants_span(&self) -> bool {
         self.streak.is_none_or(|hits| hits >= self.span_min())
     }
 
-    /// Takes note of a span of `hits` hits.
+    /// Records a span of `hits` hits.
     #[inline]
     pub(super) fn had_span(&mut self, hits: usize) {
         let hits = hits.min(SPAN_MIN as usize) as u32;
@@ -66,7 +66,7 @@ impl Pace {
         !self.is_sparse() && self.streak.is_some_and(|hits| hits < APART_MAX)
     }
 
-    /// Takes note of a single lookup that hit.
+    /// Records a single lookup that hit.
     #[inline]
     pub(super) fn hit(&mut self) {
         self.gap = (self.gap + 1).min(SPAN_MIN);
@@ -75,7 +75,7 @@ impl Pace {
         }
     }
 
-    /// Takes note of a single lookup that missed.
+    /// Records a single lookup that missed.
     #[inline]
     pub(super) fn missed(&mut self) {
         self.average += self.gap;
@@ -90,7 +90,7 @@ impl Pace {
         self.streak.unwrap_or(0)
     }
 
-    /// Takes note that a dense interval has ended after `hits` hits in a row.
+    /// Records that a dense interval has ended after `hits` hits in a row.
     #[inline]
     pub(super) fn end_dense(&mut self, hits: u32) {
         (self.streak, self.gap) = (Some(hits), hits);

@@ -1,5 +1,5 @@
-//! Pages that are mapped in advance (`populated`): each is mapped before its first walk, so that no walk
-//! faults.
+//! Pages that are mapped in advance (`populated`): each page is mapped before its first walk, so
+//! that no walk faults.
 
 use description::Error;
 use hardware::behind::Behind;
@@ -7,18 +7,19 @@ use pagetable::Fault;
 
 use super::{Run, access::Lookup, constants::Constants, hooks::Hook};
 
-/// Whether the page of the current miss was mapped for it.
+/// Whether the page of the current miss was mapped because of this miss.
 pub(super) struct Prefault {
     came: bool,
 }
 
 impl Prefault {
-    /// Set if the machine asks for it.
+    /// `Some` if the machine requests `populated`.
     pub(super) fn of(constants: &Constants) -> Option<Prefault> {
         constants.populated.then_some(Prefault { came: false })
     }
 
-    /// Returns whether the page of the current miss was mapped for it, and resets that.
+    /// Returns whether the page of the current miss was mapped because of this miss, and resets
+    /// this flag.
     pub(super) fn take(&mut self) -> bool {
         std::mem::take(&mut self.came)
     }

@@ -9,9 +9,9 @@
 //!                            the operating system promotes it, the largest first
 //! ```
 //!
-//! So a promotion costs at most about what the earlier misses have cost, whatever comes after: the
-//! bound of a competitive algorithm. This is the paper's policy `approx-online`: TLB entries that a
-//! larger page would have evicted are not counted against it.
+//! So a promotion costs at most about as much as the earlier misses have cost, whatever accesses
+//! follow: this is the bound of a competitive algorithm. The policy is `approx-online` of the
+//! paper: TLB entries that a larger page would have evicted are not counted against it.
 //!
 //! A first touch is not charged to any candidate. If a promotion fails, the candidate's charge is
 //! reset. Charges of pages that are unmapped or mapped anew are dropped.
@@ -38,7 +38,8 @@ const COUNT_CYCLES: u32 = 30;
 
 /// The charges of candidates, and the charge at which each size is promoted.
 pub struct Promotion {
-    /// The larger page sizes, ascending, each with the charge at which a page of it is promoted.
+    /// The larger page sizes, ascending, each with the charge at which a page of this size is
+    /// promoted.
     sizes: Vec<(PageSize, u64)>,
     /// Whether both pages of a TLB's pair are promoted together.
     paired: bool,
@@ -64,13 +65,13 @@ struct Charge {
 struct Counts {
     misses: u64,
     charged: u64,
-    /// By size: the number of large pages made, and of attempts that failed.
+    /// By size: the number of large pages made, and the number of attempts that failed.
     made: BTreeMap<PageSize, (u64, u64)>,
     pages: u64,
 }
 
 impl Promotion {
-    /// Set if `description` asks for it. The error has the key that is wrong.
+    /// `Some` if `description` requests promotion. The error has the key that is wrong.
     pub fn of(
         description: &Description,
         system: &dyn System,
@@ -150,7 +151,8 @@ impl Promotion {
         }
     }
 
-    /// Cycles of counting misses, and of promotions if the operating system has no price for these.
+    /// Cycles of counting misses, and of promotions if the operating system has no price for
+    /// promotions.
     pub fn cycles(&self) -> (u64, u64) {
         let moving = if self.is_priced { 0 } else { self.counts.pages * self.page_cycles };
         (self.counts.misses * self.count_cycles, moving)
@@ -177,7 +179,7 @@ impl Promotion {
 }
 
 impl Hook for Promotion {
-    /// Keeps the charges.
+    /// Resets the counts to zero, but keeps the charges.
     fn forget_counts(&mut self) {
         let Promotion {
             sizes: _,
@@ -275,7 +277,8 @@ impl Run {
     }
 }
 
-/// An address in `block` that a TLB for `kind` translates; `seen` if it still does.
+/// An address in `block` that a TLB for `kind` translates; the result is `seen` if a TLB still
+/// translates that address.
 fn holds_part(processor: &Processor, block: VirtRange, kind: Kind, seen: u64) -> Option<u64> {
     let Processor { hardware, asid, .. } = processor;
     let units = || {

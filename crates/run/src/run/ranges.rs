@@ -22,12 +22,12 @@ use super::{Run, access::Lookup, fill::Incoming, hooks::Hook};
 /// The source of the ranges in a range TLB.
 pub(super) struct Ranges {
     from: RangesFrom,
-    /// The operating system's range table, if the ranges come from one.
+    /// The operating system's range table, if the ranges come from a range table.
     pub(super) table: Option<RangeTable>,
 }
 
 impl Ranges {
-    /// Set if `hardware` has a range TLB.
+    /// `Some` if `hardware` has a range TLB.
     pub(super) fn of(hardware: &TlbUnits) -> Option<Ranges> {
         let from = hardware.ranges.as_ref()?.from;
         let table = (from == RangesFrom::Table).then(RangeTable::default);
@@ -59,9 +59,9 @@ impl Hook for Ranges {
 const LINE_PAGES: u64 = 8;
 
 impl Run {
-    /// Looks up a miss of the second level in the range TLB; a hit fills the first level with the one page.
-    /// If the machine tracks dirty pages (`walker.tracks_dirty`), the first store to a page walks all the
-    /// same, to set its dirty bit.
+    /// Looks up a miss of the second level in the range TLB; a hit fills the first level with the
+    /// accessed page. If the machine tracks dirty pages (`walker.tracks_dirty`), the first store to
+    /// a page walks all the same, to set its dirty bit.
     #[cold]
     pub(super) fn in_range(&mut self, place: Lookup<'_>) -> Option<(PhysAddr, PageSize)> {
         let Lookup { addr, kind, .. } = place;

@@ -1,4 +1,4 @@
-//! Rows as the TLBs see them, if they differ from those of the trace.
+//! The rows that TLBs look up, if they differ from the rows of the trace.
 //!
 //! ```text
 //!   trace   load a   fetch b   fetch c   store d   ...
@@ -8,9 +8,10 @@
 //!   TLBs    load a+base   fetch b+base   store d+base   ...       up to the limit of the space
 //! ```
 //!
-//! If the segments of a space have a base, addresses are relocated. Fetches that a trace cache delivers go
-//! to no TLB. Both is prepared for a span at a time, before its first lookup. Prepared rows that have not
-//! run yet, since the operating system must be woken first, wait here.
+//! If the segments of a space have a base, addresses are relocated. Fetches that a trace cache
+//! delivers are looked up in no TLB. The rows of a span are prepared in both respects before its
+//! first lookup. Prepared rows that have not run yet, because the operating system must be woken
+//! first, are kept here.
 
 use std::ops::Range;
 
@@ -26,12 +27,13 @@ use super::{Run, small::View};
 #[derive(Default)]
 pub(super) struct Rows {
     uops_per_instruction: f64,
-    /// The number of the first access in the span that the rows were prepared from.
+    /// The number of the first access of the span from which the rows were prepared.
     from: u64,
     to: u64,
     addrs: Vec<u64>,
     metas: Vec<Meta>,
-    /// By row: the distance of its access from that first access. Empty if every access has a row.
+    /// By row: the distance of its access from the first access of the span. Empty if every access
+    /// has a row.
     places: Vec<u32>,
 }
 
@@ -95,7 +97,7 @@ impl Rows {
 }
 
 impl Run {
-    /// As [`Run::accesses`], for accesses whose rows have to be prepared first.
+    /// Like [`Run::accesses`], for accesses whose rows have to be prepared first.
     pub(super) fn prepared<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,

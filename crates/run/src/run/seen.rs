@@ -1,4 +1,4 @@
-//! The counts of a run so far, and what is known from the trace so far.
+//! The counts of a run so far, and the facts known from the trace so far.
 
 use addr::Kind;
 use results::{
@@ -17,14 +17,15 @@ pub struct Seen {
     pub position: u64,
     /// Accesses so far that the machine leaves out.
     pub left_out: u64,
-    /// Accesses so far that batches count and do not hold.
+    /// Accesses so far that batches only count and do not hold.
     pub(super) passed: Passed,
     pub page_crossings: u64,
     /// Lookups for the second and further pages of accesses that cross a page boundary, by kind.
     pub crossing_lookups: [u64; Kind::COUNT],
     /// Fetches of the trace, including those that a trace cache delivers.
     pub fetches: u64,
-    /// First touches of pages, and accesses whose rights had to be granted first.
+    /// First touches of pages, including accesses for which the operating system had to grant
+    /// rights first.
     pub first_touches: u64,
     /// Faults on pages that had a frame before and get one again.
     pub returns: u64,
@@ -46,7 +47,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// All zero.
+    /// Counts that are all zero.
     pub(super) fn new() -> Seen {
         Seen {
             census: Census::default(),
@@ -96,14 +97,14 @@ impl Seen {
         self.position += batch.len() as u64 + self.passed.all(batch);
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub(super) fn event(&mut self, event: &Event) {
         self.calls |= matches!(event, Event::Call(_));
         self.mappings |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
     }
 
-    /// Ends the warm-up: resets the counts to zero before `access`. What is known from the trace stays, and
-    /// so does the position in it.
+    /// Ends the warm-up: resets the counts to zero before `access`. The facts known from the trace
+    /// stay, and so does the position in the trace.
     pub(super) fn forget_counts(&mut self, access: u64) {
         let Seen {
             census,

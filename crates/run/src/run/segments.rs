@@ -7,11 +7,11 @@ use pagetable::{Fault, Translation};
 
 use super::{Run, hooks::Hook};
 
-/// Pages may be in restrictive segments.
+/// The feature that pages may be in restrictive segments.
 pub(super) struct Segments;
 
 impl Segments {
-    /// Set if `hardware` looks for pages in restrictive segments.
+    /// `Some` if `hardware` searches for pages in restrictive segments.
     pub(super) fn of(hardware: &TlbUnits) -> Option<Segments> {
         hardware.restseg.as_ref().map(|_| Segments)
     }
@@ -26,8 +26,8 @@ impl Hook for Segments {
 }
 
 impl Run {
-    /// Whether the page of `addr` is found in a restrictive segment. `walked` is how a walk for it would
-    /// end. Makes the references of the lookup.
+    /// Whether the page of `addr` is found in a restrictive segment. `walked` is the result that a
+    /// walk for the page would have. Makes the references of the lookup.
     pub(super) fn in_segment(
         &mut self,
         addr: VirtAddr,

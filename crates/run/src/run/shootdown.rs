@@ -9,8 +9,8 @@
 //!   others                                              are not asked
 //! ```
 //!
-//! The flush goes to the processors on which the space has a context: it runs there, or it ran
-//! there and its context has not been taken by another space since.
+//! The flush goes to the processors on which the space has a context: the space runs there, or it
+//! ran there and no other space has taken its context since.
 
 use addr::{Asid, PhysAddr, VirtRange};
 use description::{Costs, Error};
@@ -28,7 +28,7 @@ use trace::KERNEL;
 
 use super::{Run, hooks::Hooks, small::moved};
 
-/// A run as the operating system sees it.
+/// The interface of a run for the operating system.
 struct Hosted<'a, B> {
     stack: &'a mut Stack,
     layout: &'a Layout,
@@ -85,7 +85,7 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 }
 
 impl<B: Behind> Hosted<'_, B> {
-    /// Flushes on each processor that may hold something of `space`, and counts the cost.
+    /// Flushes entries on each processor that may hold entries of `space`, and counts the cost.
     fn shoot_down(&mut self, flush: &Flush, space: u32) {
         let pages = match flush.scope() {
             Scope::Nothing => 0,
@@ -122,8 +122,8 @@ impl<B: Behind> Hosted<'_, B> {
         }
     }
 
-    /// Flushes on one processor. Returns how many entries of its TLBs were dropped; `None` if the
-    /// processor cannot hold anything of `space`.
+    /// Flushes entries on one processor. Returns the number of entries of its TLBs that were
+    /// dropped; `None` if the processor cannot hold entries of `space`.
     fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
         if let Some(small) = &self.hooks.small {
             let hat = self.stack.guest.hat_space(space)?;
@@ -161,8 +161,8 @@ impl<B: Behind> Hosted<'_, B> {
         Some(entries)
     }
 
-    /// As [`Hosted::flush_on`], for spaces in slots of `slot_bytes`. `bases` has, for each place where the
-    /// space can have entries, the number that is added to its addresses there.
+    /// Like [`Hosted::flush_on`], for spaces in slots of `slot_bytes`. `bases` has, for each place
+    /// where the space can have entries, the number that is added to its addresses there.
     fn flush_small(
         &mut self,
         number: usize,
@@ -183,7 +183,7 @@ impl<B: Behind> Hosted<'_, B> {
         entries
     }
 
-    /// Checks what each of those processors still holds.
+    /// Checks the entries that each of the flushed processors still holds.
     fn look(&mut self, flush: &Flush, space: u32) {
         for number in 0..self.processors.count() {
             if let Some(asid) = self.contexts.of(number, space) {

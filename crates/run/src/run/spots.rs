@@ -13,7 +13,7 @@ use trace::Block;
 
 use super::{Run, access::Lookup, hooks::Hook};
 
-/// Set if something behind the TLBs predicts the results of walks.
+/// The feature of machines whose hardware behind the TLBs predicts the results of walks.
 pub(super) struct Spots;
 
 impl Hook for Spots {
@@ -48,7 +48,7 @@ impl Run {
         behind.found(self.instruction(place, wants_runs), spot);
     }
 
-    /// The physical address of `addr` by `translation`, and what else predictors use.
+    /// The physical address of `addr` by `translation`, and the other data that predictors use.
     fn spot(&self, addr: VirtAddr, translation: Translation, wants_runs: bool) -> Spot {
         let mapping = self.stack.guest.mapping(self.who.space, addr);
         let guest = mapping.map(|mapping| mapping.translation.apply(addr));

@@ -2,12 +2,12 @@
 
 use super::{ahead::Ahead, dense::Worth, pace::Pace};
 
-/// Which way of running accesses is the fastest now.
+/// The state that chooses the fastest way of running accesses.
 #[derive(Default)]
 pub(super) struct Tempo {
     /// The recent distances between misses.
     pub(super) pace: Pace,
-    /// Whether running several accesses together pays where misses are dense.
+    /// Whether running several accesses together saves time if misses are dense.
     pub(super) worth: Worth,
     /// Prefetches on the host.
     pub(super) ahead: Ahead,

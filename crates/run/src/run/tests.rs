@@ -1,4 +1,5 @@
-//! Shootdowns that are forgotten or late, and faults that come again: no trace can cause these.
+//! Tests of shootdowns that are left out or late, and of repeated faults, which no trace can
+//! cause.
 
 use addr::{Kind, VirtAddr};
 use description::{Clock, Error};
@@ -117,7 +118,7 @@ fn a_shootdown_goes_where_its_space_is() {
     }
 }
 
-/// A fault that the operating system answers without changing anything would come again for ever.
+/// A fault that the operating system handles without any change would be repeated forever.
 #[test]
 fn a_fault_of_an_access_that_is_allowed_is_an_error() {
     for manager in ["first-touch", "base"] {

@@ -14,7 +14,7 @@ use trace::{Batch, Event, Meta};
 use super::Run;
 use crate::{plain::Machine, runnable::Runnable};
 
-/// Asks to be woken at a fixed period in cycles, and records when it was woken.
+/// A system that requests to be woken at a fixed period in cycles, and records when it was woken.
 struct Alarm {
     system: Box<dyn System>,
     period: u64,
@@ -138,8 +138,8 @@ fn a_deadline_comes_after_the_access_that_reaches_it() {
     }
 }
 
-/// The `instructions` clock does not depend on TLBs; the `full` clock does, and does not depend on
-/// caches behind them.
+/// The `instructions` clock does not depend on TLBs; the `full` clock depends on TLBs, but not on
+/// the caches behind them.
 #[test]
 fn what_the_clock_knows() {
     let (few, many) = (machine(&["tlb.l1d.entries=8"]), machine(&["tlb.l1d.entries=96"]));

@@ -5,8 +5,8 @@
 //!   without one         accesses of thread t       processor t mod N, in the space of the last Run
 //! ```
 //!
-//! The order of the trace decides what runs when. Entering another space costs what the machine's
-//! contexts say; continuing in the same space on a processor costs nothing.
+//! The order of the trace decides which space runs at a time. The cost of entering another space
+//! depends on the machine's contexts; continuing in the same space on a processor costs nothing.
 
 use std::ops::Range;
 
@@ -56,8 +56,8 @@ impl Run {
         }
     }
 
-    /// Lets `thread` make the next accesses, on the processor that it is assigned to if there is no
-    /// schedule.
+    /// Lets `thread` make the next accesses; without a schedule, on the processor to which it is
+    /// assigned.
     pub(super) fn thread_runs(&mut self, thread: u32, behind: &mut impl Behind) {
         if self.processors.count() > 1 && !self.is_scheduled {
             self.turn_to(thread as usize % self.processors.count(), self.who.number, behind);
@@ -110,9 +110,9 @@ impl Run {
         };
     }
 
-    /// The tag of lines of `space` in virtual caches, for the space that runs here: its context. Lines of
-    /// the kernel are common to all processes, as global pages are; without contexts all other lines are
-    /// common too.
+    /// The tag of lines of `space` in virtual caches, for the running space, this is its context.
+    /// Lines of the kernel are common to all processes, as global pages are; without contexts all
+    /// other lines are common too.
     pub(super) fn tag_of(&self, space: u32) -> u64 {
         let asid = self.processors.here.asid;
         if self.constants.virtual_caches && self.constants.has_contexts && space != KERNEL {

@@ -56,7 +56,7 @@ struct Model {
     table: BTreeMap<(u32, u64), Rights>,
     mappings: BTreeMap<(u32, u64), Rights>,
     tlbs: [Vec<Entry>; 2],
-    /// The space on each processor, and the spaces that have run there.
+    /// The space on each processor; the next field has the spaces that have run there.
     spaces: [Option<u32>; 2],
     ran: [Vec<u32>; 2],
     misses: [u64; 2],
@@ -160,7 +160,7 @@ impl Model {
     }
 }
 
-/// The rights that hardware can express for the given rights: if they allow anything, loads are
+/// The rights that hardware can express for the given rights: if they allow any access, loads are
 /// allowed too.
 fn expressible(rights: Rights) -> Rights {
     if rights == Rights::NONE { rights } else { rights | Rights::READ | Rights::USER }

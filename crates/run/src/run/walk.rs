@@ -7,8 +7,8 @@
 //!                    +------ System::fault <-- on_fault --+                         on_walk
 //! ```
 //!
-//! The table is read as it is now, or, after a flush was left out on purpose, as hardware remembers
-//! it.
+//! A walk reads the present page table or, after a flush was left out on purpose, the stale entries
+//! that hardware still holds.
 
 use addr::{Kind, PageSize};
 use description::Error;
@@ -26,8 +26,7 @@ pub(super) struct Walking {
     pub(super) references: Vec<Reference>,
     /// Whether the walk is for a store to a clean page.
     pub(super) dirtied: bool,
-    /// Whether the miss was already reported to what lies behind, which predicts the results of
-    /// walks.
+    /// Whether the miss was already reported to the predictors of walks behind the TLBs.
     pub(super) missed: bool,
 }
 
@@ -46,8 +45,8 @@ pub(super) enum Read {
 }
 
 impl Run {
-    /// Walks until there is a translation. Returns it, and whether the page was touched for the
-    /// first time.
+    /// Walks until there is a translation. Returns the translation, and whether the page was
+    /// touched for the first time.
     pub(super) fn walk(
         &mut self,
         place: Lookup<'_>,

@@ -22,10 +22,10 @@ use results::count::census::TABLES;
 
 use super::{constants::Constants, hooks::Hook};
 
-/// The state of this test and of this check.
+/// The state of left-out shootdowns and of the check for stale entries.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// The number of shootdowns until one is left out; `None` if none is to be.
+    /// The number of shootdowns until one is left out; `None` if no shootdown is left out.
     until_forgotten: Option<u64>,
     /// Whether TLBs are checked after each shootdown.
     check: bool,
@@ -34,7 +34,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Set if `description` asks for a shootdown to be left out, or the run is checked.
+    /// `Some` if `description` requests that a shootdown be left out, or if the run is checked.
     pub(super) fn of(description: &Description, constants: &Constants) -> Option<Watch> {
         let until_forgotten = match description.os.inject {
             Some(Inject::SkipShootdown(number)) => Some(number),
@@ -50,7 +50,7 @@ impl Watch {
         self.check
     }
 
-    /// Counts a shootdown that drops something. Returns whether this one is to be left out.
+    /// Counts a shootdown that drops entries. Returns whether this shootdown must be left out.
     pub(super) fn is_forgotten(&mut self) -> bool {
         let Some(left) = &mut self.until_forgotten else { return false };
         *left -= 1;
@@ -61,8 +61,8 @@ impl Watch {
         is_due
     }
 
-    /// In a checked run: checks what the TLBs of a processor hold of the pages that `flush` named,
-    /// after the flush.
+    /// In a checked run: after a flush, checks the entries that the TLBs of a processor hold for
+    /// the pages that `flush` named.
     pub(super) fn look(
         &mut self,
         processor: usize,
@@ -90,7 +90,7 @@ impl Hook for Watch {
         false
     }
 
-    /// Keeps the number: shootdowns are numbered from the first access.
+    /// Keeps the number of the next shootdown, since shootdowns are numbered from the first access.
     fn forget_counts(&mut self) {
         let Watch { until_forgotten: _, check: _, lie: _ } = self;
     }

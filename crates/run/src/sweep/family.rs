@@ -18,25 +18,26 @@ use super::{
     member_counts::MemberCounts,
 };
 
-/// The members of a family: they see the same misses.
+/// The members of a family, which all have the same misses.
 pub(super) struct Family {
     /// The MMU caches of all members, by processor.
     caches: Vec<WalkCacheFamily>,
     on: usize,
     members: u64,
-    /// The steps of the walks since the last refill: their number, and for each member as bits the
-    /// steps that its MMU cache spared.
+    /// The number of steps of the walks since the last refill; the next field has, for each member,
+    /// a bit mask of the steps that its MMU cache saved.
     steps: usize,
     spared: Vec<(Steps, u64)>,
     held: Vec<u64>,
-    /// By class of misses: the sets of steps that were spared, and how often for each member.
+    /// By class of misses: the sets of steps that were saved, and the number of times for each
+    /// member.
     counted: Vec<Vec<(Steps, MemberCounts)>>,
     pub(super) failure: Option<String>,
 }
 
 impl Family {
-    /// The parameters of the MMU cache if it is all that lies behind the TLBs and can be a member
-    /// of a family, for pages of one size or of several (`mixed`).
+    /// The parameters of the MMU cache if there is no other hardware behind the TLBs and the cache
+    /// can be a member of a family, for pages of one size or of several (`mixed`).
     pub(super) fn takes(walkers: &Walkers, mixed: bool) -> Option<&WalkCacheParams> {
         let walker = &walkers.here;
         let alone =
@@ -68,7 +69,7 @@ impl Family {
         })
     }
 
-    /// Takes the log of a round.
+    /// Processes the log of a round.
     pub(super) fn hear(&mut self, log: &FamilyLog) {
         let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
         let mut stale_entries = log.stale_entries.iter();
@@ -147,8 +148,8 @@ impl Family {
         self.spared.push((0, self.members));
     }
 
-    /// Makes the walkers of the members, in their order, count what they would have counted one by
-    /// one. `misses` has one miss of each class.
+    /// Makes the walkers of the members, in their order, have the counts that separate runs would
+    /// have. `misses` has one miss of each class.
     pub(super) fn settle<'a>(
         &mut self,
         misses: &[Miss],

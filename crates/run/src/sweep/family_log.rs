@@ -1,4 +1,5 @@
-//! The log of a front for its families of designs, without what makes no difference to them.
+//! The log of a front for its families of designs, without data that makes no difference to these
+//! families.
 //!
 //! ```text
 //!   messages  walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
@@ -7,9 +8,10 @@
 //!   class 5   a miss in region 4, not cold: one walk of entries of levels 4, 3, 2, 1; a page
 //! ```
 //!
-//! Without data caches, a walk is counted by its shape and by the entries that the MMU cache spares
-//! it; the addresses of the entries make no difference. So misses with equal shapes form a class,
-//! and one miss of each class is kept whole: it stands for all when they are counted ([`Miss`]).
+//! Without data caches, a walk is counted by its shape and by the entries that the MMU cache saves;
+//! the addresses of the entries make no difference. So misses with equal shapes form a class, and
+//! one miss of each class is kept whole: it represents all misses of its class when they are
+//! counted ([`Miss`]).
 
 use hardware::{
     behind::{Forget, Refill},
@@ -29,7 +31,7 @@ pub(super) enum Message {
     Walk { steps: u8, found: bool },
     /// The end of the walks of a miss of this class.
     Refilled { class: u32 },
-    /// The next messages are of this processor.
+    /// The next messages are for this processor.
     On { processor: u32 },
     /// A processor flushes this number of nodes.
     Forget { processor: u32, nodes: u32 },

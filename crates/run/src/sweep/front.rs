@@ -18,8 +18,8 @@ use crate::{
     run::{Run, foreseen::Foreseen},
 };
 
-/// The keys of a description for what lies behind the TLBs. Two designs that differ in anything
-/// else, known here or not, have fronts of their own.
+/// The keys of a description for the hardware behind the TLBs. Two designs that differ in any
+/// other key have separate fronts.
 const BEHIND: [&[&str]; 17] = [
     &["mmu_cache"],
     &["spec_tlb"],
@@ -40,7 +40,7 @@ const BEHIND: [&[&str]; 17] = [
     &["core", "cycles_per_instruction"],
 ];
 
-/// TLBs, operating system and page table: all that is the same for the designs behind them.
+/// TLBs, operating system and page table, which are common to all designs behind them.
 pub(super) struct Front {
     run: Run,
     /// The error that ended the front before the end of the trace; its designs ended with it.
@@ -52,7 +52,8 @@ pub(super) struct Front {
     families: Vec<(Family, Vec<DesignBehind>)>,
 }
 
-/// What lies behind the TLBs in one design, or in several if these differ only in their SpecTLBs.
+/// The hardware behind the TLBs in one design, or in several designs that differ only in their
+/// SpecTLBs.
 pub(super) struct DesignBehind {
     /// The indices of these designs among all designs.
     indices: Vec<usize>,
@@ -61,8 +62,8 @@ pub(super) struct DesignBehind {
 }
 
 impl Front {
-    /// The fronts of `machines`, each with its designs. If there are several, the operating
-    /// system's clock is `instructions`.
+    /// The fronts of `machines`, each with its designs. If there are several fronts, the
+    /// operating system's clock is `instructions`.
     pub(super) fn of_all(machines: &[&dyn Runnable]) -> Result<Vec<Front>, Error> {
         let keys: Vec<Value> = machines.iter().map(|machine| key(machine.description())).collect();
         let several = keys.iter().any(|key| *key != keys[0]);
@@ -104,7 +105,8 @@ impl Front {
         Ok(fronts)
     }
 
-    /// Adds a design; to an existing one if they differ only in their SpecTLBs.
+    /// Adds a design. If it differs from an existing design only in the SpecTLB, it is added to
+    /// that one.
     fn add(&mut self, index: usize, walkers: Walkers, machines: &[&dyn Runnable]) {
         let speculates = !walkers.here.speculators.is_empty();
         let own = without_spec_tlb(machines[index].description());
@@ -163,7 +165,7 @@ impl Front {
         }
     }
 
-    /// Ends a round: the designs take its log in the next one.
+    /// Ends a round: the designs process its log in the next round.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
         // They see every access and walk, whichever log takes it.
@@ -232,8 +234,8 @@ fn without_spec_tlb(description: &Description) -> Value {
     key
 }
 
-/// The tasks of one round: the fronts run `batch`, the designs take the log of the round before.
-/// Fronts come first, as a round ends with the longest of its tasks.
+/// The tasks of one round: the fronts run `batch`, the designs process the log of the previous
+/// round. Fronts come first, as a round ends with the longest of its tasks.
 pub(super) fn tasks<'a>(
     fronts: &'a mut [Front],
     batch: &'a Batch,
@@ -288,7 +290,7 @@ impl Task for Work<'_> {
     }
 }
 
-/// The description without what lies behind the TLBs.
+/// The description without the hardware behind the TLBs.
 pub(super) fn key(description: &Description) -> Value {
     let mut key = serde_json::to_value(description).unwrap_or_default();
     for path in BEHIND {

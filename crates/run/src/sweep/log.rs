@@ -1,4 +1,5 @@
-//! The log of a front: all that it tells what lies behind it, recorded for many designs.
+//! The log of a front: all its reports to the hardware behind the TLBs, recorded for many
+//! designs.
 //!
 //! ```text
 //!   messages    data | data | walk 4 | refilled | data | forget | ...
@@ -244,7 +245,7 @@ impl Behind for Log {
         }
     }
 
-    /// Never called: [`Log::walk`] takes every walk as it is.
+    /// Never called, since [`Log::walk`] accepts every walk.
     fn walk_from_stale(&mut self, _walk: &Walk, _way: Way<'_>) {}
 
     fn refilled(&mut self, refill: Refill) {

@@ -6,8 +6,8 @@
 //!   bit 0                 1 1 0 1        and so on upwards: as many counts as the word has bits
 //! ```
 
-/// The lower 8 bits of each counter, as planes of bits. They are moved to `sums` before they
-/// overflow, which for a trace with many regions happens to few of them.
+/// The lower 8 bits of each counter, as planes of bits. They are added to `sums` before they
+/// overflow; for a trace with many regions, few counters overflow.
 #[derive(Clone, Debug)]
 pub(super) struct MemberCounts {
     planes: [u64; u8::BITS as usize],

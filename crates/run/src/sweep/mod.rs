@@ -7,19 +7,19 @@
 //!      \----> front 2: another TLB ---------log--> behind                             design k
 //! ```
 //!
-//! Designs that differ only behind the TLBs share one front: it runs once and logs what it tells
-//! what lies behind it ([`Log`]), and each design takes that log. The trace is decoded once for
-//! all. The counts of a design are the same as in a run of it alone.
+//! Designs that differ only behind the TLBs share one front: the front runs once and logs its
+//! reports to the hardware behind the TLBs ([`Log`]), and each design processes this log. The trace
+//! is decoded once for all designs. The counts of a design are equal to those of a separate run.
 //!
 //! Accesses that leave the data caches unchanged in all of these designs are counted and not
 //! logged.
 //!
-//! Designs in which an MMU cache is all that lies behind the TLBs, and which differ only in its size,
-//! form a [`Family`](family::Family): they take a [`FamilyLog`](family_log::FamilyLog), and each walk
+//! Designs that have only an MMU cache behind the TLBs, and that differ only in its size, form a
+//! [`Family`](family::Family): they process a [`FamilyLog`](family_log::FamilyLog), and each walk
 //! is simulated for all of them together.
 //!
-//! A round is one batch of the trace. While the fronts run it, the designs take the logs of the
-//! round before, on all cores, and the next batch is read.
+//! A round is one batch of the trace. While the fronts run it, the designs process the logs of the
+//! previous round, on all cores, and the next batch is read.
 
 mod family;
 mod family_log;
@@ -53,8 +53,8 @@ pub type Outcome = Result<Results, String>;
 /// Runs all of `source` through each of `machines`. Returns the outcomes in the order of
 /// `machines`.
 ///
-/// The error is one of the trace. An error in a design is the outcome of that design, and the
-/// others go on.
+/// The returned error is an error of the trace. An error in a design is the outcome of that design,
+/// and the other designs continue.
 pub fn sweep(
     machines: &[&dyn Runnable],
     source: &mut dyn Source,

@@ -4,8 +4,8 @@
 //!   ASID, prefix, shift --> number          the tag by which a translation cache would know it
 //! ```
 //!
-//! Numbers of nodes that the operating system flushes are reused, so that there are never more
-//! numbers than tables in the page table.
+//! Numbers of nodes that the operating system flushes are reused, so there are never more
+//! numbers than the page table has tables.
 
 use addr::{Asid, VirtAddr};
 use hardware::behind::Forget;
@@ -25,12 +25,12 @@ pub(super) struct Numbers {
     free: Vec<u32>,
 }
 
-/// The number of a node, and a stale one.
+/// The number of a node, and that of a stale node for the same addresses, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number {
     pub(super) node: u32,
-    /// The number of another node that was valid for the same addresses before, if it was not
-    /// flushed.
+    /// The number of a stale node, if there is one: a node that was valid for these addresses
+    /// before and was not flushed.
     pub(super) stale: Option<u32>,
 }
 

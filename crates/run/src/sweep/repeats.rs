@@ -1,4 +1,4 @@
-//! Repeated accesses, which find their cache as it is and need not be logged one by one.
+//! Repeated accesses, which do not change their cache and need not be logged one by one.
 //!
 //! ```text
 //!   a set, last used first    X a b c      X again: a hit, and the set stays as it is
@@ -6,14 +6,14 @@
 //! ```
 //!
 //! Whether an access is to the line that its set used last follows from the accesses alone, if a
-//! slot of the filter sees all accesses to its set: those of the program, and every walk reference
+//! slot of the filter gets all accesses to its set: those of the program, and every walk reference
 //! that any design might make. Sets are distinguished as far as all designs agree: the number of
 //! slots is a power of two that divides each design's number of sets. With fewer slots, fewer
-//! repeats are found, but all that are found are repeats. A store to a line that may be clean is
-//! logged, as it makes the line dirty.
+//! repeats are found, but every access that is found is a repeat. A store to a line that may be
+//! clean is logged, as it makes the line dirty.
 //!
-//! Each processor has its own filters, as it has its own caches. If the program's accesses go to a
-//! cache that all processors share, there are no filters with several processors.
+//! Each processor has its own filters, as it has its own caches. If the program's accesses first
+//! reach a cache that several processors share, there are no filters.
 
 use addr::{Kind, PhysAddr};
 use hardware::{
@@ -23,16 +23,16 @@ use hardware::{
 use mmu::{Entrance, Requester, Served};
 use ram::walk::Way;
 
-/// The most slots: more find hardly more repeats.
+/// The largest number of slots: with more slots, hardly more repeats are found.
 const SLOTS_MAX: usize = 1 << 12;
 
-/// The number of no line: an empty slot.
+/// The value of an empty slot: no line has this number.
 const NONE: u64 = u64::MAX;
 
 /// The filters of a front, by processor.
 pub(super) struct Repeats(InTurn<Filters>);
 
-/// The filters of a processor: one for each cache that the program's accesses go to first.
+/// The filters of a processor: one for each cache that accesses of the program reach first.
 #[derive(Clone, Debug, Default)]
 struct Filters {
     filters: Vec<Filter>,
@@ -103,7 +103,7 @@ impl Repeats {
         repeated
     }
 
-    /// Takes an access of the program that is logged in any case.
+    /// Updates the filter by an access of the program that is logged in any case.
     pub(super) fn told(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         let Filters { filters, of_kind, .. } = &mut self.0.here;
         if let Some(filter) = of_kind[kind as usize].and_then(|index| filters.get_mut(index)) {
@@ -111,7 +111,7 @@ impl Repeats {
         }
     }
 
-    /// Takes the references of walks on `way`, which some designs make and others may not.
+    /// Updates the filter by the references of walks on `way`, which only some designs may make.
     #[inline]
     pub(super) fn walk(&mut self, way: Way<'_>) {
         for filter in self.0.here.filters.iter_mut().filter(|filter| filter.walks) {
@@ -165,8 +165,8 @@ impl Filter {
         false
     }
 
-    /// Empties the slot of lines that are used in some designs and not in others: which line was
-    /// used last is unknown then.
+    /// Empties the slot of lines that are used in some designs and not in others: after such a use
+    /// it is unknown which line was used last.
     fn forget(&mut self, phys: PhysAddr, bytes: u32) {
         let (first, last) = self.lines(phys, bytes);
         for line in first..=last {

@@ -8,10 +8,11 @@ use super::{Backing, Process, Skeleton, Step};
 
 const PAGE_BITS: u32 = 12;
 
-/// The number of pages of a program's address range: above it are the kernel's.
+/// The number of pages of a program's address range; the addresses above it belong to the kernel.
 const PAGES_MAX: u64 = 1 << 39;
 
-/// Fewer instructions than this are added to the next step's.
+/// If there are fewer instructions than this between two steps, they are added to those before the
+/// next step.
 const WORK_MIN: u64 = 500;
 
 /// `MADV_DONTNEED`, and `mmap`'s `MAP_SHARED` and `MAP_ANONYMOUS`.
@@ -19,12 +20,13 @@ const MADV_DONTNEED: u32 = 4;
 const MAP_SHARED: u32 = 1;
 const MAP_ANONYMOUS: u32 = 0x20;
 
-/// Bits for what was done to a page of a space.
+/// Bits for the operations on a page of a space.
 const TOUCHED: u8 = 1;
 const STORED: u8 = 2;
 
 /// The skeleton of all processes of a trace, or of its only program. `progress` is called with the
-/// number of accesses read, and returns whether to go on; the result is `None` if it stops.
+/// number of accesses read, and returns whether to continue; the result is `None` if it returns
+/// false.
 pub fn collect(
     source: &mut dyn Source,
     progress: &mut dyn FnMut(u64) -> bool,
@@ -50,11 +52,11 @@ pub fn collect(
 struct Collector {
     /// The processes by number.
     processes: Vec<Making>,
-    /// By space and page: what was done to the page.
+    /// By space and page: the operations on the page so far.
     spaces: BTreeMap<u32, FxHashMap<u64, u8>>,
     files: Vec<String>,
     process: u32,
-    /// The last access: its page, and what is known to have been done to that page.
+    /// The last access: its page, and the operations on this page so far.
     last: (u64, u8),
 }
 
@@ -65,7 +67,8 @@ struct Making {
     /// Instructions since the last step.
     work: u64,
     space: u32,
-    /// Whether its mappings were inherited from its parent; the trace repeats their events.
+    /// Whether the process inherited its mappings from its parent; the trace repeats the events of
+    /// these mappings.
     inherits: bool,
     begun: bool,
     /// The end of the heap, if there is one.
@@ -229,8 +232,8 @@ impl Collector {
         }
     }
 
-    /// Resets what is known of stores, as both processes of a fork fault at their next store to
-    /// each page.
+    /// Resets the recorded stores, as both processes of a fork fault at their next store to each
+    /// page.
     fn copy(&mut self, parent: u32, pid: i64, known: &[trace::Process]) {
         let of = self.spaces.entry(parent).or_default();
         of.values_mut().for_each(|state| *state &= TOUCHED);
@@ -272,7 +275,7 @@ impl Collector {
         self.processes[self.process as usize].step(step);
     }
 
-    /// Adds a step after which nothing is known of these pages.
+    /// Adds a step, and drops what is recorded about these pages.
     fn change(&mut self, page: u64, pages: u64, step: Step) {
         if pages == 0 {
             return;

@@ -11,8 +11,8 @@
 //!   vm::Kernel   calls and faults, on processors of virtual time
 //! ```
 //!
-//! Whether a first touch is a fault, and of what kind, is decided by the memory manager at replay: a
-//! page of a file may be in memory already, and a store after a fork may need a copy.
+//! The memory manager decides at replay whether a first touch is a fault, and of which kind: a page
+//! of a file may be in memory already, and a store after a fork may need a copy.
 
 mod collect;
 mod text;
@@ -22,7 +22,7 @@ pub use self::{collect::collect, text::parse};
 use core::fmt;
 
 /// The actions of the processes in a recording. Processes have the numbers of the recording. The
-/// first process has no parent among them.
+/// first process has no parent in the recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Skeleton {
     /// The names of the files that processes map.
@@ -34,9 +34,9 @@ pub struct Skeleton {
 /// A process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Process {
-    /// The name of the program that it executed last.
+    /// The name of the program that the process executed last.
     pub name: String,
-    /// Whether it uses its parent's space until it executes a program (`vfork`).
+    /// Whether the process uses its parent's space until it executes a program (`vfork`).
     pub shares_space: bool,
     /// The actions of the process, in order.
     pub steps: Vec<Step>,
@@ -45,8 +45,8 @@ pub struct Process {
 /// An action of a process. Pages are 4 KiB and are given by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Maps pages in place of what was mapped there. Rights are a sum of: read 1, write 2, execute
-    /// 4.
+    /// Maps pages in place of earlier mappings at these addresses. Rights are a sum of: read 1,
+    /// write 2, execute 4.
     Map {
         /// The first page.
         page: u64,
@@ -54,7 +54,7 @@ pub enum Step {
         pages: u64,
         /// The rights to the pages.
         rights: u8,
-        /// What the pages are filled from.
+        /// The source of the pages' contents.
         backing: Backing,
     },
     /// Unmaps pages.
@@ -91,7 +91,8 @@ pub enum Step {
         /// The number of pages in the new range.
         to_pages: u64,
     },
-    /// Accesses each of these pages for the first time, or stores to each for the first time.
+    /// Accesses each of these pages for the first time, or stores to each of them for the first
+    /// time.
     Touch {
         /// The first page.
         page: u64,
@@ -108,7 +109,7 @@ pub enum Step {
     Exec,
 }
 
-/// What the pages of a mapping are filled from.
+/// The source of the contents of a mapping's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
     /// Private zero-filled memory.

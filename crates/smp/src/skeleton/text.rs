@@ -26,8 +26,8 @@ const HEAD: &str = "pagewalk-skeleton 1";
 const CUT: &str = "the skeleton was cut: its last line does not say where it ends; make it anew with \
                    `pagewalk skeleton`";
 
-/// The most steps that are read: more than any program has, so that a damaged file does not take
-/// all memory.
+/// The largest number of steps that are read, so that a damaged file does not take all memory. No
+/// real program has as many steps.
 const STEPS_MAX: usize = 1 << 24;
 
 pub(super) fn write(skeleton: &Skeleton, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ fn write_step(step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Parses a skeleton. The error says which line is wrong, or that the end is missing.
+/// Parses a skeleton. The error names the wrong line, or says that the end is missing.
 pub fn parse(text: &str) -> Result<Skeleton, String> {
     if !text.starts_with(HEAD) {
         return Err(format!(

@@ -25,8 +25,8 @@ use results::{
 
 use crate::run::Run;
 
-/// Counts, of all processors together, that results do not show, or that results take from another
-/// place.
+/// Counts of all processors together that results do not show, or that the results take from
+/// another part of the machine.
 pub struct Witness {
     tlbs: Vec<TlbWitness>,
     /// Lookups for the second and further pages of accesses that cross a page boundary, by kind.
@@ -35,7 +35,7 @@ pub struct Witness {
     on_touch: bool,
     /// Cycles of the kernel's work and of waiting for disks, as counted by the processors.
     kernel_cycles: u64,
-    /// Root entries that were copied (small spaces), and fetches in the trace.
+    /// Root entries that were copied (small spaces); the next field has the fetches in the trace.
     copies: u64,
     fetches: u64,
     /// With data caches: the program's accesses to the caches, and the walker's requests to the
@@ -43,12 +43,12 @@ pub struct Witness {
     caches: Option<CacheWitness>,
 }
 
-/// What the TLBs of one name have counted themselves.
+/// The counts that the TLBs of one name keep themselves.
 #[derive(Default)]
 struct TlbWitness {
     own: mmu::TlbCounts,
-    /// Lookups, by loads, of pages of the page table; and those of these lookups that found the
-    /// other page of a pair only.
+    /// Lookups of pages of the page table, by loads; the next field counts such lookups that found
+    /// only the other page of a pair.
     table_lookups: u64,
     table_invalid: u64,
     /// Entries that were dropped because they did not allow an access.
@@ -57,7 +57,7 @@ struct TlbWitness {
 
 struct CacheWitness {
     program_served: u64,
-    /// The number of these accesses that memory served.
+    /// The number of the program's accesses that memory served.
     memory_served: u64,
     /// The walker's requests to its first cache; `None` if the walker has no cache.
     walker_requests: Option<u64>,
@@ -66,7 +66,7 @@ struct CacheWitness {
 }
 
 impl Witness {
-    /// Collects what the parts of a finished run have counted.
+    /// Collects the counts of the parts of a finished run.
     pub fn of(run: &Run, walkers: &Walkers) -> Witness {
         let mut tlbs: Vec<TlbWitness> = Vec::new();
         for processor in run.processors.each() {
@@ -159,7 +159,7 @@ fn first_level_lookups(results: &Results) -> u64 {
     first_level(results).map(|tlb| tlb.total.lookups).sum()
 }
 
-/// References of walks, summed over all levels, with those of walks in the host.
+/// References of walks, summed over all levels, including those of walks in the host.
 fn references(results: &Results) -> u64 {
     results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
         + results.nested.as_ref().map_or(0, |host| host.references)
@@ -169,7 +169,7 @@ struct Checker(Vec<String>);
 
 /// One function for each group of identities.
 impl Checker {
-    /// What each TLB counted itself = what the results have.
+    /// The counts of each TLB = the counts in the results.
     fn tlbs(&mut self, results: &Results, witness: &Witness) {
         for (tlb, witness) in results.tlbs.iter().zip(&witness.tlbs) {
             let name = &tlb.name;
@@ -549,8 +549,9 @@ mod tests {
         &mut run.processors.here.hardware.units[index]
     }
 
-    /// Increases each count of a run by one, alone, and checks that an identity notices. The counts
-    /// that no identity notices are listed by name: a new count must be noticed or listed.
+    /// Increases each count of a run by one, one count at a time, and checks that an identity then
+    /// fails. The counts that no identity notices are listed by name: each new count must be
+    /// noticed or listed.
     #[test]
     fn a_count_that_is_one_too_many_is_noticed() {
         let noticed: [Slip; 32] = [

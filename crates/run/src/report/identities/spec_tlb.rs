@@ -21,7 +21,8 @@ impl Checker {
         self.equal("host's references by prediction", references.sum(), nested.references);
     }
 
-    /// Each walk looked up the SpecTLB once, and each of its references was overlapped or not.
+    /// Each walk looked up the SpecTLB once, and each reference of a walk counts either as
+    /// overlapped or as not overlapped.
     pub(super) fn spec_tlb(&mut self, spec: &SpecTlbCounts, results: &Results, witness: &Witness) {
         let found = spec.right + spec.none + spec.wrong["broken"] + spec.wrong["chance"];
         self.equal("predictions and none = walks", found, results.walks.walks);

@@ -263,7 +263,7 @@ fn nested(description: &Description, stack: &Stack, walkers: &Walkers) -> Option
     })
 }
 
-/// References that no correct prediction overlaps: those that the program waits for.
+/// References for which the program waits, because no correct prediction overlaps them.
 fn critical(walkers: &Walkers) -> u64 {
     let of = |walker: &Walker| match walker.speculators.first() {
         Some(speculator) => speculator.counts.critical,
@@ -280,8 +280,8 @@ fn caches(description: &Description, walkers: &Walkers) -> Vec<CacheCounts> {
     description.cache.present().filter_map(|(name, _)| named(name)).collect()
 }
 
-/// The counts of the data caches that `walker` uses: its own, and the shared ones if they are
-/// attached to it now.
+/// The counts of the data caches that `walker` uses: its own caches, and the shared ones if they
+/// are attached to it now.
 fn caches_of(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
     let Some(hierarchy) = &walker.port.caches else { return Vec::new() };
     let traffic = |requests: &Requests| CacheTraffic {

@@ -7,7 +7,7 @@ use results::{NodeCounts, NumaCounts};
 
 use crate::run::Run;
 
-/// The counts of a finished run by node, if memory has several.
+/// The counts of a finished run by node, if memory has several nodes.
 pub(super) fn numa(description: &Description, run: &Run, walkers: &Walkers) -> Option<NumaCounts> {
     let counts = run.hooks.nodes.as_ref()?;
     let topology = &counts.topology;

@@ -17,7 +17,7 @@ impl Notes {
     }
 }
 
-/// What the run did not model.
+/// The parts of hardware and operating system that the run did not model.
 pub(super) fn not_modelled(
     description: &Description,
     source: &dyn Source,
@@ -36,7 +36,8 @@ pub(super) fn not_modelled(
     notes.0
 }
 
-/// How walks and the caches that they use are simpler than hardware.
+/// The simplifications of walks, and of the caches that they use, compared with
+/// hardware.
 fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
     if description.page_table.is_some() {
         notes.say("several walks under way at once: each walk ends before the next access begins");
@@ -91,7 +92,8 @@ fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
     }
 }
 
-/// Which accesses and caches are not modelled, and what is not known of regions.
+/// The accesses and caches that are not modelled, and the unknown properties of
+/// regions.
 fn accesses(notes: &mut Notes, description: &Description, run: &Run, header: &Header) {
     if !description.core.fetches {
         notes.say("fetches: the machine looks at data accesses only");
@@ -117,7 +119,7 @@ fn accesses(notes: &mut Notes, description: &Description, run: &Run, header: &He
     }
 }
 
-/// What the operating system does not do, or does without a price.
+/// The work that the operating system does not do, or that has no price.
 fn system(notes: &mut Notes, description: &Description, run: &Run) {
     if let Some(inject) = description.os.inject {
         notes.say(format!("a machine without defects: os.inject is {inject}"));
@@ -175,7 +177,7 @@ fn processors(notes: &mut Notes, description: &Description, run: &Run) {
     }
 }
 
-/// What is not modelled of small spaces and virtual caches.
+/// The parts of small spaces and virtual caches that are not modelled.
 fn small_spaces(notes: &mut Notes, description: &Description) {
     if description.os.small.is_some() {
         notes.say(
@@ -191,7 +193,7 @@ fn small_spaces(notes: &mut Notes, description: &Description) {
     }
 }
 
-/// What the trace does not contain.
+/// The data that the trace does not contain.
 fn trace(
     notes: &mut Notes,
     description: &Description,

@@ -17,7 +17,8 @@ pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
     Some(counts(speculator, walker.port.latencies.known))
 }
 
-/// The counts of `speculator`, with times if `timed`: all latencies are known.
+/// The counts of `speculator`; with times if `timed`, which says that all latencies are
+/// known.
 fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let ((entries, ways), counts) = (speculator.tlb.geometry(), &speculator.counts);
     let [replacement, page_size, fill] = speculator.tlb.names();

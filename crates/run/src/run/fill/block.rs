@@ -10,8 +10,8 @@ use super::{Around, Incoming};
 use crate::run::{Run, dirty::without_dirt};
 
 impl Around {
-    /// The frames and rights of the pages in the block of `entry`, out of what is known around the
-    /// page of `entry`.
+    /// The frames and rights of the pages in the block of `entry`, taken from the known pages
+    /// around the page of `entry`.
     fn part(&self, blocks: BlockParams, entry: &TlbEntry) -> &[Option<(PhysAddr, Rights)>] {
         let pages = blocks.pages as usize;
         let at = entry.page.number() as usize & (self.known.len().max(1) - 1);
@@ -20,9 +20,9 @@ impl Around {
 }
 
 impl Run {
-    /// Collects the pages that a refill which reads all page-table entries of a block can enter: those that
-    /// hardware could hold and whose accessed bits are set, where hardware sets such bits. Returns whether
-    /// some TLB has entries of blocks.
+    /// Collects the pages that a refill which reads all page-table entries of a block can enter:
+    /// pages that the entry could hold and, if hardware sets accessed bits, whose accessed bits are
+    /// set. Returns whether some TLB has entries of blocks.
     #[cold]
     pub(super) fn look_around(&mut self, entry: &TlbEntry) -> bool {
         let pages = self.around.block_pages;
@@ -123,8 +123,8 @@ impl Run {
     }
 }
 
-/// Fills a TLB that has entries of blocks; with the one page if no other page of the block is
-/// known.
+/// Fills a TLB that has entries of blocks; only with the missing page if no other page of the block
+/// is known.
 fn fill(
     unit: &mut Unit,
     census: &mut Census,

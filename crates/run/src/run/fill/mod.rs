@@ -1,5 +1,5 @@
-//! What TLBs are filled with: the page that a walk has found and, in TLBs whose entries hold several
-//! pages, its neighbours.
+//! The contents with which TLBs are filled: the page that a walk has found and, in TLBs whose
+//! entries hold several pages, its neighbours.
 //!
 //! ```text
 //!   entry per page      the page
@@ -21,7 +21,7 @@ use vm::Hashed;
 
 use super::Run;
 
-/// What TLB entries hold in addition to the page that a walk has found.
+/// The contents of TLB entries besides the page that a walk has found.
 pub(super) struct Around {
     /// Whether some TLB holds two pages under one tag.
     pub(super) has_pairs: bool,
@@ -32,12 +32,12 @@ pub(super) struct Around {
     /// not known.
     known: Vec<Option<(PhysAddr, Rights)>>,
     /// The frames that pages may have by the hashes of their addresses, if the machine restricts
-    /// frames so.
+    /// frames in this way.
     hashed: Option<Hashed>,
 }
 
 impl Around {
-    /// For the TLBs that `description` asks for. The error has the key that is wrong.
+    /// Collects these contents for the TLBs in `description`. The error has the key that is wrong.
     pub(super) fn of(description: &Description, hardware: &TlbUnits) -> Result<Around, Refusal> {
         Ok(Around {
             has_pairs: hardware.units.iter().any(|unit| unit.params.paired),
@@ -54,8 +54,8 @@ impl Around {
     }
 }
 
-/// What a TLB is filled with: a translation, and the frame and rights of the other page of its pair if that
-/// page is mapped.
+/// The contents with which a TLB is filled: a translation, and the frame and rights of the other
+/// page of its pair if that page is mapped.
 pub(super) struct Incoming {
     pub(super) entry: TlbEntry,
     pub(super) other: Option<(PhysAddr, Rights)>,
@@ -87,7 +87,7 @@ impl Run {
         self.layout.label_of_entry(self.who.number, page, region)
     }
 
-    /// What TLBs are filled with after a walk has found the page of `entry`.
+    /// The contents with which TLBs are filled after a walk has found the page of `entry`.
     #[inline]
     pub(super) fn as_walked(&mut self, entry: TlbEntry) -> Incoming {
         if self.around.is_nothing() {
@@ -98,7 +98,8 @@ impl Run {
         Incoming { entry, other, has_block }
     }
 
-    /// What the first level is filled with after the TLB `second` has hit for `linear` with `entry`.
+    /// The contents with which the first level is filled after the TLB `second` has hit for
+    /// `linear` with `entry`.
     #[inline]
     pub(super) fn as_held(&mut self, second: usize, linear: VirtAddr, entry: TlbEntry) -> Incoming {
         if self.around.is_nothing() {

@@ -1,4 +1,5 @@
-//! Which spaces of a trace are to be small, by the names in the machine file.
+//! Determines which spaces of a trace are requested to be small, by the names in the machine
+//! file.
 
 use description::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use trace::Process;
 
 use super::Small;
 
-/// How a space of the trace is requested to be small.
+/// The request that a space of the trace be small.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
     pub(super) group: Option<u16>,
@@ -84,7 +85,7 @@ fn out_of_frames() -> Refusal {
     Refusal::new("os.small.groups", what.to_owned())
 }
 
-/// The numbers of the spaces that `name`, in the list `key`, stands for.
+/// The numbers of the spaces to which `name`, in the list `key`, refers.
 fn numbers(key: &str, name: &str, processes: &[Process]) -> Result<Vec<u32>, Refusal> {
     let called = processes.iter().filter(|process| process.is_called(name));
     let mut found: Vec<u32> = called.map(|process| process.number).collect();

@@ -1,5 +1,5 @@
-//! Small address spaces in a run: which spaces of the trace are in which slots, and how addresses of
-//! the running space become those in the TLBs (U02).
+//! Small address spaces in a run: which spaces of the trace are in which slots, and how addresses
+//! of the running space are relocated to those that TLBs use (U02).
 //!
 //! ```text
 //!   access at va --> view: va + base --> trace cache, TLBs --> walk from the root that is loaded
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! [`hat::small`] makes the decisions and knows neither TLBs nor traces. This module applies them to the
-//! processors of a run, prices them, and chooses which of a trace's spaces are to be small. The base of
-//! a flat space is 0, and this costs no test for each access.
+//! processors of a run, prices them, and chooses which of a trace's spaces are requested to be
+//! small. The base of a space that is not small is 0, so that no test is needed for each access.
 
 mod members;
 mod switch;
@@ -70,7 +70,7 @@ pub struct Small {
     known: BTreeMap<u32, SpaceState>,
     /// The spaces whose page tables are the roots of groups.
     roots: BTreeMap<HatSpace, Space>,
-    /// What was done since counts were reset, without the first space of each processor.
+    /// The operations since counts were reset, without the first space of each processor.
     counted: Counts,
     no_slot: u64,
     worst: u64,
@@ -78,7 +78,7 @@ pub struct Small {
 }
 
 impl Small {
-    /// Set if `description` asks for it. The error has the key that is wrong.
+    /// `Some` if `description` requests small spaces. The error has the key that is wrong.
     pub fn of(description: &Description) -> Result<Option<Small>, Refusal> {
         let Some(layout) = layout(description)? else { return Ok(None) };
         let Some(described) = description.os.small.clone() else { return Ok(None) };
@@ -144,7 +144,7 @@ impl Small {
         }))
     }
 
-    /// Counts and prices what was done since `before`.
+    /// Counts and prices the operations since `before`.
     fn note(&mut self, before: Counts, is_switch: bool) -> Done {
         let done = self.spaces.counts() - before;
         self.counted += done;
@@ -161,8 +161,8 @@ impl Small {
         Done { root_loads: done.root_loads, segment_loads: done.segment_loads, cycles }
     }
 
-    /// Where entries of the space can be in the TLBs of `processor`: for each place, the number
-    /// that is added to the space's addresses.
+    /// The places at which the TLBs of `processor` can have entries of the space: for each place,
+    /// the number that is added to the space's addresses.
     pub(super) fn bases(&self, processor: usize, hat: HatSpace) -> [Option<u64>; 2] {
         let is_loaded = self.spaces.on(processor).0 == Some(hat);
         let slot = self.spaces.slot_of(hat).map(|slot| self.layout.range(slot).start().get());
@@ -236,7 +236,7 @@ impl Hook for Small {
     }
 }
 
-/// What a switch or a promotion did to the processor.
+/// The effects of a switch or a promotion on the processor.
 struct Done {
     root_loads: u64,
     segment_loads: u64,

@@ -127,7 +127,7 @@ impl Run {
         self.hooks.small.as_ref().is_some_and(|small| small.spaces.on(processor).1.is_none())
     }
 
-    /// How addresses of the space on `processor` become those in the TLBs.
+    /// The relocation of addresses of the space on `processor` to those that TLBs use.
     pub(in crate::run) fn view_of(&self, processor: usize) -> View {
         let flat = View::flat(self.who.space);
         let Some(small) = &self.hooks.small else { return flat };
@@ -191,7 +191,7 @@ impl Run {
     }
 
     /// If a walk has faulted because the loaded root lacks the copy of an entry, copies the entry.
-    /// Returns whether it did.
+    /// Returns whether an entry was copied.
     #[cold]
     pub(in crate::run) fn copies(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
         let processor = self.processors.on();

@@ -6,9 +6,10 @@ use pagetable::{Flush, Scope, Space};
 /// How addresses of the running space become those in the TLBs.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::run) struct View {
-    /// The number that is added to them.
+    /// The number that is added to addresses.
     pub(in crate::run) base: u64,
-    /// The size of the space's address range in bytes. No address of a flat space is beyond it.
+    /// The size of the space's address range in bytes. No address of a space that is not small is
+    /// beyond this size.
     pub(in crate::run) limit: u64,
     /// The space at whose root walks start.
     pub(in crate::run) root: Space,
@@ -25,7 +26,7 @@ impl View {
     }
 }
 
-/// Writes the addresses as the TLBs see them to `linear`, up to the first that is beyond the limit.
+/// Writes the relocated addresses to `linear`, up to the first address that is beyond the limit.
 pub(in crate::run) fn relocate(addrs: &[u64], view: View, linear: &mut Vec<u64>) {
     linear.clear();
     let View { base, limit, .. } = view;
@@ -41,7 +42,7 @@ pub(in crate::run) fn relocate(addrs: &[u64], view: View, linear: &mut Vec<u64>)
     }
 }
 
-/// The range of `flush`, moved up by `base`; of a small space, only the part in its slot of
+/// The range of `flush`, moved up by `base`; for a small space, only the part in its slot of
 /// `slot_bytes`.
 pub(in crate::run) fn moved(flush: &Flush, base: u64, slot_bytes: u64) -> Option<VirtRange> {
     match flush.scope() {
