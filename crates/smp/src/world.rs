@@ -1,5 +1,5 @@
-//! What a load runs on: a HAT layer, and the memory manager above it unless the load calls the
-//! layer alone.
+//! The layers on which a load runs: a HAT layer, and the memory manager above it unless the load
+//! calls only the HAT layer.
 
 use addr::{PhysAddr, VirtAddr, VirtRange};
 use hat::{
@@ -19,7 +19,7 @@ use crate::{
     spaces::{Above, Shared, Spaces},
 };
 
-/// Bytes of memory: no load fills it, as K94's loads did not fill theirs.
+/// Bytes of memory: no load fills this memory, as K94's loads did not fill theirs.
 const BYTES: u64 = 2 << 30;
 
 /// Bytes of the range for the kernel's windows.
@@ -28,7 +28,7 @@ const WINDOWS_BYTES: u64 = 64 << 20;
 /// Bytes of physical memory that entries of an I/O MMU can address.
 const DEVICE_MEMORY: u64 = 1 << 40;
 
-/// The HAT layer and what is above it.
+/// The HAT layer, and the memory manager above it if there is one.
 pub(crate) struct World<S, L: Locks> {
     hat: Hat<dyn Mounted, S>,
     above: Option<Above<L>>,
@@ -116,8 +116,8 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         })
     }
 
-    /// Compares data that is kept in several places, while no processor works. The error says what
-    /// differs.
+    /// Compares data that is kept in several places, while no processor works. The error describes
+    /// the difference.
     pub(crate) fn check(&self, cpu: &mut impl Processor) -> Result<(), String> {
         match &self.above {
             None => self.hat.check().map_err(String::from),

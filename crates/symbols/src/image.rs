@@ -27,7 +27,8 @@ struct Segment {
 
 struct Symbol {
     start: u64,
-    /// The size of the function; 0 if unknown: the symbol extends to the next one.
+    /// The size of the function. 0 if it is unknown: in that case the symbol extends to the next
+    /// one.
     bytes: u64,
     name: String,
 }
@@ -126,7 +127,8 @@ impl Image {
             .next()
     }
 
-    /// Functions and lines from the DWARF; `None` if it has none for the address or cannot be read.
+    /// Functions and lines from the DWARF; `None` if the DWARF has no data for the address or
+    /// cannot be read.
     fn lines(&self, address: u64) -> Option<Vec<Frame>> {
         let mut found = self.dwarf.as_ref()?.find_frames(address).ok()?;
         let mut frames = Vec::new();
@@ -143,7 +145,7 @@ impl Image {
     }
 }
 
-/// The functions in the symbol tables, in no order.
+/// The functions in the symbol tables, unsorted.
 fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     let tables = [file.symbol_table(), file.dynamic_symbol_table()];
     let all = tables.into_iter().flatten().flat_map(|table| table.symbols());
@@ -163,13 +165,13 @@ fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     .collect()
 }
 
-/// The key for choosing among several names of one function: the least is shown, so `free` rather
-/// than `__libc_free`.
+/// The key for choosing one of several names of a function: the name with the smallest key is
+/// shown, so `free` and not `__libc_free`.
 fn rank(name: &str) -> (usize, usize, &str) {
     (name.len() - name.trim_start_matches('_').len(), name.len(), name)
 }
 
-/// The file with the DWARF of `file`, if `file` has none itself.
+/// The separate file with the DWARF of `file`, if `file` itself has no DWARF.
 fn separate(file: &object::File<'_>, path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
     if file.has_debug_symbols() {
         return None;

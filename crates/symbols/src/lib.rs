@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Traces hold addresses and the build of each file, not names. A file that is missing or was
-//! rebuilt gives no names rather than wrong ones; [`Symbols::troubles`] reports it.
+//! rebuilt since gives no names, because they could be wrong; [`Symbols::troubles`] reports it.
 
 mod image;
 mod instructions;
@@ -37,11 +37,12 @@ pub struct Spot<'a> {
     pub path: &'a str,
     /// The file's build when it ran, as [`identity`] returns it.
     pub identity: Option<&'a str>,
-    /// The offset in the file of the block that has the instruction; or a return address.
+    /// The offset, in the file, of the block with the instruction, or of a return address.
     pub offset: u64,
     /// The number of instructions in the block before this one.
     pub instruction: u32,
-    /// Whether `offset` is a return address: then the instruction is the call before it.
+    /// Whether `offset` is a return address: if so, the instruction is the call before this
+    /// address.
     pub is_return: bool,
 }
 
@@ -77,9 +78,9 @@ impl Symbols {
         Symbols { debug_directories: directories.into_iter().collect(), ..Symbols::default() }
     }
 
-    /// The functions of the instruction at `spot`: first those that the compiler inlined there,
-    /// innermost first, then the function that contains them. Empty if the file is missing or was
-    /// rebuilt.
+    /// The functions of the instruction at `spot`: first the functions that the compiler inlined
+    /// at this place, innermost first, then the function that contains them. Empty if the file is
+    /// missing or was rebuilt.
     pub fn frames(&mut self, spot: Spot<'_>) -> Vec<Frame> {
         let Symbols { images, debug_directories, troubles } = self;
         let key = (spot.path.to_owned(), spot.identity.map(str::to_owned));

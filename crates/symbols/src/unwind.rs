@@ -25,7 +25,7 @@ pub struct Registers {
     pub rip: u64,
     /// The stack pointer.
     pub rsp: u64,
-    /// The frame pointer, or any other value if the program uses the register otherwise.
+    /// The frame pointer, or any other value if the program uses this register for another purpose.
     pub rbp: u64,
 }
 
@@ -51,12 +51,12 @@ struct Section {
 }
 
 impl Unwinder {
-    /// The registers after the caller's function returns too; `registers` are those after the call itself
-    /// has returned.
+    /// The registers after the function that contains the call has returned too; `registers` are
+    /// the registers after the call itself has returned.
     ///
     /// `path` is the file of the code, and `offset` the place in that file. `read` returns the eight bytes at
-    /// an address of the stack. The result is `None` if the file has no information for the place, or the
-    /// information needs more than is known.
+    /// an address of the stack. The result is `None` if the file has no information for the place,
+    /// or if the information requires registers that are not known.
     pub fn caller(
         &mut self,
         path: &str,

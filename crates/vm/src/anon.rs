@@ -8,9 +8,9 @@
 //!
 //! A page that a space has stored to is an *anon*: the page together with the number of spaces that
 //! use it (Cranor and Parulkar 1999, UVM; SunOS before it). A fork increments the count of each of
-//! the parent's anons. A store to an anon with one user changes the page; with several users the
-//! store first makes a copy, a new anon. A fault therefore never searches more than one place,
-//! however many forks there were.
+//! the parent's anons. A store to an anon with one user changes the page; with several users, the
+//! store first makes a copy, which is a new anon. A fault therefore never searches more than one
+//! place for a page, however many forks there were.
 //!
 //! Anons are in maps with one lock each. A space's lock guarantees that the space remains a user of
 //! its anons: if the holder of that lock finds a count of one, the count stays one.
@@ -32,7 +32,7 @@ pub(crate) struct AnonId(pub(crate) u32);
 /// A page and its users.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anon {
-    /// How many pages of spaces refer to the anon; 0 in an unused entry.
+    /// The number of pages of spaces that refer to the anon; 0 in an unused entry.
     pub(crate) refs: u32,
     pub(crate) place: PageLocation,
     /// Whether no fork has shared the anon since it last became exclusive to its only user.
@@ -89,8 +89,9 @@ impl<L: Locks> Anons<L> {
         self.maps[number % MAPS].with(site, |map| f(&mut map[number / MAPS]))
     }
 
-    /// A copy of an anon. Its place remains valid if it is in memory and the caller keeps pages
-    /// from being moved or evicted. A count of one remains one if the caller is that user.
+    /// A copy of an anon. The copied place remains valid if the page is in memory and the caller
+    /// prevents pages from being moved or evicted. A count of one remains one if the caller is the
+    /// only user.
     #[inline]
     pub(crate) fn get(&self, site: Site, id: AnonId) -> Anon {
         self.with(site, id, |anon| *anon)
@@ -108,7 +109,7 @@ impl<L: Locks> Anons<L> {
         });
     }
 
-    /// Removes a user. If it was the last one, returns where the page was.
+    /// Removes a user. If it was the last user, returns the place of the page.
     pub(crate) fn release(&self, site: Site, id: AnonId) -> Option<PageLocation> {
         let place = self.with(site, id, |anon| {
             anon.refs -= 1;

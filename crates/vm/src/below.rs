@@ -1,5 +1,5 @@
-//! What the HAT layer asks for while an operation of memory management is under way: its shootdowns are the
-//! platform's, and the frames of its page tables come from physical memory.
+//! The platform of the HAT layer during an operation of memory management: shootdowns are passed to
+//! the memory manager's platform, and frames of page tables come from physical memory.
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use hat::{HatSpace, locking::Site};
@@ -12,7 +12,7 @@ use crate::{
     work::Work,
 };
 
-/// Memory and platform as the HAT layer sees them.
+/// Memory and platform, behind the interface that the HAT layer needs.
 pub(crate) struct Below<'a, H: Host> {
     pub(crate) memory: &'a Physical<H::Allocator, H::Locks>,
     pub(crate) platform: &'a mut H::Platform,

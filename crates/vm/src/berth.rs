@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Allocates frames for `pages`, one base page or the block of a larger page, that their address
-    /// allows, if such frames are free.
+    /// Allocates frames for `pages`, which are one base page or the block of a larger page. The
+    /// frames are such as the address of `pages` allows, if these are free.
     pub(crate) fn hashed(
         &mut self,
         hashed: &Hashed,

@@ -27,8 +27,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Replaces the policy that chooses pages to evict by the one called `name`. Pages enter the
-    /// new policy in the order in which the old one would have evicted them; what the old one
-    /// recorded about their use is lost.
+    /// new policy in the order in which the old policy would have evicted them; other data of
+    /// the old policy about their use is lost.
     pub fn set_replacement(&mut self, name: &str) -> Result<(), SettingsError> {
         let new = policy(name, self.pages()).ok_or(SettingsError::Replacement)?;
         self.work.descriptors += self.lists(|lists, memory| {
@@ -63,7 +63,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// The pages as seen by a policy from which all pages are taken: none counts as referenced.
+/// The pages for a policy from which all pages are removed: no page counts as referenced.
 struct Unasked<'a>(&'a mut FrameTable);
 
 impl Pages for Unasked<'_> {

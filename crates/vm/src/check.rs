@@ -259,7 +259,8 @@ impl<H: Host> Kernel<'_, H> {
             })
     }
 
-    /// The frame of a page, if it is in memory, and the rights that hardware may allow there.
+    /// The frame of a page, if it is in memory, and the rights that hardware may allow at this
+    /// page.
     fn truth(&self, space: &AddressSpace, page: u64) -> Option<(FrameId, Rights)> {
         let region = space.regions.at(page)?;
         let into = page - region.pages.start;

@@ -6,9 +6,9 @@
 //!   frames                 a block of 8      2     1         ... or smaller, where no such block is free
 //! ```
 //!
-//! Translations are still those of base pages: eager paging is for hardware that translates ranges. No
-//! frame is allocated if that would leave fewer than the low mark free, and none for memory that may not
-//! be stored to: faults load the rest.
+//! Translations are still those of base pages: eager paging is for hardware that translates ranges.
+//! No frame is allocated if fewer frames than the low mark would then be free, and none for memory
+//! without the right to store. Faults load all pages that have no frame.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -37,8 +37,8 @@ pub(crate) struct Filled {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Allocates frames for those pages of anonymous memory in `range` that have none yet. Returns the
-    /// number of base pages.
+    /// Allocates frames for those pages of anonymous memory in `range` that have no frame yet.
+    /// Returns the number of base pages.
     pub fn populate(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -82,7 +82,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Allocates adjacent frames for the first of `pages`: the largest free power of two. Returns
-    /// the first frame and the pages that the frames are for.
+    /// the first frame, and the pages that get the frames.
     fn run_for(&mut self, pages: Range<u64>) -> Option<(FrameId, Range<u64>)> {
         let step = self.memory.order(self.vm.base);
         let spare = self.free_pages().checked_sub(self.vm.marks.low())?;

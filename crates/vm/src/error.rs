@@ -3,7 +3,7 @@ use core::fmt;
 use addr::{Rights, VirtAddr};
 use hat::HatSpace;
 
-/// Why an operation was refused. Whatever it had done is undone or harmless.
+/// Why an operation was refused. Partial effects of a refused operation are undone or harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// No region has this address.
@@ -23,7 +23,7 @@ pub enum Error {
         swap_free: u64,
     },
     /// Page tables have used up their share of memory, and no other space has tables that could be
-    /// taken.
+    /// taken from it.
     TableMemory,
     /// The page table does not support the request.
     Table(pagetable::Error),

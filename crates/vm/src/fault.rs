@@ -1,4 +1,4 @@
-//! Page faults: from an address to a page that is in memory and that hardware can access.
+//! Page faults: they bring the page of an address into memory and make it accessible for hardware.
 //!
 //! ```text
 //!   region? -- none, or it forbids the access --> refused
@@ -14,13 +14,13 @@
 //!           several users, a private page of an object, a clean page of a shared file
 //! ```
 //!
-//! An attempt ends if a frame is needed and none is free. Everything that it has done remains valid
-//! (a page that was read stays), so that the fault can be started again after pages have been
-//! evicted.
+//! An attempt ends if a frame is needed and none is free. The partial result of the attempt remains
+//! valid (a page that was read stays in memory), so that the fault can be started again after pages
+//! have been evicted.
 //!
 //! The space is locked during the whole fault, and no page is evicted during an attempt. A page is
 //! read, or filled with zeros, under the lock of its object or anon, so that another processor that
-//! needs it finds it.
+//! needs the same page finds it.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -83,15 +83,15 @@ pub(crate) struct Needed {
     pub(crate) left: Option<AnonId>,
 }
 
-/// The most attempts at one fault. Every attempt but the last had pages evicted.
+/// The most attempts at one fault. After every attempt except the last, pages are evicted.
 pub(crate) const ATTEMPTS_MAX: u32 = 64;
 
 impl<H: Host> Kernel<'_, H> {
     /// Handles a fault. Afterwards the access succeeds, unless another page has to be evicted
     /// meanwhile.
     ///
-    /// An access to an address without a region, or one that the region forbids, is refused and not
-    /// counted.
+    /// An access to an address without a region, or an access that the region forbids, is refused
+    /// and not counted.
     pub fn fault(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Result<How, Error> {
         self.site = Site::Fault;
         self.before = None;
@@ -117,8 +117,8 @@ impl<H: Host> Kernel<'_, H> {
         self.before
     }
 
-    /// Brings the base page into memory and loads it. `wanted` is the size that the policy
-    /// requested, and why that size is not possible.
+    /// Brings the base page into memory and loads it. `wanted` has the size that the policy
+    /// requested, and the reason why this size is not possible.
     pub(crate) fn resolve(
         &mut self,
         at: &mut Within<'_>,
@@ -200,9 +200,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Decrements the reference count of `anon`, which a page used before the page was copied. Unless
-    /// `is_unloaded`, page tables may still map the anon's frame for that page; then all mappings of
-    /// the frame are removed first.
+    /// Decrements the reference count of `anon`, which a page used before the page was copied.
+    /// Unless `is_unloaded`, page tables may still map the anon's frame for that page; in that case
+    /// all mappings of the frame are removed first.
     pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
         if !is_unloaded && let PageLocation::Resident(frame) = self.anon(anon).place {
             self.unload_frames(&[frame]);
@@ -212,8 +212,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Brings the base page into memory. `given` is a frame for it, which is used if the page is
-    /// one of the space's own and needs a frame.
+    /// Brings the base page into memory. `given` is a frame for the page, which is used if it is
+    /// one of the space's own pages and needs a frame.
     pub(crate) fn page_for(
         &mut self,
         at: &mut Within<'_>,
@@ -303,7 +303,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The given frame, or a newly allocated one, for a page of the space's own.
+    /// The given frame, or a newly allocated frame, for one of the space's own pages.
     fn own_frame(
         &mut self,
         at: &mut Within<'_>,
@@ -324,8 +324,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The frame of an anon, and its number of users. If the space is the only user, it remains so
-    /// while the space is locked.
+    /// The frame of an anon, and its number of users. If the space is the only user, it remains the
+    /// only user while the space is locked.
     fn anon_page(
         &mut self,
         at: &mut Within<'_>,
@@ -450,7 +450,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Loads the translation of a base page. Returns whether it had to be loaded.
+    /// Loads the translation of a base page. Returns whether it was not loaded before.
     pub(crate) fn enter(
         &mut self,
         at: &mut Within<'_>,

@@ -5,7 +5,7 @@
 //!   write   [..####|######|##....]   the same for pages that are covered in part; all are dirty
 //! ```
 //!
-//! Nothing is mapped: a page that no region maps is also evicted when the policy chooses it.
+//! These calls map no page; a page that no region maps is also evicted when the policy chooses it.
 
 use addr::PhysAddr;
 use hat::locking::Site;
@@ -22,9 +22,10 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Reads or writes `bytes` bytes of a file from `offset` on. `each` gets every page concerned,
-    /// by its frame and its number in the file, while it is in memory, to copy from or to it.
-    /// `each` must not call the manager, since no page may be evicted meanwhile.
+    /// Reads or writes `bytes` bytes of a file from `offset` on. `each` is called for every page
+    /// of the transfer, with the page's frame and its number in the file, while the page is in
+    /// memory, so that data can be copied from or to it. `each` must not call the manager, since
+    /// no page may be evicted meanwhile.
     pub fn transfer_file(
         &mut self,
         key: FileKey,
@@ -55,7 +56,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Reads or writes one page of a file. With `overwritten` the whole page will be overwritten,
-    /// so that its contents need not be read.
+    /// so its old contents need not be read.
     fn transfer_page(
         &mut self,
         object: ObjectId,

@@ -53,7 +53,7 @@ impl Owner {
 
 /// Flags of a descriptor. The lowest bits belong to the replacement policy.
 pub(crate) const REFERENCED: u8 = 1 << 4;
-/// The page has been stored to, and the file does not have the contents yet.
+/// The page has been stored to, and its file does not have the new contents yet.
 pub(crate) const DIRTY: u8 = 1 << 5;
 /// The page belongs to a file.
 pub(crate) const FILE: u8 = 1 << 6;
@@ -61,8 +61,8 @@ pub(crate) const FILE: u8 = 1 << 6;
 pub(crate) const OWNERS: u8 = REFERENCED | DIRTY | FILE;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Allocates a frame for a page, without an owner yet. With a `place`, it is the page's own
-    /// frame in a reservation, if possible.
+    /// Allocates a frame for a page, without an owner yet. With a `place`, the result is the
+    /// page's own frame in a reservation, if possible.
     pub(crate) fn take_frame(
         &mut self,
         place: Option<physmem::ObjectPage>,
@@ -92,13 +92,13 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Frees the frame of a page that is no longer needed. No translation may lead to it.
+    /// Frees the frame of a page that is no longer needed. No translation may lead to this frame.
     pub(crate) fn free_page(&mut self, frame: FrameId) {
         self.work.descriptors += 1;
         self.free(frame, true);
     }
 
-    /// Frees a frame that is in no list of pages. No translation may lead to it.
+    /// Frees a frame that is in no list of pages. No translation may lead to this frame.
     pub(crate) fn free_frame(&mut self, frame: FrameId) {
         self.free(frame, false);
     }

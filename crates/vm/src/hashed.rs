@@ -6,10 +6,10 @@
 //!                                                                    no    any frame
 //! ```
 //!
-//! If none of these frames is free, the authors of Mosaic evict another page. Here the page gets another
-//! frame, and hardware treats it like a page without placement. The same holds for pages that a fork
-//! shares, until they are copied, and for pages that are moved in their space or in memory: whether a
-//! page is in an allowed frame is determined by comparing.
+//! If none of these frames is free, the authors of Mosaic evict another page. In this model the
+//! page gets another frame, and hardware treats it like a page without placement. Pages that a fork
+//! shares, until they are copied, and pages that are moved in their space or in memory are also
+//! treated in this way. Whether a page is in an allowed frame is determined by a comparison.
 
 use hat::HatSpace;
 use physmem::{FrameId, Iceberg, Segment};

@@ -8,8 +8,9 @@
 //!                             Scheme     which locks the HAT layer takes
 //! ```
 //!
-//! [`Kernel::new`](crate::Kernel::new) takes the parts and infers their types: no kernel has to implement [`Host`].
-//! A kernel that keeps a [`Kernel`](crate::Kernel) somewhere writes `Kernel<'_, Parts<Table, Allocator, Platform>>`.
+//! [`Kernel::new`](crate::Kernel::new) takes the parts and infers their types: no kernel has to
+//! implement [`Host`]. A kernel that stores a [`Kernel`](crate::Kernel) writes its type as
+//! `Kernel<'_, Parts<Table, Allocator, Platform>>`.
 
 use core::marker::PhantomData;
 
@@ -25,7 +26,7 @@ pub trait Host {
     type Table: Mounted + ?Sized;
     /// The allocator of physical memory.
     type Allocator: Allocator + Send;
-    /// A processor, as the memory manager uses it.
+    /// A processor, behind the interface that the memory manager needs.
     type Platform: Platform;
     /// The platform of locks.
     type Locks: Locks;
@@ -33,7 +34,7 @@ pub trait Host {
     type Scheme: Scheme<Table = Self::Table>;
 }
 
-/// The host with these five types, in the order of [`Host`]. It has no value.
+/// The host with these five types, in the order of [`Host`]. The type has no values.
 pub struct Parts<T: ?Sized, A, P, L = Single, S = Global<T, Single>> {
     types: PhantomData<(A, P, L, S)>,
     table: PhantomData<fn(&T)>,

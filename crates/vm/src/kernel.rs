@@ -19,11 +19,11 @@ use crate::{
     work::{Decision, How, Work},
 };
 
-/// The memory manager as one processor uses it, with everything that it works on.
+/// The memory manager for one processor, with all the data on which it works.
 ///
-/// Each processor has a `Kernel` for the same manager, HAT layer and memory. These take `&self` and
-/// exclude one another by the host's locks and by the HAT layer's scheme. The counts of a `Kernel` are
-/// added to the manager's when it is dropped.
+/// Each processor has a `Kernel` for the same manager, HAT layer and memory. Operations of manager,
+/// HAT layer and memory take `&self` and exclude one another by the host's locks and by the HAT
+/// layer's scheme. The counts of a `Kernel` are added to the manager's when it is dropped.
 pub struct Kernel<'a, H: Host> {
     pub(crate) vm: &'a Vm<H::Locks>,
     pub(crate) hat: &'a Hat<H::Table, H::Scheme>,
@@ -31,7 +31,7 @@ pub struct Kernel<'a, H: Host> {
     pub(crate) platform: &'a mut H::Platform,
     /// The operation in progress, for the platform of locks.
     pub(crate) site: Site,
-    /// Counts of the work done, and of faults by how they were handled.
+    /// Counts of the work done; the next field counts faults by how they were handled.
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
     /// The decision about the size of the pages loaded last, and the number of pages loaded under
@@ -39,10 +39,10 @@ pub struct Kernel<'a, H: Host> {
     pub(crate) decided: Option<(Decision, u64)>,
     /// The rights that hardware allowed at the page of the last fault before it was handled.
     pub(crate) before: Option<Rights>,
-    /// The processor's NUMA node; the next field has the requirements on frames that are allocated.
+    /// The processor's NUMA node; the next field has the requirements for frames to be allocated.
     pub(crate) node: u8,
     pub(crate) wanted: Wanted,
-    /// Whether the frames to be filled next contain zeros already.
+    /// Whether the frames that will be filled next contain zeros already.
     pub(crate) prezeroed: bool,
 }
 
@@ -93,7 +93,7 @@ impl<H: Host> Kernel<'_, H> {
         self.platform
     }
 
-    /// Adds its counts to the manager's.
+    /// Adds the counts of this `Kernel` to those of the manager.
     pub(crate) fn hand_in(&mut self) {
         let Kernel { vm, work, faults, decided, .. } = self;
         vm.add_counts(|counts| {

@@ -1,5 +1,5 @@
-//! Virtual memory: what each address *should* hold, and which part of it is in memory. Page tables are a
-//! cache of it: any translation may be dropped, and is restored by a fault.
+//! Virtual memory: the data that belongs at each address, and which part of this data is in memory.
+//! Page tables are a cache of this state: any translation may be dropped, and a fault restores it.
 //!
 //! ```text
 //!   faults, calls of processes                      ticks of a clock
@@ -15,9 +15,9 @@
 //! ```
 //!
 //! [`Vm`] is the state of the memory manager. It works on a HAT layer, physical memory and a
-//! platform, which it does not own. A [`Kernel`] is one processor that works on them. They take
-//! `&self`, so that there can be one `Kernel` per processor, and a kernel may store each of them
-//! where it likes.
+//! platform, which it does not own. A [`Kernel`] is one processor that works on all of these. Their
+//! operations take `&self`, so that there can be one `Kernel` per processor, and a kernel may store
+//! each of them in any place.
 //!
 //! To use the crate, create a [`Vm`] with its [`Settings`], and the three parts that it works on. In this
 //! example a process stores to a page and forks, and the child stores to the page as well.
@@ -74,16 +74,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Frames, owners and swap are counted in base pages. A larger page is adjacent, aligned base frames
-//! with one translation (G98 sections 6.1 and 6.2). Policies request larger pages ([`FaultPolicy`]);
-//! the fault layer for large pages loads them or records why not ([`Why`]); and every operation that
-//! concerns only a part of one splits it first.
+//! Frames, owners and swap are counted in base pages. A larger page consists of adjacent, aligned
+//! base frames with one translation (G98 sections 6.1 and 6.2). Policies request larger pages
+//! ([`FaultPolicy`]); the fault layer for large pages loads them or records why not ([`Why`]); and
+//! every operation that concerns only a part of a larger page splits it first.
 //!
 //! # Locks
 //!
-//! Locks are those of [`hat::locking`]: a platform defines what a lock is; without one, there is a
-//! single thread and a lock is a flag. A lock contains the data that it guards. An operation takes the
-//! locks that it needs in this order, at most one of each rank at a time:
+//! Locks are those of [`hat::locking`]: a platform defines what a lock is; without a platform,
+//! there is a single thread and a lock is a flag. A lock contains the data that it guards. An
+//! operation takes the locks that it needs in this order, at most one of each rank at a time:
 //!
 //! ```text
 //!    0  space           regions, which anon each page is, wired pages   one per space
@@ -102,21 +102,22 @@
 //! space exclude each other. Operations on different spaces run at the same time, and contend only for
 //! objects and anons that both spaces use. A page that two processors may need is read from disk, or
 //! filled with zeros, under the lock of its object or anonymous map, so that the second processor finds
-//! it. Fork locks parent and child one after the other: the child is empty, and nothing runs in it yet.
+//! it. Fork locks parent and child one after the other: the child is empty, and no processor runs
+//! it yet.
 //!
 //! *An operation that relies on where pages are holds the paging lock as a reader.* A frame that an
 //! object or anon of the space names then keeps its page until the operation has loaded it. Operations
 //! that evict or move pages (replacement, the coalescing daemon, upgrades) hold the paging lock as the
-//! writer: all others wait. An operation that finds no free frame ends its attempt, releases the
-//! reader's lock and becomes the writer. It keeps the lock of its space, since a writer needs no
-//! space's lock. Therefore only one processor evicts pages at a time, like a single daemon. Kernels
-//! mark single pages as busy instead, and wait for these.
+//! writer: all other operations wait. An operation that finds no free frame ends its attempt,
+//! releases the reader's lock and becomes the writer. It keeps the lock of its space, since a
+//! writer needs no space's lock. Therefore only one processor evicts pages at a time, like a single
+//! daemon. Kernels mark single pages as busy instead, and wait only for busy pages.
 //!
-//! *The last user of an anon has it alone.* Only a fork adds users, and it needs the lock of a space
-//! that uses the anon already. A space that finds itself to be the only user may therefore let
-//! hardware store to the page. A space that has copied an anon's page decrements the count only when
-//! hardware no longer has a translation to the old page in this space: otherwise it could read what
-//! the last user stores from then on.
+//! *The last user of an anon is guaranteed to be its only user.* Only a fork adds users, and a fork
+//! needs the lock of a space that uses the anon already. A space that finds that it is the only
+//! user may therefore let hardware store to the page. A space that has copied an anon's page
+//! decrements the count only when hardware no longer has a translation to the old page in this
+//! space: otherwise the space could read later stores of the last user.
 //!
 //! `locks::Ranked` asserts the order; the tests of `smp` run the streams of the model test under
 //! it, and with two threads of the host.

@@ -6,9 +6,9 @@
 //!   unlock, unmap, exit --> the frame's count falls; at 0 it is in a list again
 //! ```
 //!
-//! A frame that several spaces have wired counts each of them. A private page that may be stored to
-//! is copied at once, so that a later store takes no fault. The child of a fork does not inherit
-//! locks.
+//! If several spaces have wired a frame, the frame counts each of them. A private page that may be
+//! stored to is copied at once, so that a later store takes no fault. The child of a fork does not
+//! inherit locks.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -29,32 +29,33 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Brings what is mapped in `range` into memory and locks it there. If memory is too small, the
-    /// pages that were brought in stay locked.
+    /// Brings all mapped pages in `range` into memory and locks them there. If memory is too small,
+    /// the pages that were already brought in stay locked.
     pub fn lock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| kernel.lock_pages(at, pages))
     }
 
-    /// Wires what is mapped in `range`, but brings nothing in now (`mlock` of a range with a hole:
-    /// `apply_vma_lock_flags`).
+    /// Wires all mapped pages in `range`, but brings no page into memory now (`mlock` of a range
+    /// with a hole: `apply_vma_lock_flags`).
     pub fn lock_later(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::Now))
     }
 
-    /// Locks what is in memory in `range`, and what faults bring in there later (`MLOCK_ONFAULT`).
+    /// Locks the pages in `range` that are in memory, and pages there that faults bring in later
+    /// (`MLOCK_ONFAULT`).
     pub fn lock_on_fault(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::OnFault))
     }
 
-    /// Wires a new mapping of `range`, because its flags request it (`MAP_LOCKED`). If the space wires pages
-    /// of new mappings when a fault brings them in, this one is wired in the same way (`do_mmap` adds
-    /// `def_flags`).
+    /// Wires a new mapping of `range`, because its flags request it (`MAP_LOCKED`). If the space
+    /// wires pages of new mappings when a fault brings them in, this mapping is wired in the same
+    /// way (`do_mmap` adds `def_flags`).
     pub fn lock_mapping(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -69,8 +70,7 @@ impl<H: Host> Kernel<'_, H> {
         self.wire_pages(at, pages)
     }
 
-    /// Wires regions, and the pages of them that are in memory (`mlock_fixup`,
-    /// `mlock_vma_pages_range`).
+    /// Wires regions, and their pages that are in memory (`mlock_fixup`, `mlock_vma_pages_range`).
     fn wire_regions(
         &mut self,
         at: &mut Within<'_>,
@@ -89,8 +89,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Wires the pages that hardware has in `pages`, except pages of zeros, and the space's own pages there
-    /// that are in memory.
+    /// Wires two kinds of pages in `pages`: those of which hardware has a translation, except pages
+    /// of zeros; and the space's own pages that are in memory.
     pub(crate) fn wire_present(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         let mut found: Vec<(u64, FrameId)> = Vec::new();
         for mapping in self.mappings_in(at.space, pages) {
@@ -109,7 +109,7 @@ impl<H: Host> Kernel<'_, H> {
         found.into_iter().for_each(|(page, frame)| self.wire_at(at, page, frame));
     }
 
-    /// Unlocks what is mapped in `range`: it may be evicted.
+    /// Unlocks all mapped pages in `range`, so that they may be evicted.
     pub fn unlock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -149,7 +149,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Unlocks all of the space; later mappings are not wired either.
+    /// Unlocks all pages of the space; later mappings are not wired either.
     pub fn unlock_all(&mut self, space: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.within(space, |kernel, at| {
@@ -161,13 +161,14 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Brings what is mapped in `range` into memory and loads it, for accesses of `kind`
+    /// Brings all mapped pages in `range` into memory and loads them, for accesses of `kind`
     /// (`MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`, `MAP_POPULATE`: `populate_vma_page_range`,
-    /// `faultin_page_range`). Without a kind, pages that are private and writable are brought in for stores,
-    /// all others for loads. The page faults are not counted for the process. With a kind, it ends at an
-    /// address without a region and at a region that forbids the access; without one, it skips regions whose
-    /// pages are wired when a fault brings them in (`populate_vma_page_range`). If memory is too small,
-    /// faults bring in the rest.
+    /// `faultin_page_range`). Without a kind, pages that are private and writable are brought in
+    /// for stores, all other pages for loads. The page faults are not counted for the process. With
+    /// a kind, the operation ends at an address without a region and at a region that forbids the
+    /// access; without a kind, it skips regions whose pages are wired when a fault brings them in
+    /// (`populate_vma_page_range`). If memory is too small, later faults bring in the remaining
+    /// pages.
     pub fn prefault(
         &mut self,
         space: HatSpace,
@@ -221,8 +222,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The number of base pages of memory. No call brings in more: pages of zeros take no memory, but entries
-    /// in page tables.
+    /// The number of base pages of memory. No call brings in more pages than this number: pages of
+    /// zeros take no memory, but they take page-table entries.
     fn pages_of_memory(&self) -> u64 {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }

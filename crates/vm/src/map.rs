@@ -4,9 +4,10 @@
 //!   cut at both ends --> regions change --> hardware forgets --> pages without users are free
 //! ```
 //!
-//! Regions have the truth and change first; translations follow. If more is allowed than before,
-//! translations need not change at once: a fault updates them. The right to store is always given
-//! in this way, page by page, since the page may have other users.
+//! Regions are the authoritative data and change first; translations are changed after them. If
+//! more accesses are allowed than before, translations need not change at once: a fault updates
+//! them. The right to store is always given in this way, page by page, since the page may have
+//! other users.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::{iter, ops::Range};
@@ -35,14 +36,15 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Maps a new region in place of what was there; `label` is a number that the host gives to it. It
-    /// consists of whole pages: all that contain a byte of `range`. Whether the page table supports its
-    /// addresses is found out at the first fault.
+    /// Maps a new region in place of earlier mappings; `label` is a number that the host gives to
+    /// the region. The region consists of all pages that contain a byte of `range`. Whether the
+    /// page table supports its addresses is checked at the first fault.
     ///
     /// # Errors
     ///
-    /// There is no such space; then nothing has changed. Or the region must be wired and memory is used up;
-    /// then the region is mapped but not completely wired.
+    /// Fails if there is no such space; in that case nothing has changed. Also fails if the region
+    /// must be wired and memory is used up; in that case the region is mapped but not completely
+    /// wired.
     pub fn map(
         &mut self,
         space: HatSpace,
@@ -93,7 +95,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Unmaps everything in `range`.
+    /// Unmaps all pages in `range`.
     pub fn unmap(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -101,8 +103,8 @@ impl<H: Host> Kernel<'_, H> {
         self.staying_within(space, |kernel, at| kernel.remove(at, pages))
     }
 
-    /// Sets the rights of what is mapped in `range`. Regions that have these rights already do not
-    /// change (`mprotect_fixup`).
+    /// Sets the rights of all mapped pages in `range`. Regions that have these rights already do
+    /// not change (`mprotect_fixup`).
     pub fn protect(
         &mut self,
         space: HatSpace,
@@ -139,8 +141,8 @@ impl<H: Host> Kernel<'_, H> {
         hat.protect(at.space, range, rights.without_write(), &mut below).map_err(Error::Table)
     }
 
-    /// Moves what is mapped in `from` to `to`, with a length of `to_bytes`. What was mapped there
-    /// before is unmapped.
+    /// Moves the pages that are mapped in `from` to `to`, with a length of `to_bytes`. Earlier
+    /// mappings at `to` are unmapped.
     pub fn move_pages(
         &mut self,
         space: HatSpace,
@@ -222,7 +224,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Attaches this module to what is mapped in `range` (`pm_attach`). Loaded pages keep their
+    /// Attaches this module to all mapped pages in `range` (`pm_attach`). Loaded pages keep their
     /// size, except those in which a region with this module begins or ends.
     pub fn attach(
         &mut self,
@@ -296,8 +298,8 @@ impl<H: Host> Kernel<'_, H> {
         self.release(&gone);
     }
 
-    /// Removes a user of each of these anons. No hardware may have a translation of theirs for that
-    /// user.
+    /// Removes a user of each of these anons. No hardware may have a translation to these anons for
+    /// this user.
     pub(crate) fn release(&mut self, anons: &OwnPages) {
         for (_, anon) in anons.each() {
             if let Some(place) = self.vm.anons.release(self.site, anon) {
@@ -339,8 +341,9 @@ impl<H: Host> Kernel<'_, H> {
         self.unload_used(at, range)
     }
 
-    /// Unloads all translations in `range`. That pages were used through them is recorded in their
-    /// descriptors: others may use the page, or the page cache.
+    /// Unloads all translations in `range`. If pages were used through these translations, this is
+    /// recorded in the pages' descriptors, because other spaces or the page cache may still use the
+    /// pages.
     pub(crate) fn unload_used(
         &mut self,
         at: &mut Within<'_>,
@@ -349,8 +352,8 @@ impl<H: Host> Kernel<'_, H> {
         self.unload_each(at, range, &mut |_| ())
     }
 
-    /// Unloads all translations in `range`, as [`Kernel::unload_used`] does. `also` gets the pages as they
-    /// were.
+    /// Unloads all translations in `range`, as [`Kernel::unload_used`] does. `also` is called with
+    /// each page, as it was before.
     pub(crate) fn unload_each(
         &mut self,
         at: &mut Within<'_>,
@@ -424,8 +427,9 @@ impl<H: Host> Kernel<'_, H> {
         loaded.into_iter().try_for_each(|mapping| self.load_moved(at, &mapping, distance))
     }
 
-    /// Loads what hardware had before its pages moved by `distance` pages. A large page stays large if its
-    /// new place is aligned, and is split otherwise (`move_page_tables`).
+    /// Loads the translations that hardware had before their pages moved by `distance` pages. A
+    /// large page stays large if its new place is aligned, and is split otherwise
+    /// (`move_page_tables`).
     fn load_moved(
         &mut self,
         at: &mut Within<'_>,
@@ -482,8 +486,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// Records in the descriptors of its frames that a page which has been unloaded was used, if it
-/// was.
+/// If an unloaded page was used, records this use in the descriptors of its frames.
 pub(crate) fn note_used<A: Allocator + Send, L: Locks>(
     memory: &Physical<A, L>,
     site: Site,

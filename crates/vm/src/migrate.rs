@@ -10,8 +10,9 @@
 //!                                                  A is free as a whole: one large page
 //! ```
 //!
-//! No operation relies on where pages are while one is in transit, so that none finds a page in transit. The
-//! free frames of a chunk are held while it is evacuated; otherwise pages could move within the chunk.
+//! While a page is in transit, no operation that relies on the places of pages runs, so no
+//! operation finds a page in transit. The free frames of a chunk are held while it is evacuated;
+//! otherwise pages could move within the chunk.
 
 use alloc::vec::Vec;
 
@@ -42,8 +43,9 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// One pass of the coalescing daemon over the chunks of each size of which the allocator wants more,
-    /// with at most `moves_max` migrations. Returns the number of large free pages it made.
+    /// One pass of the coalescing daemon over the chunks of each size of which the allocator wants
+    /// more free pages, with at most `moves_max` migrations. Returns the number of large free pages
+    /// it made.
     pub fn coalesce(&mut self, moves_max: u64) -> u64 {
         self.site = Site::Page;
         self.pages_move(|kernel| kernel.pass(moves_max))
@@ -63,13 +65,13 @@ impl<H: Host> Kernel<'_, H> {
         made
     }
 
-    /// Takes the daemon out of the manager: only the operation that moves pages uses it.
+    /// Takes the daemon out of the manager: only the operation that moves pages may use the daemon.
     fn take_daemon(&self) -> Option<Coalesced> {
         self.vm.daemon.with(self.site, Option::take)
     }
 
-    /// The number of free pages of `2^order` frames that the allocator wants in addition to those
-    /// it has.
+    /// The number of free pages of `2^order` frames that the allocator wants in addition to its
+    /// present ones.
     fn wanted(&self, order: u32) -> u64 {
         self.frames(|memory| memory.allocator().wanted(order))
     }
@@ -120,7 +122,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Moves all pages out of the `2^order` frames from `first`, if all of them can move. Returns
-    /// whether they did.
+    /// whether they were moved.
     pub(crate) fn evacuate(&mut self, first: FrameId, order: u32, moves_left: &mut u64) -> bool {
         let step = self.memory.order(self.vm.base);
         let frames = (first.0..first.0 + (1 << order)).step_by(1 << step).map(FrameId);

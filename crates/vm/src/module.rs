@@ -8,7 +8,7 @@ use addr::PageSize;
 pub struct Module {
     /// The requested page size; `None` for the base page.
     pub page_size: Option<PageSize>,
-    /// What to do if no page of that size is free.
+    /// The action if no page of the requested size is free.
     pub fallback: Fallback,
     /// The node from which frames should be allocated.
     pub placement: Placement,
@@ -17,8 +17,8 @@ pub struct Module {
     pub stays: bool,
     /// Whether the cache colour of a base page is more important than its node.
     pub color_first: bool,
-    /// How many more references than a page's own node another node may make before the page
-    /// migrates there; `None` for no limit. The host counts the references, as hardware does.
+    /// By how many references another node must exceed a page's own node before the page migrates
+    /// to that node; `None` for no limit. The host counts the references, as hardware does.
     pub migrate_after: Option<u32>,
 }
 

@@ -11,8 +11,8 @@
 //!   many references from node 3  --> the page migrates there, with the size that it has
 //! ```
 //!
-//! A base page is always borrowed from another node if the requested one has none. Colours are those of base
-//! pages; a larger page has all colours.
+//! If the requested node has no base page, one is always borrowed from another node. Colours are
+//! colours of base pages; a larger page has all colours.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -63,7 +63,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// This processor as one of the NUMA node `node`.
+    /// Returns this processor, assigned to the NUMA node `node`.
     pub fn on_node(mut self, node: u8) -> Self {
         self.node = node;
         if self.vm.nodes > 1 {
@@ -97,7 +97,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Moves the page at `addr` to `node`, with its page size. Returns the number of base pages moved
-    /// (0 if the page is there already or nothing is loaded), or why it cannot move.
+    /// (0 if the page is there already or nothing is loaded), or the reason why the page cannot
+    /// move.
     pub fn move_to_node(
         &mut self,
         space: HatSpace,

@@ -19,8 +19,7 @@ use physmem::FrameId;
 
 use crate::{numbered::Numbered, swap::Slot};
 
-/// The identity of a file, by numbers that the host chooses; the same file always has the same
-/// numbers.
+/// The identity of a file, by numbers that the host chooses; a file keeps its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileKey {
     /// The number of the file system that has the file.
@@ -33,7 +32,7 @@ pub struct FileKey {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId(pub(crate) u32);
 
-/// Where a page is.
+/// The place of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageLocation {
     Resident(FrameId),
@@ -88,8 +87,9 @@ impl<L: Locks> Objects<L> {
         }
     }
 
-    /// The object of a file, or a new object for shared memory. It is counted as mapped by `pages`
-    /// more pages, so that it does not end. `change` is called with the object.
+    /// The object of a file, or a new object for shared memory. The count of pages that map the
+    /// object is increased by `pages`, so that the object does not end. `change` is called with
+    /// the object.
     pub(crate) fn hold(
         &self,
         site: Site,
@@ -119,8 +119,8 @@ impl<L: Locks> Objects<L> {
         })
     }
 
-    /// Runs `f` on an object while it is locked. The object must exist, as do those that regions
-    /// and frames name.
+    /// Runs `f` on an object while it is locked. The object must exist; this is guaranteed for
+    /// objects that regions and frames name.
     #[inline]
     pub(crate) fn with<R>(&self, site: Site, id: ObjectId, f: impl FnOnce(&mut Object) -> R) -> R {
         let slot = self.objects.made(id.0).expect(EXISTS);
@@ -128,7 +128,7 @@ impl<L: Locks> Objects<L> {
     }
 
     /// Ends an object that no region maps, if it is shared memory or a file without pages in
-    /// memory, and returns it. The caller must free the pages that it still has.
+    /// memory, and returns it. The caller must free the pages that the object still has.
     pub(crate) fn end_if_unused(&self, site: Site, id: ObjectId) -> Option<Object> {
         let slot = self.objects.made(id.0)?;
         let is_used = |object: &Object| {

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! The pages of a program are clustered. A search in an ordered map of single pages would cost mainly cache
-//! misses. There are 2^15 times fewer areas, of which a program has few, and within an area a page is found
-//! by arithmetic. One bit says whether a page is present, and the bits for 128 MiB are adjacent: a fault on
-//! a page that is not present needs few cache lines, on few pages of the kernel.
+//! misses. There are 2^15 times fewer areas than pages, so a program has few areas, and within an
+//! area a page is found by arithmetic. One bit says whether a page is present, and the bits for 128
+//! MiB are adjacent: a fault on a page that is not present needs few cache lines, on few pages of
+//! the kernel.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -81,8 +82,8 @@ impl OwnPages {
         })
     }
 
-    /// How many pages are present in `pages`. Chunks that are completely in `pages` are counted
-    /// without looking at each page.
+    /// The number of pages that are present in `pages`. Chunks that are completely in `pages` are
+    /// counted without looking at each page.
     pub(crate) fn count(&self, pages: Range<u64>) -> u64 {
         let areas = self.0.range(parts(&pages, AREA_SHIFT));
         areas
@@ -171,7 +172,7 @@ impl Area {
         gone
     }
 
-    /// How many pages of a chunk are present.
+    /// The number of pages of a chunk that are present.
     fn count(&self, chunk: usize) -> u64 {
         self.there[words_of(chunk)].iter().map(|word| u64::from(word.count_ones())).sum()
     }
@@ -223,8 +224,8 @@ mod tests {
 
     use super::*;
 
-    /// Pages in three areas, read and removed in ranges that begin and end anywhere, against an
-    /// ordered map.
+    /// Pages in three areas, read and removed in ranges that begin and end anywhere, compared with
+    /// an ordered map.
     #[test]
     fn is_an_ordered_map() {
         let (mut own, mut map) = (OwnPages::default(), BTreeMap::new());

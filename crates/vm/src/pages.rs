@@ -15,8 +15,8 @@ use crate::{
 pub(crate) struct PageLists {
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) resident: Resident,
-    /// Idle large pages: unloaded, so that a fault shows whether they are used. log2 of the number
-    /// of base frames, by the first frame.
+    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For
+    /// each, by its first frame: log2 of its number of base frames.
     pub(crate) idle: BTreeMap<u32, u32>,
     /// The number of spaces' pages that are wired.
     pub(crate) wired: u64,

@@ -4,8 +4,8 @@ use addr::{PageSize, PhysAddr};
 use hat::locking::{Class, Locks, Mutex, Single, Site};
 use physmem::{Allocator, FrameId, Physmem};
 
-/// Physical memory from which several processors allocate frames. Its lock is that of the free
-/// lists: a thread that holds it takes no other lock.
+/// Physical memory from which several processors allocate frames. Its lock is the lock of the
+/// free lists: a thread that holds it takes no other lock.
 pub struct Physical<A: Send, L: Locks = Single> {
     lock: L::Mutex<Physmem<A>>,
     /// The size of a base frame.

@@ -1,4 +1,4 @@
-//! What memory management needs from processors, memory and disks.
+//! The interface that memory management needs from processors, memory and disks.
 
 use addr::{PhysAddr, VirtAddr};
 use hat::HatSpace;
@@ -8,8 +8,8 @@ use crate::{object::FileKey, swap::Slot, work::Decision};
 
 /// A kernel's processors, memory and disks, or a simulated machine, as used by one processor.
 pub trait Platform {
-    /// Makes every processor flush what `flushes` name. When the operation in progress returns, at
-    /// the latest, no processor may use any of these translations.
+    /// Makes every processor flush the entries that `flushes` name. At the latest when the
+    /// operation in progress returns, no processor may use any of these translations.
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]);
 
     /// Fills `bytes` bytes with zeros.
@@ -21,8 +21,8 @@ pub trait Platform {
     /// Moves one page between memory and a disk, and returns when the transfer is complete.
     fn transfer(&mut self, io: Io);
 
-    /// Called when other work is done, so that it can be priced while its locks are held. A kernel
-    /// need not implement it.
+    /// Called when other work is done, so that the work can be priced while its locks are held. A
+    /// kernel need not implement it.
     fn work(&mut self, _step: Step, _count: u64) {}
 
     /// Announces that `place` will be written soon and may not be in the cache: a platform can prefetch its
@@ -34,7 +34,7 @@ pub trait Platform {
     fn decided(&mut self, _space: HatSpace, _at: VirtAddr, _decision: Decision, _of: Decided) {}
 }
 
-/// The pages that a decision is about.
+/// The pages to which a decision applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decided {
     /// This many adjacent pages, which were loaded.

@@ -1,4 +1,4 @@
-//! Which page size a fault should load: policies, and the modules that ranges of addresses have for
+//! Policies that choose the page size at a fault, by the modules of the address range or without
 //! them.
 //!
 //! ```text
@@ -44,20 +44,20 @@ pub struct Ask<'a> {
 pub struct Choice {
     /// The size of the page.
     pub size: PageSize,
-    /// What to do if no page of this size is free.
+    /// The action if no page of this size is free.
     pub fallback: Fallback,
 }
 
 /// Chooses a size at each fault.
 pub trait FaultPolicy: Send + Sync {
-    /// The request for one fault. Several processors may call it at the same time.
+    /// The request for one fault. Several processors may call this function at the same time.
     fn choose(&self, ask: &Ask<'_>) -> Choice;
 }
 
 /// Always requests base pages.
 struct BasePages;
 
-/// Requests what the region's module says.
+/// Requests the page size of the region's module.
 struct Modules;
 
 impl FaultPolicy for BasePages {

@@ -72,8 +72,8 @@ impl<H: Host> Kernel<'_, H> {
         Err(self.out_of_memory())
     }
 
-    /// Gives `child`, which is empty and in which nothing runs yet, a copy of everything that
-    /// `parent` has.
+    /// Gives `child`, which is empty and in which nothing runs yet, a copy of all regions and pages
+    /// of `parent`.
     pub fn fork(&mut self, parent: HatSpace, child: HatSpace) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -107,8 +107,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// Gives the child the translations of these regions, except of shared ones; neither space may
-    /// then store to these pages.
+    /// Gives the child the translations of these regions, except those of shared regions; neither
+    /// space may then store to these pages.
     fn duplicate(
         &mut self,
         at: &mut Within<'_>,
@@ -129,8 +129,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Gives a space's regions new objects for their own pages: what the space stores from now on
-    /// is numbered in these.
+    /// Gives a space's regions new objects for their own pages: pages that the space stores to from
+    /// now on are numbered in the new objects.
     fn renew_owns(&mut self, known: &mut AddressSpace) {
         if self.vm.reserving.is_none() {
             return;
@@ -196,7 +196,7 @@ impl<H: Host> Kernel<'_, H> {
         while self.pages_move(|kernel| kernel.reclaim(u64::MAX)) > 0 {}
     }
 
-    /// How many pages of `range` the space has loaded.
+    /// The number of pages of `range` that the space has loaded.
     pub fn loaded(&self, space: HatSpace, range: VirtRange) -> u64 {
         let mut pages = 0;
         self.hat.visit(space, range, &mut |_| pages += 1);

@@ -10,11 +10,12 @@
 //!                                        +--> frames are free
 //! ```
 //!
-//! A page that would need a place in swap stays in memory if there is none; if all pages need one, no page is
-//! examined. A page that is read from swap frees its place, so that it is written again at its next eviction;
-//! kernels keep the place until the page is stored to.
+//! A page that would need a place in swap stays in memory if there is no place; if all pages need
+//! one, no page is examined. A page that is read from swap frees its place, so that it is written
+//! again at its next eviction; kernels keep the place until the page is stored to.
 //!
-//! Pages are evicted while no operation relies on where pages are: all others wait.
+//! Pages are evicted only while no operation relies on the places of pages; all other operations
+//! wait.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -48,7 +49,8 @@ pub(crate) const BATCH: u64 = 32;
 
 impl<H: Host> Kernel<'_, H> {
     /// Whether fewer frames are free than the low mark, so that [`Kernel::tick`] would free some. If the last
-    /// attempt found no page that could be evicted, the answer is no until more frames are taken.
+    /// attempt found no page that could be evicted, the result is false until more frames are
+    /// taken.
     pub fn wants_memory(&self) -> bool {
         let has_daemons = self.vm.thp.is_some();
         self.is_short() || has_daemons && (self.wants_compaction() || self.wants_promotion())
@@ -82,7 +84,7 @@ impl<H: Host> Kernel<'_, H> {
         gone
     }
 
-    /// Evicts up to `wanted` pages. Returns how many it evicted.
+    /// Evicts up to `wanted` pages. Returns the number of evicted pages.
     pub(crate) fn reclaim(&mut self, wanted: u64) -> u64 {
         let split = self.split_deferred(wanted);
         let wanted = wanted.saturating_sub(split);
@@ -151,8 +153,8 @@ impl<H: Host> Kernel<'_, H> {
         split + leaving.len() as u64
     }
 
-    /// Whether every page in memory needs a place in swap and there is none. Then no page is examined, as
-    /// Linux scans no anonymous pages without swap (`get_scan_count`).
+    /// Whether every page in memory needs a place in swap and no place is free. In that case no
+    /// page is examined, as Linux scans no anonymous pages without swap (`get_scan_count`).
     fn none_can_leave(&self) -> bool {
         let files = self.lists(|lists, _| lists.resident.file);
         files == 0 && self.vm.swap.with(self.site, |swap| swap.room()) == 0
@@ -195,9 +197,9 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Where a page must be written before its frame can be freed (`Some(None)` if nowhere); `None`
-    /// if there is no place for it. `in_row` says whether it is evicted together with its
-    /// neighbours.
+    /// The place to which a page must be written before its frame can be freed (`Some(None)` if it
+    /// need not be written); `None` if there is no place for the page. `in_row` says whether the
+    /// page is evicted together with its neighbours.
     fn place_for(&mut self, frame: FrameId, in_row: bool) -> Option<Option<Store>> {
         let pfdat = self.pfdat(frame);
         let file = match Owner::of(pfdat.identity)? {
@@ -265,7 +267,7 @@ fn largest_page<T: Mounted + ?Sized, S: Scheme<Table = T>>(
     largest
 }
 
-/// The pages as a replacement policy sees them.
+/// The pages, behind the interface that a replacement policy needs.
 struct Scan<'a, H: Host> {
     hat: &'a Hat<H::Table, H::Scheme>,
     below: Below<'a, H>,

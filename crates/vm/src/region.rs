@@ -1,4 +1,4 @@
-//! The regions of a space: what each address should hold, and which accesses are allowed.
+//! The regions of a space: the data that belongs at each address, and the allowed accesses.
 //!
 //! ```text
 //!   pages   10      14          22        30
@@ -22,8 +22,8 @@ use crate::{module::Module, object::ObjectId};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) number: u32,
-    /// How far the region has moved since it was mapped, in pages. It is subtracted from page
-    /// numbers to get the number in the object.
+    /// The distance in pages by which the region has moved since it was mapped. A page's number in
+    /// the object is its page number minus this distance.
     pub(crate) moved: u64,
 }
 
@@ -34,8 +34,8 @@ pub struct Region {
     pub pages: Range<u64>,
     /// The allowed accesses.
     pub rights: Rights,
-    /// The rights that were requested, which can be fewer than `rights`: a page table may not distinguish
-    /// the two. Regions with different requests are never joined.
+    /// The rights that were requested, which can be fewer than `rights`: the page table may be
+    /// unable to distinguish some rights. Regions with different requests are never joined.
     pub asked: Rights,
     /// Where the region's pages come from.
     pub backing: Backing,
@@ -58,9 +58,9 @@ pub enum Wired {
     /// The pages are not locked.
     #[default]
     No,
-    /// All of them are brought in and locked (Linux: `VM_LOCKED`).
+    /// All pages are brought in and locked (Linux: `VM_LOCKED`).
     Now,
-    /// Those that a fault brings in are locked (Linux: `VM_LOCKED` and `VM_LOCKONFAULT`).
+    /// Pages that a fault brings in are locked (Linux: `VM_LOCKED` and `VM_LOCKONFAULT`).
     OnFault,
 }
 
@@ -145,8 +145,8 @@ impl Regions {
         all
     }
 
-    /// Replaces the object that has a region's own pages, for all regions. Regions that shared an object still
-    /// share one.
+    /// Replaces the object that has a region's own pages, for all regions. Regions that shared an
+    /// object share the new one.
     pub(crate) fn renew_owns(&mut self, mut other: impl FnMut(Own) -> Own) {
         self.0.values_mut().for_each(|region| region.own = other(region.own));
     }
@@ -205,7 +205,7 @@ impl Regions {
         (before <= page).then(|| pages.start.max(before)..pages.end.min(after))
     }
 
-    /// Inserts a region where there is none, and joins it with equal neighbours.
+    /// Inserts a region at addresses without a region, and joins it with equal neighbours.
     pub(crate) fn insert(&mut self, region: Region) {
         debug_assert!(
             self.0
@@ -221,7 +221,8 @@ impl Regions {
         }
     }
 
-    /// Inserts a region where there is none, without joining it to its neighbours, as a fork does.
+    /// Inserts a region at addresses without a region, without joining it to its neighbours, as a
+    /// fork does.
     pub(crate) fn insert_apart(&mut self, region: Region) {
         self.0.insert(region.pages.start, region);
     }
@@ -265,7 +266,7 @@ impl Regions {
     }
 
     /// Joins two regions that meet at `page` if they have the same properties, so that a large page
-    /// can span what was mapped in pieces, for example a heap.
+    /// can span memory that was mapped in pieces, for example a heap.
     fn join(&mut self, page: u64) {
         let Some(right) = self.0.get(&page) else { return };
         let Some((_, left)) = self.0.range(..page).next_back() else { return };
@@ -330,8 +331,8 @@ mod tests {
         }
     }
 
-    /// Regions of any length with any holes between them, against a list that says for each page whether a
-    /// region contains it.
+    /// Regions of any length with any holes between them, compared with a list that says for each
+    /// page whether a region contains it.
     #[test]
     fn the_hole_around_a_page_is_that_of_a_list_of_pages() {
         let mut random = 0x2545_f491_4f6c_dd1d_u64;

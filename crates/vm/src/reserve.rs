@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Objects correspond to those of FreeBSD: a file, shared memory, or the own pages of one mapping
-//! and of the mappings that grow out of it. After a fork both spaces have new objects, since each
-//! page that they store to from then on is a copy.
+//! and of the mappings that extend it. After a fork both spaces have new objects, since each page
+//! to which they store afterwards is a copy.
 
 use core::ops::Range;
 
@@ -41,8 +41,9 @@ impl<L: Locks> Vm<L> {
         Own { number: self.own_number(), moved: 0 }
     }
 
-    /// The object for the own pages of a new anonymous region in `pages`: that of an adjacent
-    /// region with equal properties, which it extends, as a heap does; otherwise a new one.
+    /// The object for the own pages of a new anonymous region in `pages`: the object of an adjacent
+    /// region with equal properties, which the new region extends, as a heap grows; otherwise a new
+    /// object.
     pub(crate) fn own_beside(
         &self,
         known: &AddressSpace,
@@ -70,8 +71,8 @@ impl<H: Host> Kernel<'_, H> {
         Some((eager, 1 << (largest - self.memory.order(self.vm.base))))
     }
 
-    /// For a page of the space's own, if the allocator has reservations: which page of which object
-    /// it is, and its nearest neighbours with frames.
+    /// For one of the space's own pages, if the allocator has reservations: its object and its
+    /// number in the object, and the nearest neighbours that have frames.
     pub(crate) fn own_place(&self, known: &AddressSpace, page: u64) -> Option<physmem::ObjectPage> {
         let (eager, most) = self.reservations()?;
         let region = known.regions.at(page)?;
@@ -101,8 +102,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// For a page of an object, if the allocator has reservations: which page of which object it is, and the
-    /// object's nearest resident pages.
+    /// For a page of an object, if the allocator has reservations: the object and the page's number
+    /// in it, and the object's nearest resident pages.
     pub(crate) fn object_place(
         &self,
         id: ObjectId,
@@ -167,7 +168,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Makes one page of `block`, which contains `page`, if its reservation is full and its pages have equal
-    /// properties. If this fails, nothing of the block is loaded.
+    /// properties. If this fails, no page of the block is loaded.
     fn promote_block(
         &mut self,
         at: &mut Within<'_>,
@@ -230,8 +231,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// The rights that a page may have as a part of a larger one: a clean page loses the right to
-    /// store, since a large page has a single dirty bit. The page `stored` is being stored to and
-    /// keeps it.
+    /// store, since a large page has a single dirty bit. The page `stored`, to which a store is
+    /// being made, keeps the right.
     fn promoted_rights(&self, held: &Mapping, stored: Option<u64>) -> Rights {
         let page = self.vm.page_of(held.translation.page.start());
         let is_clean =
@@ -264,7 +265,7 @@ fn near(page: u64, most: u64) -> Range<u64> {
     page.saturating_sub(2 * most)..page.saturating_add(2 * most)
 }
 
-/// Why a block is not promoted.
+/// The reason why a block is not promoted.
 enum Stopped {
     Why(Why),
     Stop(Stop),

@@ -28,7 +28,7 @@ pub struct Settings<'a> {
     /// The numbers of free frames at which pages are evicted. With [`Marks::default`], pages are
     /// evicted only when no frame is free.
     pub marks: Marks,
-    /// How base pages are placed in the allocator's reservations; `None`: they are not.
+    /// How base pages are placed in the allocator's reservations; `None`: no page is placed.
     pub reserving: Option<Reserving>,
     /// The number of NUMA nodes of memory, at least 1.
     pub nodes: u8,
@@ -75,7 +75,7 @@ pub struct Reserving {
 pub enum Reference {
     /// Hardware sets a bit in the page-table entry.
     Hardware,
-    /// When the policy examines a page, the page is unloaded, and a minor fault reveals its next
+    /// When the policy examines a page, the page is unloaded, and a minor fault reports its next
     /// use.
     ValidBit,
 }
@@ -111,7 +111,7 @@ impl Marks {
         Marks { min, low: min + min / 4, high: min + min / 2 }
     }
 
-    /// Checks that they ascend and that a memory of `pages` pages can reach them.
+    /// Checks that the marks ascend and that a memory of `pages` pages can reach them.
     pub(crate) fn check(self, pages: u64) -> Result<(), SettingsError> {
         let in_order = self.min <= self.low && self.low <= self.high && self.high <= pages;
         if in_order { Ok(()) } else { Err(SettingsError::Marks) }
@@ -160,7 +160,7 @@ pub struct Resident {
     pub shared: u64,
 }
 
-/// What a new region is backed by.
+/// The source of the contents of a new region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Zeros; stores are private to the space.
@@ -189,7 +189,7 @@ pub enum SettingsError {
     Sizes,
     /// The marks are not in order, or memory has too few frames for them.
     Marks,
-    /// More places of swap are in use than the new size has.
+    /// More places in swap are in use than the new size provides.
     SwapInUse {
         /// The number of places in use.
         used: u64,

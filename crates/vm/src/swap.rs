@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(pub u32);
 
-/// All places, free and in use. The place that was freed last is used next, except that pages evicted
-/// together get adjacent places while some have never been used.
+/// All places, free and in use. The place that was freed last is used next, except that pages
+/// evicted together get adjacent places, as long as there are places that were never used.
 #[derive(Debug)]
 pub(crate) struct Swap {
     slots: u32,
@@ -22,7 +22,7 @@ impl Swap {
         Swap { slots, fresh: 0, freed: Vec::new() }
     }
 
-    /// Allocates a place, if one is free; with `in_row`, the place after the last one allocated if
+    /// Allocates a place, if one is free; with `in_row`, the place after the last allocated one if
     /// possible.
     pub(crate) fn take(&mut self, in_row: bool) -> Option<Slot> {
         if self.room() == 0 {

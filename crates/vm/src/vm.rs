@@ -54,7 +54,8 @@ pub struct Vm<L: Locks = Single> {
     counts: L::Mutex<Counts>,
     pub(crate) reference: Reference,
     pub(crate) marks: MarksNow,
-    /// Pages that were free when the daemon of replacement found none that could leave; `usize::MAX`: one could.
+    /// The number of free pages when the replacement daemon found no page that could be evicted;
+    /// `usize::MAX` if it found one.
     pub(crate) in_vain: AtomicUsize,
     pub(crate) sizing: Box<dyn FaultPolicy>,
     /// The page sizes that faults may load, ascending from the base page.
@@ -73,7 +74,7 @@ pub struct Vm<L: Locks = Single> {
     pub(crate) has_large_objects: AtomicBool,
 }
 
-/// A space: what it should hold.
+/// A space: its regions and the places of its pages.
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) regions: Regions,
@@ -81,8 +82,8 @@ pub(crate) struct AddressSpace {
     pub(crate) anons: OwnPages,
     /// The frames that the space wires, by page.
     pub(crate) wired: BTreeMap<u64, FrameId>,
-    /// The distance from pages to their frames; each entry applies from its page up to the next
-    /// entry's. Empty if placement does not use offsets.
+    /// The distance from pages to their frames; each entry applies from its page up to the page of
+    /// the next entry. Empty if placement does not use offsets.
     pub(crate) offsets: BTreeMap<u64, i64>,
     /// Whether pages of new regions are locked in memory.
     pub(crate) wires_new: Wired,
@@ -90,7 +91,7 @@ pub(crate) struct AddressSpace {
     pub(crate) has_large: bool,
     /// The page tables in place of large pages, if large pages are made automatically.
     pub(crate) tables: Kept,
-    /// The number of processes that use the space: a child of vfork shares its parent's.
+    /// The number of processes that use the space: a child of vfork shares the space of its parent.
     pub(crate) users: u32,
 }
 
@@ -298,13 +299,13 @@ impl<L: Locks> Vm<L> {
         self.page_of(range.start())..self.page_of(range.last()) + 1
     }
 
-    /// The address range of `pages`, of which there is at least one.
+    /// The address range of `pages`, which must not be empty.
     pub(crate) fn range_of(&self, pages: &Range<u64>) -> VirtRange {
         let last = VirtRange::of_page(self.addr_of(pages.end - 1).page(self.base));
         VirtRange::of_page(self.addr_of(pages.start).page(self.base)).hull(last)
     }
 
-    /// A number for an object of a region's own pages that was not used before.
+    /// A new number for an object of a region's own pages.
     pub(crate) fn own_number(&self) -> u32 {
         self.owns.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -2,7 +2,8 @@
 
 use physmem::{Color, Home, Rather, Request, State};
 
-/// What an operation requires of the frames of base pages that it allocates.
+/// The requirements of an operation for the frames of base pages that it
+/// allocates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) home: Option<Home>,

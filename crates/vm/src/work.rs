@@ -19,7 +19,7 @@ pub enum How {
     ZeroPage,
     /// A frame was filled with zeros.
     Zero,
-    /// A page that others still use was copied.
+    /// A page that other spaces still use was copied.
     Copy,
     /// The page was read from its file.
     Disk,
@@ -28,7 +28,7 @@ pub enum How {
 }
 
 impl How {
-    /// All of them, in their order.
+    /// All ways of handling, in their order.
     pub const ALL: [How; 8] = [
         How::Minor,
         How::Write,
@@ -77,15 +77,15 @@ macro_rules! reasons {
 reasons! {
     /// The page has the requested size.
     Obtained "obtained"
-    /// The policy requests base pages here.
+    /// The policy requests base pages at this address.
     PolicyAsksBase "policy-asks-base"
-    /// No aligned page of the size in the object corresponds to this address.
+    /// The object has no aligned page of the size that corresponds to this address.
     Unaligned "unaligned"
     /// The region does not contain the whole page.
     RegionTooSmall "region-too-small"
     /// Parts of the page have different rights.
     MixedRights "mixed-rights"
-    /// A page of another size is mapped there already.
+    /// A page of another size is mapped at the address already.
     OtherSizePresent "other-size-present"
     /// The other page of the TLB's pair has another size (G98 section 3).
     PairRule "pair-rule"
@@ -94,8 +94,8 @@ reasons! {
     /// Parts of the page are in memory already as the space's own, in frames that do not form a large
     /// page.
     BasePages "base-pages-present"
-    /// Nothing of the page is in memory, but a page table is in its place: base pages were mapped there, and
-    /// their block was not unmapped or discarded as a whole.
+    /// No part of the page is in memory, but a page table is in its place: base pages were mapped
+    /// there, and their block was not unmapped or discarded as a whole.
     TableKept "table-kept"
     /// Other spaces use parts of the page.
     Shared "shared"
@@ -109,7 +109,7 @@ reasons! {
     Scarce "scarce"
     /// The allowed amount of memory is already in pages of the size.
     Watermark "watermark"
-    /// A part of the page is wired where it is.
+    /// A part of the page is wired in its present frame.
     Wired "wired"
     /// Too many of its base pages are unmapped (khugepaged's `max_ptes_none`).
     ExceedNonePte "exceed-none-pte"
@@ -139,7 +139,7 @@ pub struct Decision {
     pub wanted: PageSize,
     /// The size of the loaded page.
     pub got: PageSize,
-    /// Why the page does not have the requested size, or that it has.
+    /// The reason why the page does not have the requested size, or [`Why::Obtained`].
     pub why: Why,
 }
 
@@ -184,7 +184,7 @@ work! {
     table_writes
     /// Nodes of mapping lists inserted, removed or read.
     mappings
-    /// Shootdowns, whatever their size.
+    /// Shootdowns, whatever the number of flushed entries.
     shootdowns
     /// Base frames filled with zeros.
     zeroed

@@ -83,7 +83,7 @@ pub struct Progress {
 
 /// The parts of a run that the description names: memory, and the operating system.
 pub struct Parts {
-    /// The text of the machine file, to show where it is wrong if that is found only with the
+    /// The text of the machine file, to show the wrong line if an error is found only with the
     /// trace.
     pub written: Arc<Written>,
     pub stack: Stack,
@@ -94,7 +94,7 @@ pub struct Parts {
 
 /// A run in progress, without the hardware behind the TLBs.
 pub struct Run {
-    /// The text of the machine file, to show where it is wrong if that is found only with the
+    /// The text of the machine file, to show the wrong line if an error is found only with the
     /// trace.
     written: Arc<Written>,
     /// The properties of the machine that do not change.

@@ -20,9 +20,10 @@
 //! mapped them as a large page, or the translation was dropped), the block is loaded as a large page
 //! again without allocating a frame.
 //!
-//! A large page takes memory for base pages that may never be touched. None is therefore filled if pages
-//! would soon have to be evicted for it. For the same reason a swapped page is read alone, as a base
-//! page: reading its neighbours would evict as many other pages (G98 sections 5 and 6.9).
+//! A large page takes memory for base pages that may never be touched. No large page is therefore
+//! filled if pages would soon have to be evicted for it. For the same reason a swapped page is read
+//! alone, as a base page: reading its neighbours would evict as many other pages (G98 sections 5
+//! and 6.9).
 
 mod resize;
 mod upgrade;
@@ -51,10 +52,10 @@ use crate::{
 
 /// Which base pages of a block are in memory.
 pub(crate) enum Presence {
-    /// All, in the frames of a large page that begins with this frame; the flag says whether
-    /// hardware may allow stores.
+    /// All base pages are in memory, in the frames of a large page that begins with this frame; the
+    /// flag says whether hardware may allow stores.
     Whole(FrameId, bool),
-    /// None that could be loaded as it is: each needs a frame.
+    /// No base page is in memory in a form that could be loaded: each needs a frame.
     Nothing,
 }
 
@@ -145,8 +146,9 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Loads a page of `size`, or returns why that is impossible. `wanted` is the size that the policy
-    /// requested and, if `size` is smaller, why the requested size was impossible.
+    /// Loads a page of `size`, or returns why that is impossible. `wanted` has the size that the
+    /// policy requested and, if `size` is smaller, the reason why the requested size was
+    /// impossible.
     fn try_size(
         &mut self,
         at: &mut Within<'_>,
@@ -191,7 +193,7 @@ impl<H: Host> Kernel<'_, H> {
         self.free_pages() < size.count_of(self.vm.base) + self.vm.marks.high()
     }
 
-    /// Checks whether `pages` can be one page, regardless of what is in memory.
+    /// Checks whether `pages` can be one page, regardless of the pages in memory.
     pub(crate) fn fits(
         &mut self,
         at: &Within<'_>,
@@ -271,7 +273,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Loads a block that is in memory as one page.
+    /// Loads a block, all of which is in memory, as one page.
     #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
     pub(crate) fn load_whole(
         &mut self,
@@ -301,7 +303,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Allocates a large frame, brings every base page of the block into it, and loads it as one
-    /// page. If memory runs out meanwhile, the base pages already brought in stay.
+    /// page. If memory runs out meanwhile, the base pages that were already brought in stay.
     pub(crate) fn fill(
         &mut self,
         at: &mut Within<'_>,
@@ -337,7 +339,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Brings every base page of the large page `pages` into the frames from `large` on, which are allocated
-    /// and have no owner, and loads it. If memory runs out meanwhile, the base pages already brought in stay.
+    /// and have no owner, and loads it. If memory runs out meanwhile, the base pages that were already brought in stay.
     pub(crate) fn fill_into(
         &mut self,
         at: &mut Within<'_>,
@@ -385,8 +387,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(loaded)
     }
 
-    /// Loads a block whose pages are in the frames from `frame` on as one page. Returns whether it
-    /// had to be loaded.
+    /// Loads a block whose pages are in the frames from `frame` on as one page. Returns whether the
+    /// page was not loaded before.
     pub(crate) fn load_large(
         &mut self,
         at: &mut Within<'_>,
@@ -463,7 +465,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// Why a block is not contained in its region.
+/// The reason why a block is not contained in its region.
 pub(crate) fn outside(known: &AddressSpace, region: &Region, pages: &Range<u64>) -> Why {
     if known.regions.within(pages).any(|other| other.rights != region.rights) {
         Why::MixedRights

@@ -33,7 +33,7 @@ impl<L: Locks> Vm<L> {
         first..first + count
     }
 
-    /// The page size that these base pages make up.
+    /// The size of a page that consists of these base pages.
     pub(crate) fn size_of(&self, pages: &Range<u64>) -> PageSize {
         let shift = self.base.shift() + (pages.end - pages.start).ilog2();
         PageSize::from_shift(shift as u8).unwrap_or(self.base)
@@ -54,7 +54,7 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Splits pages so that none extends across an end of `pages`.
+    /// Splits pages so that no page extends across an end of `pages`.
     pub(crate) fn cut_large(
         &mut self,
         at: &mut Within<'_>,
@@ -134,8 +134,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Splits the pages of one size in `held`, so that none extends across an end of `part`. The other pages
-    /// of their pairs may have any size.
+    /// Splits the pages of one size in `held`, so that no page extends across an end of `part`. The
+    /// other pages of their pairs may have any size.
     fn shrink(
         &mut self,
         space: HatSpace,
@@ -185,7 +185,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Records that the large page that contains `frame`, if there is one, was used or will be
-    /// removed: it is no longer idle.
+    /// removed: the large page is then no longer idle.
     pub(crate) fn not_idle(&mut self, frame: FrameId) {
         if self.vm.sizes.len() == 1 {
             return;

@@ -6,8 +6,9 @@
 //!                          one translation of the new size <--+
 //! ```
 //!
-//! It serves `madvise`, mainly for text, whose pages have been in the page cache since the program first
-//! ran. Both pages of a TLB pair change together, since they must have the same size.
+//! This module implements requests by `madvise`, mainly for text, whose pages have been in the page
+//! cache since the program first ran. Both pages of a TLB pair change together, since they must
+//! have the same size.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -30,7 +31,7 @@ use crate::{
     work::{Decision, How, Why},
 };
 
-/// Who wants larger pages.
+/// Who requests larger pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     /// A process that requested them.
@@ -40,9 +41,9 @@ enum For {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Makes the pages in `range` pages of the size `to`, as far as possible, and returns how many
-    /// large pages there are now. Why others were not made larger is counted
-    /// ([`Vm::upgrades`](crate::Vm::upgrades)).
+    /// Makes the pages in `range` pages of the size `to`, as far as possible, and returns the
+    /// number of large pages that there are then. The reasons for pages that were not made larger
+    /// are counted ([`Vm::upgrades`](crate::Vm::upgrades)).
     pub fn upgrade(
         &mut self,
         space: HatSpace,
@@ -52,9 +53,9 @@ impl<H: Host> Kernel<'_, H> {
         self.upgrade_for(space, range, to, For::Caller)
     }
 
-    /// Makes pages of the size `to` in `range` because they miss often in the TLB; the process has not
-    /// requested it. Does nothing if memory would be scarce afterwards. Returns how many large pages there
-    /// are now.
+    /// Makes pages of the size `to` in `range` because they miss often in the TLB; no process has
+    /// requested this. Does nothing if memory would be scarce afterwards. Returns the number of
+    /// large pages that there are then.
     pub fn promote_range(
         &mut self,
         space: HatSpace,
@@ -115,7 +116,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(done)
     }
 
-    /// Upgrades the blocks of one pair, or those of them that were requested.
+    /// Upgrades the two blocks of a pair, or only the requested one.
     fn upgrade_pair(
         &mut self,
         at: &mut Within<'_>,
@@ -173,7 +174,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Whether the other page of the pair is loaded at a smaller size, if pages come in pairs.
-    /// Migration can cause this: the page that it splits may be mapped there too.
+    /// Migration can cause this state, because a page that it splits may also be mapped in other
+    /// spaces.
     pub(crate) fn has_smaller_pair(&mut self, space: HatSpace, block: &Range<u64>) -> bool {
         let size = self.vm.size_of(block);
         let smaller = |mapping: &Mapping| mapping.translation.page.size() < size;

@@ -7,7 +7,7 @@ use super::{Pages, Replacement, list::List};
 /// The flag, in a descriptor's owner bits, of a frame in the active list.
 const ACTIVE: u8 = 1;
 
-/// Two lists that approximate least recently used, as Linux keeps them.
+/// Two lists that approximate LRU (least recently used), as in Linux.
 ///
 /// ```text
 ///   new page --> [ inactive ] -- oldest, not referenced --> victim

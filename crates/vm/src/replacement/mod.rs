@@ -7,9 +7,9 @@
 //!                             +------ yes ----------+
 //! ```
 //!
-//! The lists are in the page-frame descriptors, so that a policy needs no memory to run when there
-//! is none. A policy learns of uses by calling [`Pages::referenced`] when it looks for a victim; it
-//! is not informed of hits. Wired frames are in no list.
+//! The lists are in the page-frame descriptors, so that a policy can run when no memory is free. A
+//! policy learns of uses by calling [`Pages::referenced`] when it looks for a victim; it is not
+//! informed of hits. Wired frames are in no list.
 
 mod clock;
 mod list;
@@ -30,14 +30,14 @@ pub trait Replacement: Send {
     /// Called when a page has come into memory; its descriptor has its identity.
     fn enter(&mut self, table: &mut FrameTable, frame: FrameId);
 
-    /// Called when a page is removed that is in the policy's lists and was not chosen as a victim.
+    /// Called when a page in the policy's lists is removed that was not chosen as a victim.
     fn leave(&mut self, table: &mut FrameTable, frame: FrameId);
 
     /// Chooses the next page to evict and removes it from its list.
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId>;
 
-    /// Called when the pages `indices` of an object cease to exist, none of which is in memory.
-    /// Later pages may get the same identities.
+    /// Called when the pages `indices` of an object cease to exist. None of them is in memory.
+    /// Later pages may get these identities.
     fn forget(&mut self, object: u32, indices: RangeInclusive<u64>);
 
     /// The number of pages in the policy's lists.
@@ -49,7 +49,7 @@ pub trait Pages {
     /// Runs `f` with the descriptors.
     fn with_table(&mut self, f: &mut dyn FnMut(&mut FrameTable));
 
-    /// Whether the page was used since this was last called for it.
+    /// Whether the page was used since the last call of this function for it.
     fn referenced(&mut self, frame: FrameId) -> bool;
 }
 
