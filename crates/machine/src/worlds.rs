@@ -33,7 +33,8 @@ const K64: PageSize = size(16);
 const SIZES: [PageSize; 3] = [BASE, K16, K64];
 const RW: Rights = Rights::from_bits(3);
 const FILE: FileKey = FileKey { device: 1, inode: 1 };
-/// The panic message: in a world of fixed operations none fails.
+/// The message of a panic. It never occurs, because no operation fails in a world of fixed
+/// operations.
 const WRONG: &str = "a world of fixed operations has the memory and the regions that it needs";
 
 const fn size(shift: u8) -> PageSize {

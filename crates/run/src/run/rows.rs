@@ -55,8 +55,8 @@ impl Rows {
         (self.from, self.to) = (from, from + self.addrs.len() as u64);
     }
 
-    /// Prepares the accesses of `span` up to the first that is beyond the limit, without fetches that
-    /// `cache` delivers. `from` is the number of the first access.
+    /// Prepares the accesses of `span` up to the first access beyond the limit of the space,
+    /// without fetches that `cache` delivers. `from` is the number of the first access.
     fn filter(
         &mut self,
         batch: &Batch,

@@ -1,5 +1,5 @@
-//! An operating system with deadlines: the times at which it is woken, against a clock that is read
-//! after every access.
+//! An operating system with deadlines: the times at which it is woken are compared with a clock
+//! that is read after every access.
 
 use std::sync::{Arc, Mutex};
 
