@@ -62,8 +62,8 @@ def memory_settings(
     trace = trace if isinstance(trace, Trace) else Trace(trace)
     if trace.is_pipe:
         raise _native.Error(
-            f"memory is `{memory}` of what the manager base uses, so that the trace is read twice, "
-            "and a pipe can be read only once: write a size as 64M, or `pagewalk import` the pipe "
+            f"memory is `{memory}` of what the manager base uses, so the trace must be read twice, "
+            "but a pipe can be read only once: write a size as 64M, or `pagewalk import` the pipe "
             "first"
         )
     results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)
@@ -116,7 +116,7 @@ def shared(
     free = aged[0] if aged else 1.0
     if free <= 0:
         raise _native.Error(
-            "--aged: the free share is 0, so that the program has no memory: give a larger one, as "
+            "--aged: the free share is 0, so the program has no memory: give a larger one, as "
             "in 0.5,0.1"
         )
     found = [f"memory.size={_up(share * peak / free)}"]

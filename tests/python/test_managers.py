@@ -28,7 +28,7 @@ def test_every_manager_runs_or_says_why_not(found: Managed) -> None:
     assert ran[0] == "base"
     # A generator's memory is no program's data, which irix is to have large pages for.
     assert list(table.refused) == ["irix, data=2M"]
-    assert "nothing was mapped that is data" in table.refused["irix, data=2M"]
+    assert "no mapping is data" in table.refused["irix, data=2M"]
 
 
 def test_rows_agree_with_each_other(found: Managed) -> None:

@@ -483,7 +483,7 @@ def test_what_cannot_be_advised_is_refused(
         ("data=64K\nrange 0..9=64K, range 5..7=1M\n", ": line 2: `range 5..7=1M` overlaps with"),
         (
             "region nowhere = 64K\n",
-            ": line 1: nothing was mapped that is the region nowhere: `pagewalk info",
+            ": line 1: no mapping is the region nowhere: `pagewalk info",
         ),
         ("mmap = 64K node 1\n", ": line 1: memory is one node: write [memory.numa]"),
     ],
@@ -502,7 +502,7 @@ def test_a_wrong_place_file_is_named_with_its_line(
     ("rules", "words"),
     [
         ("data=8K", "--place data=8K: this machine has no pages of 8K: write one of 16K, 64K"),
-        ("region nowhere=64K", "--place region nowhere=64K: nothing was mapped that is the region"),
+        ("region nowhere=64K", "--place region nowhere=64K: no mapping is the region"),
         ("data=64K\nheap=1M,data=16K", "--place data=64K; heap=1M,data=16K: line 2: `data=16K` ov"),
     ],
 )

@@ -94,7 +94,9 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
         }
         if !ENTRIES.contains(&entries) {
             let (least, most) = (ENTRIES.start(), ENTRIES.end());
-            return Err(format!("tlb.{name} has {entries} entries, and not {least} to {most}"));
+            return Err(format!(
+                "tlb.{name} has {entries} entries, but must have {least} to {most}"
+            ));
         }
         Ok((name, entries, entries / ways, replaces))
     };
@@ -106,7 +108,7 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
     if (code.3 == Replaces::Lru) != (loads.3 == Replaces::Lru) {
         let (code, loads) = (code.0, loads.0);
         return Err(format!(
-            "one of tlb.{code} and tlb.{loads} replaces by lru, and the other not"
+            "one of tlb.{code} and tlb.{loads} replaces by lru, but the other does not"
         ));
     }
     let (pages, sets) = ([code.1, loads.1], [code.2, loads.2]);

@@ -332,7 +332,7 @@ fn block_params(name: &str, blocks: &description::Blocks) -> Result<BlockParams,
     let one_by_one = matches!(kind, BlockKind::CompleteSubblock | BlockKind::PartialSubblock);
     if !blocks.prefetch && !one_by_one {
         let what = format!(
-            "an entry of kind {} loads its pages together in any case: leave blocks.prefetch out",
+            "an entry of kind {} always loads its pages together: leave blocks.prefetch out",
             kind.name()
         );
         return refuse("prefetch", what);

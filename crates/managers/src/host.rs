@@ -70,7 +70,7 @@ fn check(description: &Description, nested: &description::Nested) -> Result<(), 
     let fine = size == PageSize::SIZE_4K;
     if nested.reservations.is_some() && !fine {
         let what = format!(
-            "a reservation of the host fills with pages of 4K, and the host has pages of {size}: \
+            "a reservation of the host consists of pages of 4K, but the host has pages of {size}: \
              write nested.page_size=4K, or leave nested.reservations out"
         );
         return Err(Refusal::new("nested.reservations", what));
@@ -82,8 +82,8 @@ fn check(description: &Description, nested: &description::Nested) -> Result<(), 
     });
     if let Some(hole) = cut.filter(|_| !fine) {
         let what = format!(
-            "the hole {hole} is part of a page of {size} of the host, which can then not map the rest \
-             of it either: write nested.page_size=4K, or leave the hole out"
+            "the hole {hole} is part of a page of {size} of the host, so the host cannot map the \
+             rest of this page either: write nested.page_size=4K, or leave the hole out"
         );
         return Err(Refusal::new("nested.holes", what));
     }

@@ -78,7 +78,7 @@ fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
         return Ok(());
     };
     let what = format!(
-        "base pages of {base} are larger than the pages of {page_size} that os.page_size asks for: \
+        "base pages of {base} are larger than the pages of {page_size} that os.page_size requests: \
          set os.page_size = \"{base}\" or larger, or leave os.base_page out"
     );
     Err(Refusal::new("os.base_page", what))
@@ -95,8 +95,9 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     }
     let kind = huge(os);
     let refuse = |key: &str, of: &str| {
-        let what =
-            format!("the manager `{name}` does not have the knobs of {key}: use os.manager = {of}");
+        let what = format!(
+            "the manager `{name}` does not have the settings of {key}: use os.manager = {of}"
+        );
         Err(Refusal::new(key, what))
     };
     if os.linux.is_some() && kind.is_none() {

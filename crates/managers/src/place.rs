@@ -259,7 +259,7 @@ impl Rules {
     pub(crate) fn unused(&self) -> Option<String> {
         let unused =
             self.rules.iter().filter(|rule| !rule.was_used).min_by_key(|rule| rule.line)?;
-        Some(format!("line {}: nothing was mapped that is {}", unused.line, unused.what))
+        Some(format!("line {}: no mapping is {}", unused.line, unused.what))
     }
 }
 
@@ -619,6 +619,6 @@ mod tests {
         assert_eq!((rules.nodes(), rules.migrates()), ((Some(1), Some((2, 3))), Some(2)));
         let rules = Rules::parse("heap=4K\nregion x=4K", &sizes()).unwrap();
         assert_eq!((rules.nodes(), rules.migrates()), ((None, None), None));
-        assert_eq!(rules.unused().unwrap(), "line 1: nothing was mapped that is heap");
+        assert_eq!(rules.unused().unwrap(), "line 1: no mapping is heap");
     }
 }

@@ -98,7 +98,7 @@ impl fmt::Display for GeometryError {
                  front of it"
             ),
             GeometryError::NoSuchCache(name) => {
-                write!(f, "the walker enters at {name}, and there is no such cache")
+                write!(f, "the walker reads first from {name}, but there is no such cache")
             }
         }
     }

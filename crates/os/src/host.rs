@@ -154,7 +154,8 @@ impl Host {
                 Ok(page) => break page,
                 Err(fault @ Fault::NotMapped { .. }) => moved = self.back(va, kind, fault)?,
                 Err(fault) => {
-                    let what = format!("the host cannot behind the guest-physical {gpa}: {fault}");
+                    let what =
+                        format!("the host cannot translate the guest-physical {gpa}: {fault}");
                     return Err(Failure::Table(what));
                 }
             }

@@ -195,12 +195,13 @@ pub fn reserved(
     for size in sizes.into_iter().map(|size| size.0) {
         if size <= base {
             return refuse(format!(
-                "a reservation of {size} has no room for pages: they are of {base} already"
+                "a reservation of {size} is not larger than a page of {base}: choose a larger one"
             ));
         }
         if size.bytes() > description.memory.size.0 {
             return refuse(format!(
-                "a reservation of {size} is larger than {}: choose a smaller one, or more memory",
+                "a reservation of {size} is larger than {}: choose a smaller reservation, or more \
+                 memory",
                 if key == HOST { "nested.memory" } else { "memory.size" }
             ));
         }

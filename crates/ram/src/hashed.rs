@@ -94,7 +94,8 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     let large = PageSize::SIZE_2M;
     if utopia.large_size.0 > 0 && (base >= large || huge(&description.os).is_none()) {
         let what = format!(
-            "the manager `{}` gives no pages of 2M by itself: write 0, or use os.manager = \"linux\"",
+            "the manager `{}` gives no pages of 2M by itself: write large_size = 0, or use \
+             os.manager = \"linux\"",
             description.os.manager
         );
         return refuse(".large_size", what);

@@ -174,7 +174,7 @@ pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
         ));
     }
     if plan.clients < 2 || plan.ring < 2 {
-        return Err("there are at least two clients, in rings of at least two".to_owned());
+        return Err("write at least two clients, in rings of at least two".to_owned());
     }
     let calls = calls(plan);
     Scene::new(plan, layout, revoke, schedule, &calls)?.play(plan, &calls)

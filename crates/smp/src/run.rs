@@ -352,8 +352,8 @@ fn tables_with_subtrees(name: &str) -> Result<Tables<dyn Mounted>, String> {
         }
         "guarded" | "hashed" | "hashed-shared" => {
             return Err(format!(
-                "`covering` locks subtrees, and `{name}` has none whose entries stay where they \
-                 are: choose x86-64, x86-64-shared or sparc-reference"
+                "`covering` locks subtrees, but the entries of a subtree of `{name}` do not stay \
+                 at one place: choose x86-64, x86-64-shared or sparc-reference"
             ));
         }
         other => return Err(no_table(other)),

@@ -48,7 +48,7 @@ impl<H: Host> Kernel<'_, H> {
         right?;
         for (frame, count) in wired {
             if self.pfdat(frame).wired != count {
-                return Err(format!("{frame:?} is wired {count} times, and counts others"));
+                return Err(format!("{frame:?} is wired {count} times, but has another count"));
             }
         }
         let (traps, writes, answered, decisions) = self.vm.look_at_counts(|counts| {
@@ -57,7 +57,7 @@ impl<H: Host> Kernel<'_, H> {
             (counts.work.traps, counts.work.table_writes, answered, decisions)
         });
         if traps < answered {
-            return Err(format!("{answered} faults are answered of {traps}"));
+            return Err(format!("{answered} of {traps} faults are answered"));
         }
         if decisions > writes {
             return Err(format!("{decisions} pages have a reason for their size: too many"));
@@ -95,7 +95,7 @@ impl<H: Host> Kernel<'_, H> {
                 ),
                 PageLocation::Swapped(slot) => (slots.insert(slot, owner), format!("{slot:?}")),
             };
-            taken.map_or(Ok(()), |other| Err(format!("{what} is {other:?}'s and {owner:?}'s")))
+            taken.map_or(Ok(()), |other| Err(format!("{what} belongs to {other:?} and {owner:?}")))
         };
         let mut right = Ok(());
         self.vm.anons.each(|id, anon| {
@@ -109,7 +109,7 @@ impl<H: Host> Kernel<'_, H> {
         });
         right?;
         if let Some((id, _)) = users.first_key_value() {
-            return Err(format!("{id:?} is used and does not exist"));
+            return Err(format!("{id:?} is used but does not exist"));
         }
         let mut right = Ok(());
         self.vm.objects.each(|id, object| {
@@ -124,7 +124,7 @@ impl<H: Host> Kernel<'_, H> {
         });
         right?;
         if let Some((id, _)) = mapped.first_key_value() {
-            return Err(format!("{id:?} is mapped and does not exist"));
+            return Err(format!("{id:?} is mapped but does not exist"));
         }
         let used = self.vm.swapped();
         if slots.len() as u64 != used {
@@ -140,14 +140,14 @@ impl<H: Host> Kernel<'_, H> {
             let table = memory.table();
             let all: u64 = State::ALL.iter().map(|&state| table.count(state)).sum();
             if all != table.frames().len() as u64 {
-                return Err(format!("frames by state are {all}"));
+                return Err(format!("the frames of all states are {all}"));
             }
             let largest = memory.allocator().largest_free().unwrap_or(0);
             let blocks = 0..=largest;
             let free: u64 =
                 blocks.map(|order| memory.allocator().free_blocks(order) << order).sum();
             if free != table.count(State::Free) {
-                return Err(format!("{free} frames are in free lists, others are free"));
+                return Err(format!("free lists have {free} frames, but other frames are free"));
             }
             for (&frame, &(owner, is_file)) in frames {
                 let pfdat = table.get(frame);
@@ -165,11 +165,12 @@ impl<H: Host> Kernel<'_, H> {
         })?;
         let resident = self.vm.resident();
         if kinds != [resident.anon, resident.file, resident.shared] {
-            return Err(format!("in memory are {kinds:?}, counted {resident:?}"));
+            return Err(format!("{kinds:?} pages are in memory, not {resident:?}"));
         }
         let listed = self.lists(|lists, _| lists.policy.pages());
         if listed + wired != frames.len() as u64 {
-            return Err(format!("of {} pages {listed} are listed, {wired} wired", frames.len()));
+            let pages = frames.len();
+            return Err(format!("{pages} pages, but {listed} are listed and {wired} wired"));
         }
         Ok(())
     }
@@ -206,29 +207,29 @@ impl<H: Host> Kernel<'_, H> {
                     continue;
                 }
                 if stays && !space.wired.contains_key(&page) {
-                    return Err(format!("page {page:#x} of {id:?} is loaded and not wired"));
+                    return Err(format!("page {page:#x} of {id:?} is loaded but not wired"));
                 }
                 let Some((frame, allowed)) = self.truth(space, page) else {
-                    return Err(format!("hardware has page {page:#x} of {id:?}, nobody else"));
+                    return Err(format!("only hardware has page {page:#x} of {id:?}"));
                 };
                 if held.frame.get() + into != self.address(frame).get()
                     || !allowed.contains(held.rights)
                 {
                     return Err(format!(
-                        "page {page:#x} of {id:?} is {frame:?} ({allowed}), and {held:?} to \
+                        "page {page:#x} of {id:?} is {frame:?} ({allowed}), but {held:?} in \
                          hardware"
                     ));
                 }
             }
             if space.regions.at(pages.start).is_none_or(|region| region.pages.end < pages.end) {
-                return Err(format!("page {:#x} of {id:?} leaves its region", pages.start));
+                return Err(format!("page {:#x} of {id:?} extends beyond its region", pages.start));
             }
             if pages.end - pages.start > 1 && !space.has_large {
                 return Err(format!("{id:?} does not know that it has large pages"));
             }
         }
         self.check_pairs(&sizes).map_err(|page| {
-            format!("page {page:#x} of {id:?} and the other of its pair have two sizes")
+            format!("page {page:#x} of {id:?} and the other page of its pair differ in size")
         })
     }
 

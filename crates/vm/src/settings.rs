@@ -212,7 +212,7 @@ impl fmt::Display for SettingsError {
                 f.write_str("min, low and high must ascend, and be at most the frames of memory")
             }
             SettingsError::SwapInUse { used } => {
-                write!(f, "{used} pages are in swap: it cannot be smaller than that")
+                write!(f, "{used} pages are in swap: swap cannot become smaller than these pages")
             }
         }
     }

@@ -71,7 +71,7 @@ class Origins(Command):
         if exported:
             exports.format_of(options.output)
             if options.by and (len(options.by) > 1 or options.by[0] not in STACKS):
-                raise UsageError(f"-o writes stacks by one of {', '.join(STACKS)}: give it as --by")
+                raise UsageError(f"-o writes stacks: give --by with one of {', '.join(STACKS)}")
         data = Results.load(options.results).data
         if exported:
             arguments.warn(origins.notes(data))

@@ -231,7 +231,7 @@ def _program(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
         arguments.note(options, [] if options.no_ptrace else [launch.FORBIDDEN])
         arguments.warn(launch.unplaced(advised, set_))
         if options.only:
-            raise UsageError("--only needs ptrace, which is forbidden here: leave it out")
+            raise UsageError("--only needs ptrace, which this system forbids: leave --only out")
     if options.compare:
 
         def placed_() -> dict[str, Any]:

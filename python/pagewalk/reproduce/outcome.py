@@ -169,7 +169,7 @@ def relabelled(experiment: Experiment) -> str:
         words = [each.says for each in before if each.stated() == claim.stated()]
         known = [saved[says] for says in (*words, claim.says) if says in saved]
         if not known:
-            raise Error(f"{experiment.name}: no saved verdict is of `{claim.says}`: measure again")
+            raise Error(f"{experiment.name}: no verdict is saved for `{claim.says}`: measure again")
         verdicts.append(claim.relabelled(known[0]).document())
     named = {"title": experiment.title, "source": experiment.source, "notes": experiment.notes}
     return _text({**last, **named, "claims": verdicts})

@@ -154,14 +154,14 @@ fn check_shared(
         return refuse("nested.format", what);
     }
     if description.core.asid_bits == 16 {
-        let what = "contexts of 16 bits leave none for the host, with which the guest shares its \
-                    MMU cache: write 0 to 15";
+        let what = "with contexts of 16 bits no context is left for the host, which shares the \
+                    guest's MMU cache: write 0 to 15";
         return refuse("core.asid_bits", what);
     }
     if nested.shared >= Shared::NestedTlb {
         if nested.tlb.is_some() {
-            let what = "[mmu_cache] holds the host's pages in its place: leave nested.tlb out, or \
-                        write nested.shared=mmu-cache";
+            let what = "[mmu_cache] holds the host's pages instead of nested.tlb: leave nested.tlb \
+                        out, or write nested.shared=mmu-cache";
             return refuse("nested.tlb", what);
         }
         if cache.design != Design::Utc.name() {
@@ -276,7 +276,8 @@ fn upper_levels(
                     page_table.software_tlb, or set mmu_cache.design=none"
             .to_owned(),
         None => format!(
-            "a page table of format {} has no upper levels that it could hold: set mmu_cache.design=none",
+            "a page table of format {} has no upper levels that an MMU cache could hold: set \
+             mmu_cache.design=none",
             table.format
         ),
     })

@@ -201,7 +201,7 @@ impl Speculator {
         let Some(described) = &description.spec_tlb else { return Ok(None) };
         let own = |Refusal { key, what }: Refusal| Refusal::new(format!("spec_tlb.{key}"), what);
         if description.walker.kind == description::WalkerKind::Software {
-            let what = "software refills the TLB, so no walk goes on beside the access: set \
+            let what = "software refills the TLB, so no walk runs in parallel with the access: set \
                         walker.kind=hardware, or leave [spec_tlb] out";
             return Err(Refusal::new("spec_tlb", what.to_owned()));
         }
@@ -246,8 +246,8 @@ impl Speculator {
             return Err(own(Refusal::new(key, what)));
         }
         if described.fill == OFFSETS {
-            let what = "offsets are kept per instruction, and a walk of the host belongs to none: \
-                        write heuristic";
+            let what = "offsets are kept per instruction, and walks of the host belong to no \
+                        instruction: write heuristic";
             return Err(own(Refusal::new("fill", what.to_owned())));
         }
         let params = params(described, sizes, false).map_err(own)?;
@@ -316,7 +316,7 @@ impl Speculator {
 /// A table of offsets.
 fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     if described.keeps_absent {
-        let what = "entries of instructions are kept after a wrong prediction in any case: leave \
+        let what = "entries of instructions are always kept after a wrong prediction: leave \
                     keeps_absent out";
         return Err(Refusal::new("keeps_absent", what.to_owned()));
     }

@@ -134,7 +134,7 @@ fn what_is_wrong_is_said() {
             &["memory.size=1M"][..],
             "os.reservations.sizes: a reservation of 2M is larger than memory.size",
         ),
-        (&["os.reservations={sizes=[\"4K\"]}"], "has no room for pages: they are of 4K already"),
+        (&["os.reservations={sizes=[\"4K\"]}"], "is not larger than a page of 4K"),
         (&["os.reservations={sizes=[]}"], "write at least one size"),
         (
             &["os.manager=base", "os.reservations={eager=true}"],

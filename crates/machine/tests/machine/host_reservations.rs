@@ -151,7 +151,7 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["nested.reservations={sizes=[\"1G\"]}", "nested.page_size=2M"],
-            "nested.reservations: a reservation of the host fills with pages",
+            "nested.reservations: a reservation of the host consists of pages",
         ),
         (&["nested.holes=[\"1M..640K\"]"], "is not a range of addresses"),
         (&["nested.holes=[\"640K\"]"], "is not a range of addresses"),

@@ -158,7 +158,7 @@ fn first_touch_has_large_pages_where_they_are_wished() {
         assert!(error.contains(expected), "{settings:?}: {error}");
     }
     let error = run("opteron-2008", &["os.place=bss=2M"], &rows).err().unwrap_or_default();
-    assert!(error.contains("line 1: nothing was mapped that is bss"), "{error}");
+    assert!(error.contains("line 1: no mapping is bss"), "{error}");
 }
 
 /// G98 section 6.3: only a process that asks for several sizes pays for the register.
@@ -219,7 +219,7 @@ fn a_rule_may_name_the_line_that_allocates() {
     for machine in ["origin-2000", "epyc-9005"] {
         let size = if machine == "epyc-9005" { "2M" } else { "64K" };
         let wrong = large(machine, &format!("site table.c:2={size}")).unwrap_err();
-        let expected = "nothing was mapped that is allocated at table.c:2";
+        let expected = "no mapping is allocated at table.c:2";
         assert!(wrong.contains(expected) && wrong.contains("--allocations"), "{wrong}");
     }
 }
@@ -246,7 +246,7 @@ fn a_rule_that_nothing_was_mapped_for_is_an_error_in_a_run_and_in_a_sweep() {
     let rows = program(5, 100);
     let [heap, bss] = ["os.place=heap=64K", "os.place=bss=64K"];
     let alone = run("origin-2000", &[bss], &rows).unwrap_err();
-    assert!(alone.contains("os.place: line 1: nothing was mapped that is bss"), "{alone}");
+    assert!(alone.contains("os.place: line 1: no mapping is bss"), "{alone}");
     let machines = [heap, bss].map(|rules| load("origin-2000", &[rules]).unwrap());
     let options = SweepOptions { threads: 1, progress: &mut |_| true };
     let [met, unmet] = sweep(&machines, &mut Rows::new(rows), options).unwrap().try_into().unwrap();
@@ -386,5 +386,5 @@ fn what_is_wrong_is_said() {
     }
     let error = run("origin-2000", &["os.place=data=64K,region nowhere=64K"], &program(1, 100));
     let error = error.err().unwrap_or_default();
-    assert!(error.contains("line 1: nothing was mapped that is the region nowhere"), "{error}");
+    assert!(error.contains("line 1: no mapping is the region nowhere"), "{error}");
 }

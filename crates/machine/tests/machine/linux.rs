@@ -214,7 +214,7 @@ fn what_the_kernel_would_refuse_is_refused() {
         (&["os.linux.cycles_per_ms=0"], "os.linux.cycles_per_ms: time would stand still"),
         (
             &["os.manager=base", "os.linux.enabled=never"],
-            "the manager `base` does not have the knobs of os.linux: use os.manager = \"linux\"",
+            "the manager `base` does not have the settings of os.linux: use os.manager = \"linux\"",
         ),
         (&["os.place=heap=64K"], "line 1: this machine has no pages of 64K: write one of 4K, 2M"),
         (&["os.place=heap=2M wait"], "line 1: no fault waits for a large page"),
@@ -240,7 +240,7 @@ fn what_the_kernel_would_refuse_is_refused() {
             &["page_table.format=x86-pae", "os.linux.hugepages-1048576kB.enabled=always"],
             "os.linux.hugepages-1048576kB.enabled: the page table has no pages of 1G",
         ),
-        (&["os.ingens.util_threshold=50"], "`linux` does not have the knobs of os.ingens"),
+        (&["os.ingens.util_threshold=50"], "`linux` does not have the settings of os.ingens"),
         (
             &["os.manager=ingens", "os.hawkeye.faults=false"],
             "os.hawkeye: `ingens` and `hawkeye` both choose the blocks that become large pages",

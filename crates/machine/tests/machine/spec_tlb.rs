@@ -259,7 +259,7 @@ fn what_is_wrong_is_said() {
         (&["spec_tlb.entries=24", "spec_tlb.ways=5"], "spec_tlb.entries"),
         (
             &["walker.kind=software", "walker.lowest_only=false"],
-            "software refills the TLB, so no walk goes on beside",
+            "software refills the TLB, so no walk runs in parallel",
         ),
         (&["mmu_cache.design=utc", "mmu_cache.entries=4"], "walker.lowest_only"),
         (&["spec_tlb.enries=4"], "there is no key `enries` here"),

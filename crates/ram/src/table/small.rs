@@ -14,8 +14,8 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
         let all = Format::ALL.into_iter().filter(|format| format.relocation.is_some());
         let names: Vec<&str> = all.map(|format| format.name).collect();
         let what = format!(
-            "segments and PID registers are of processors of 32 bits: use a page_table.format of {}, \
-             without page_table.software_tlb",
+            "only processors of 32 bits have segments or PID registers: use a page_table.format of \
+             {}, without page_table.software_tlb",
             names.join(", ")
         );
         Refusal::new("os.small", what)
@@ -72,8 +72,9 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
     let range = range.and_then(|start| VirtRange::new(VirtAddr::new(start), area.0).ok());
     let Some(range) = range else {
         let most = Bytes(end.get() - slot.0);
-        let what =
-            format!("the area ends at {end}, so that of {area} has no room: write {most} or less");
+        let what = format!(
+            "the area ends at {end}, so an area of {area} has no room: write {most} or less"
+        );
         return refuse(".area", what);
     };
     match SlotLayout::new(range, slot.0, covers) {

@@ -233,8 +233,8 @@ impl Run {
     pub(super) fn failed(&self, failure: Failure, access: u64) -> Error {
         match failure {
             Failure::OutOfFrames if self.stack.guest.has_refused() => {
-                let what = "os.inject made the allocation of a frame fail, and the run cannot go \
-                            on without it";
+                let what = "os.inject made the allocation of a frame fail, and the run cannot \
+                            continue without this frame";
                 Error::Access { access, what: what.to_owned() }
             }
             Failure::OutOfFrames => {

@@ -104,7 +104,7 @@ impl Family {
         if self.steps + way.len() > Steps::BITS as usize {
             self.failure.get_or_insert_with(|| {
                 format!(
-                    "the walks of one miss pass {} entries, and a sweep keeps account of {}: run \
+                    "the walks of one miss read {} entries, but a sweep records at most {}: run \
                      this design alone",
                     self.steps + way.len(),
                     Steps::BITS

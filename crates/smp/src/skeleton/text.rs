@@ -93,14 +93,18 @@ pub fn parse(text: &str) -> Result<Skeleton, String> {
             if text.lines().nth(number + 1).is_none() && !text.ends_with('\n') {
                 return CUT.to_owned();
             }
-            format!("line {} is not a step of a skeleton: `{line:.40}`; make it anew", number + 1)
+            format!(
+                "line {} is not a step of a skeleton: `{line:.40}`; make the skeleton anew",
+                number + 1
+            )
         };
         if let Some(lines) = line.strip_prefix("end ") {
             return match lines.parse::<usize>() {
                 Ok(lines) if lines == number => check(skeleton),
                 _ if !text.ends_with('\n') => Err(CUT.to_owned()),
                 _ => Err(format!(
-                    "{number} lines, and the end counts {lines}: it was changed; make it anew"
+                    "the skeleton has {number} lines, but its last line says {lines}: the file was \
+                     changed; make the skeleton anew"
                 )),
             };
         }

@@ -22,7 +22,7 @@ fn a_skeleton_that_was_cut_or_changed_is_refused() {
         assert!(end < head || error.starts_with("the skeleton was cut"), "{error}");
     }
     let without = TEXT.replace("w 5200\n", "");
-    assert!(parse(&without).unwrap_err().contains("17 lines, and the end counts 18"));
+    assert!(parse(&without).unwrap_err().contains("17 lines, but its last line says 18"));
     for (line, wrong) in [
         ("f 1", "f 0"),
         ("f 1", "f 7"),

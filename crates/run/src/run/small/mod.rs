@@ -108,8 +108,8 @@ impl Small {
         }
         if described.everywhere.len() > usize::from(layout.slots()) {
             let what = format!(
-                "{} spaces are to be in every group, and there are {} slots: name fewer, or make \
-                 os.small.slot smaller",
+                "{} spaces should be in every group, but there are only {} slots: name fewer \
+                 spaces, or make os.small.slot smaller",
                 described.everywhere.len(),
                 layout.slots()
             );
