@@ -15,8 +15,8 @@
 //! nor with a page table that is itself translated by the TLBs.
 //!
 //! With FIFO and random replacement, every entry that is removed must be known. With a page table, an entry
-//! is also removed if it forbids an access that the operating system then grants. Machines with these
-//! policies therefore must not have a page table.
+//! is also removed if it forbids an access that the operating system then grants. Machines with
+//! FIFO or random replacement therefore must not have a page table.
 
 use std::ops::RangeInclusive;
 

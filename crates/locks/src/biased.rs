@@ -257,9 +257,9 @@ mod barrier {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
-    /// The mark for a thread on which the barrier acts, between a store and a load. The processor
-    /// may swap the two, as [`pass`] orders them; this mark only prevents the compiler from
-    /// swapping them.
+    /// Placed between a store and a load of a thread on which the barrier acts. The processor may
+    /// swap the store and the load, as [`pass`] orders them; this function only prevents the
+    /// compiler from swapping them.
     #[inline]
     pub(super) fn stay_before() {
         if cfg!(miri) { fence(Ordering::SeqCst) } else { compiler_fence(Ordering::SeqCst) }

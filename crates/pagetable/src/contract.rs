@@ -200,8 +200,8 @@ pub trait PageTable {
     /// Whether page entries have a note beside them: 32 bits for the operating system, as E99 reserves in
     /// each leaf for a pointer into the mapping tree (section 3.2).
     ///
-    /// Single pages of such a table may have no room for a note; the note of such a page is always
-    /// 0.
+    /// In a table with notes, single pages may have no room for a note; the note of a page without
+    /// room is always 0.
     fn has_notes(&self) -> bool {
         false
     }

@@ -13,9 +13,9 @@
 //!
 //! One load reads any entry, if the TLB holds the page of the array that contains the entry.
 //! Otherwise the load misses the TLB too, and its translation is loaded from the same array one
-//! level up, and so on. At most five such nested misses occur; for the last one, the root is read
-//! by its physical address. The pages of the array form a radix tree: each table of that tree *is*
-//! a page of the array. The linear table is therefore represented as a tree of six levels
+//! level up, and so on. At most five nested misses occur; for the last one, the root is read by its
+//! physical address. The pages of the array form a radix tree: each table of that tree *is* a page
+//! of the array. The linear table is therefore represented as a tree of six levels
 //! ([`Split::linear`]), and [`LinearArray`] computes where in virtual memory its tables lie. A
 //! machine whose TLB has missed `va` then does
 //!

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! A table takes 8 bytes per entry and a frame of its own of at least 4 KiB; with an index of 18
-//! bits the frame has 2 MiB. *Flattened* tables (Park et al. 2022) are such a split: two levels of
-//! 9 bits are merged into one of 18, so that a walk has two references instead of four. `pop.` is
-//! the population of the next table.
+//! bits the frame has 2 MiB. *Flattened* tables (Park et al. 2022) are an example: two levels of 9
+//! bits are merged into one of 18, so that a walk has two references instead of four. `pop.` is the
+//! population of the next table.
 
 use alloc::vec::Vec;
 

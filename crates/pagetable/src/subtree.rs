@@ -16,7 +16,7 @@
 //!
 //! A read of an entry on the path may coincide with a write by a processor or by an operation further down.
 //! The memory must therefore read and write an entry as a whole. A format has no subtrees if its
-//! operations change entries outside such a part: for example a hashed table, or a guarded table,
+//! operations change entries outside a subtree: for example a hashed table, or a guarded table,
 //! whose nodes move when it grows.
 
 use addr::{Frames, Memory, PageSize, Rights, VirtAddr, VirtRange};

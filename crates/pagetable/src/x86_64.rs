@@ -102,7 +102,7 @@ pub struct X86Entries<const LEVELS: u8, const MARKS: bool, const HALVES: usize =
     /// mask costs 5 % of a walk.
     next_bits: u64,
     /// `one` is a population of one, and the next field the mask of a population. Both are fields,
-    /// since each such constant would take an instruction of its own.
+    /// since a constant would take an instruction of its own.
     one: u64,
     population: u64,
 }

@@ -76,9 +76,10 @@ pub struct Scanned {
 }
 
 impl Coalesced {
-    /// A daemon over `frames`. Each of `thresholds` is a page size, as log2 of base frames, and the
-    /// most migrations that a mild pass makes for one page of that size. Passes are weak and mild
-    /// in turn. After `strong_after` passes that made no large page, one pass is strong.
+    /// A daemon that coalesces free memory in `frames`. Each of `thresholds` is a page size, as
+    /// log2 of base frames, and the most migrations that a mild pass makes for one page of that
+    /// size. Passes are weak and mild in turn. After `strong_after` passes that made no large page,
+    /// one pass is strong.
     pub fn new(frames: Range<u32>, thresholds: &[(u32, u64)], strong_after: u32) -> Coalesced {
         let class = |&(order, threshold): &(u32, u64)| Class { order, threshold, cursor: 0 };
         let mut classes: Vec<Class> = thresholds.iter().map(class).collect();

@@ -49,7 +49,7 @@ pub enum GeometryError {
     },
 }
 
-/// Why frames cannot be freed. Such a call changes nothing.
+/// Why frames cannot be freed. A call that fails changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// The frames are not all frames of this memory, or are not aligned to their size.

@@ -161,7 +161,7 @@ pub enum Lie {
     Mixed,
 }
 
-/// The number of pages of such an operation.
+/// The number of pages of one operation.
 pub(crate) const PART: u64 = 4;
 /// The number of operations of a thread that use different pages: more than a thread does in
 /// virtual time.

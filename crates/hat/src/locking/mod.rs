@@ -43,8 +43,8 @@
 //!   5  from 2 on, until the list is empty; then take the mark away, wake the loads    frame
 //! ```
 //!
-//! A load that finds the mark of such an unload removes its pages from the other lists before it
-//! waits, so that an unload of those frames does not have to wait for the load in turn.
+//! A load that finds the mark of an unload removes its pages from the other lists before it waits,
+//! so that an unload of those frames does not have to wait for the load in turn.
 
 use alloc::boxed::Box;
 

@@ -101,8 +101,7 @@ impl Ages {
     }
 
     /// The slot of `set` that was stamped longest ago, for a large set whose order is unknown. The
-    /// order of a set is established when such searches have been made a quarter as many times as
-    /// the set has ways.
+    /// order of a set is established after a quarter as many of these searches as the set has ways.
     #[cold]
     #[inline(never)]
     fn oldest_unknown(&mut self, set: Range<usize>) -> usize {

@@ -59,7 +59,7 @@ impl Places {
     }
 }
 
-/// The place of the nodes of a slot's set.
+/// Where the tree nodes of the set of a slot are stored.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// The first word of the set's nodes.

@@ -16,8 +16,8 @@
 //! checking rights therefore costs a hit nothing. There are shortcuts for pages of two sizes, the
 //! *granules*, in separate tables. An entry for a page of another size, or for a pair, has one
 //! shortcut for each granule in it that is used. A shortcut for the large granule must be correct
-//! for the whole granule. So no such shortcut is made while there is an entry for a smaller page in
-//! the granule; `crowded` counts such entries.
+//! for the whole granule. So no shortcut for the large granule is made while there is an entry for
+//! a smaller page in the granule; `crowded` counts such entries.
 
 use std::cell::Cell;
 

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The entry that leads to a table belongs to that table's subtree, since the table's population,
-//! which is in the entry, changes with it. The table never becomes empty in such an operation,
-//! since the table above would then change as well: an operation that could empty the table uses a
-//! higher table instead ([`Radix::covering`]).
+//! which is in the entry, changes with it. The table never becomes empty by an operation that
+//! stays below it, since the table above would then change as well: an operation that could empty
+//! the table uses a higher table instead ([`Radix::covering`]).
 
 use addr::{Frames, Memory, PhysAddr, VirtAddr, VirtRange};
 

@@ -158,8 +158,8 @@ struct Sampler {
     levels: Vec<Level>,
     /// Accesses of the open period that were looked up and touch one page, whatever the page size.
     single: u64,
-    /// The number of such accesses in all earlier periods, scaled up to all accesses of these
-    /// periods.
+    /// The number of accesses that were looked up and touch one page in all earlier periods, scaled
+    /// up to all accesses of these periods.
     single_before: u64,
     /// The trace's numbers of the spaces, in the order in which they first ran, and the tag of the
     /// space that is running.

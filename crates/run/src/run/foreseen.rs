@@ -8,8 +8,8 @@
 //!
 //! The page sizes that an address without a known mapping may have depend on whether the trace has mapping
 //! events at all: [`Layout::is_told`](results::count::labels::Layout::is_told). A trace of another tool may
-//! have its first mapping event after some accesses. To treat all such addresses alike, the beginning of a
-//! trace is read ahead.
+//! have its first mapping event after some accesses. To treat all addresses without a known mapping
+//! alike, the beginning of a trace is read ahead.
 
 use std::collections::VecDeque;
 
@@ -183,9 +183,9 @@ mod tests {
         Items { header, items: items.to_vec().into(), lengths, fails, given: 0 }
     }
 
-    /// The result by definition, for each space: whether it has a mapping event among the first
-    /// items. The first items are the fewest items after which each space that has occurred has
-    /// such an event, but at most `held_max` items.
+    /// The expected result, computed by the definition, for each space: whether it has a mapping
+    /// event among the first items. The first items are the fewest items after which each space
+    /// that has occurred has such an event, but at most `held_max` items.
     fn model(items: &[Item], held_max: usize) -> Vec<bool> {
         let (mut come, mut told) = (BTreeSet::from([0]), BTreeSet::new());
         let mut space = 0;

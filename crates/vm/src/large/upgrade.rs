@@ -174,8 +174,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Whether the other page of the pair is loaded at a smaller size, if pages come in pairs.
-    /// Migration can cause this state, because a page that it splits may also be mapped in other
-    /// spaces.
+    /// Migration can cause different sizes within a pair, because a page that it splits may also be
+    /// mapped in other spaces.
     pub(crate) fn has_smaller_pair(&mut self, space: HatSpace, block: &Range<u64>) -> bool {
         let size = self.vm.size_of(block);
         let smaller = |mapping: &Mapping| mapping.translation.page.size() < size;
