@@ -92,7 +92,7 @@ def curve(
         trace: A trace, or what `Trace` takes.
         page_sizes: As in `["4K", "2M"]`; 4K or larger.
         lookups: Which lookups to count: `data` (loads and stores), `fetch` (instructions) or `all`
-            (data and fetch in one TLB); several kinds have a TLB each.
+            (data and fetch in one TLB); if several are given, each has a TLB of its own.
         entries_max: The largest TLB size, in entries.
         progress: Called about ten times per second; `True` shows a bar by tqdm.
 

@@ -83,13 +83,13 @@ class Advise(Command):
             "--exact",
             action="store_true",
             help="simulate each region alone at each page size, then sets of regions that grow "
-            "step by step, in place of three runs in all; slow if there are many regions",
+            "step by step (default: three runs in all); slow if there are many regions",
         ),
         Flag(
             "--measure",
             action="store_true",
-            help="then run the program after `--` natively, in turns with and without the advised "
-            "page sizes, and report the measured gain next to the predicted one",
+            help="after the advice, run the program after `--` natively, in turns with and without "
+            "the advised page sizes, and report the measured gain next to the predicted one",
         ),
         COMPARING,
         output("write the advice as a place file, for --place"),

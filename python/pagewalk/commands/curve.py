@@ -66,7 +66,7 @@ class Curve(Command):
             default=["data"],
             metavar="KIND,...",
             help="which lookups to count: data, fetch (instructions) or all (data and fetch in "
-            "one TLB); several kinds have a TLB each (default: data)",
+            "one TLB); if several are given, each has a TLB of its own (default: data)",
         ),
         Flag(
             "--entries",

@@ -44,7 +44,7 @@ class Doctor(Command):
     help = "say what this computer can record, place, verify and measure"
     description = (
         "Look at the installation, the kernel and the processor, and say which commands work "
-        "here, and for each that does not what is missing and what to do."
+        "here. For each command that does not work, say what is missing and what to do."
     )
     epilog = EPILOG
     flags = (json_of("what was found"), FORCE)

@@ -347,9 +347,9 @@ NATIVE = Flags(
     Flag(
         "--native",
         action="store_true",
-        help="then run the program natively too, with the same standard input, and report how "
-        "many milliseconds of its run time address translation takes; the output of the "
-        "native run is discarded",
+        help="after the simulation, run the program natively too, with the same standard input, "
+        "and report how many milliseconds of its run time address translation takes; the "
+        "output of the native run is discarded",
     ),
     Flag(
         "--native-prepare",
@@ -390,7 +390,7 @@ CLOUDSUITE = Flag(
     "--cloudsuite",
     unless=_TOOLS,
     action="store_true",
-    help="champsim: the records have 96 bytes, as CloudSuite's, not 64",
+    help="champsim: the trace is from CloudSuite, with records of 96 bytes instead of 64",
 )
 DRMEMTRACE = Flags(
     Flag(
@@ -416,8 +416,8 @@ COLUMNS = Flag(
     type=column,
     default=[],
     metavar="OURS=THEIRS",
-    help="csv, parquet: the name that the table has for one of our columns, as in addr=vaddr, or "
-    "its number if there is no header line; may be given several times",
+    help="csv, parquet: the name of the table's column for a column of Pagewalk, as in "
+    "addr=vaddr, or its number if there is no header line; may be given several times",
 )
 ARCH = Flag(
     "--arch",

@@ -23,7 +23,7 @@ class Skeleton(Command):
     """What recorded processes ask memory management for."""
 
     name = "skeleton"
-    help = "extract from a trace what its processes ask of memory management"
+    help = "extract from a trace what its processes request from memory management"
     description = (
         "Extract from a trace what concerns memory management: mappings, forks, programs "
         "executed, the first access to each page and the first store to it, and the number of "

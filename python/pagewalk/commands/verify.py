@@ -23,8 +23,8 @@ examples:
   pagewalk verify heap=2M --json heap.json -- sqlite3 :memory: "select 1"
 
 Standard output belongs to a program after `--`: the report goes to standard error, or to the file
-that --json names. If there are several processes, the JSON has all of them and the text the one
-with the most memory.
+that --json names. If there are several processes, the JSON has all of them, and the text shows the
+one with the most memory.
 """
 
 
