@@ -2365,7 +2365,7 @@ class TimeUse(Record):
     """Answering shootdowns of other processors."""
 
     ended_cycles: int
-    """From the processor's own end to the end of the last one."""
+    """From the end of the processor's own work to the end of the last processor's work."""
 
 
 class Histogram(Record):

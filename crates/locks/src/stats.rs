@@ -94,7 +94,7 @@ pub struct TimeUse {
     pub shootdown_cycles: u64,
     /// Answering shootdowns of other processors.
     pub interrupt_cycles: u64,
-    /// From the processor's own end to the end of the last one.
+    /// From the end of the processor's own work to the end of the last processor's work.
     pub ended_cycles: u64,
 }
 

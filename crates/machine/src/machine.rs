@@ -105,7 +105,7 @@ impl Machine {
         &self.settings
     }
 
-    /// The tables, such as `tlb.l1d`, that settings added to those of its file.
+    /// The tables, such as `tlb.l1d`, that settings added to the tables of the machine's file.
     pub fn added(&self) -> &[String] {
         &self.added
     }

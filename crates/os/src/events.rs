@@ -87,7 +87,7 @@ impl Gone {
 /// The point at which a call that proceeds from mapping to mapping stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// At the end of its range.
+    /// At the end of the range of the call.
     Behind,
     /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
     AtHole,

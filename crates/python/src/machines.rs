@@ -69,7 +69,7 @@ impl Machine {
         serde_json::to_string(self.machine.description()).map_err(failed)
     }
 
-    /// The arrays of its MMU cache with their sizes in bits, as JSON.
+    /// The arrays of the machine's MMU cache with their sizes in bits, as JSON.
     fn mmu_cache_arrays(&self) -> PyResult<String> {
         serde_json::to_string(&self.machine.mmu_cache_arrays()).map_err(failed)
     }

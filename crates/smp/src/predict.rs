@@ -129,7 +129,8 @@ impl<'a> Predictor<'a> {
         Ok(Prediction { scaling, cycle_ns, lines_ns, prices })
     }
 
-    /// The duration of work in each place, chosen so that an operation takes `work_ns`.
+    /// The duration of the work between locks, by place in the code, such that an operation takes
+    /// `work_ns`.
     fn paces(&self, work_ns: f64, prices: &HostPrices) -> Paces {
         // The watching takes time, and what it leaves is more than an operation takes otherwise.
         let watched = |spent: &Spent| {

@@ -112,7 +112,7 @@ pub(crate) fn watch(
     with_any_scheme::<Watched<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
 }
 
-/// Threads on this number of layers under one scheme.
+/// A load of threads on `layers` HAT layers under one locking scheme.
 struct OnHost<'a> {
     plan: &'a HostPlan,
     asked: &'a Asked,

@@ -250,7 +250,7 @@ fn dimension(
     Ok(Dimension::new(cache, Some(params), described.latency_cycles.into()))
 }
 
-/// The key with the entries of `array`.
+/// The key of a machine file that says how many entries `array` has.
 fn entries_key(cache: &description::MmuCache, array: WalkArray) -> &'static str {
     let own = cache.by_level().find(|(level, ..)| *level == array.level);
     own.map_or("entries", |(_, key, _)| key)

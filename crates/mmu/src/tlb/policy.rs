@@ -94,8 +94,8 @@ impl TlbPolicy {
     }
 
     /// Chooses the victim. `used` returns the time of a slot's last hit that has not been
-    /// reported to the policy, or 0. A policy that needs more than times has already got a
-    /// report of each hit.
+    /// reported to the policy, or 0. A policy that needs more than the times of hits has already
+    /// been notified of each hit.
     pub(super) fn victim_used(
         &mut self,
         set: core::ops::Range<usize>,
