@@ -54,7 +54,7 @@ pub fn system(
     Ok((system, changes))
 }
 
-/// The system without changes.
+/// The operating system, without the settings that change by time.
 fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {

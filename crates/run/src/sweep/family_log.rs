@@ -58,7 +58,7 @@ pub(super) struct Numbering {
     /// The numbers of nodes by processor, for processors seen so far.
     numbers: Vec<Numbers>,
     classes: FxHashMap<Box<[u32]>, u32>,
-    /// By class: one of its misses.
+    /// One miss of each class, by the number of the class.
     pub(super) misses: Vec<Miss>,
     /// The walks since the last refill, which determine the class of the miss.
     under_way: Vec<WalkMade>,
