@@ -339,7 +339,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Brings every base page of the large page `pages` into the frames from `large` on, which are allocated
-    /// and have no owner, and loads it. If memory runs out meanwhile, the base pages that were already brought in stay.
+    /// and have no owner, and loads it. If memory runs out meanwhile, the base pages that were
+    /// already brought in stay.
     pub(crate) fn fill_into(
         &mut self,
         at: &mut Within<'_>,
